@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -94,14 +93,19 @@ var errNoListener = errors.New("postgres.WithListener: it returned no connection
 func (r *run) hear(pause *time.Duration) error {
 	connecting, cancel := context.WithTimeout(r.ctx, asking)
 	defer cancel()
-	conn, err := r.connect(connecting)
+	var conn *pgx.Conn
+	err := boundary.Call(func() (err error) { conn, err = r.s.listener(connecting); return err })
 	if err != nil {
 		return err
 	}
 	if conn == nil {
 		return errNoListener
 	}
-	defer hangUp(conn)
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.Background(), hanging)
+		defer cancel()
+		_ = conn.Close(ctx)
+	}()
 	if _, err := conn.Exec(connecting, `LISTEN "holdfast_`+r.s.schema+`"`, pgx.QueryExecModeExec); err != nil {
 		return err
 	}
@@ -114,41 +118,4 @@ func (r *run) hear(pause *time.Duration) error {
 		*pause = r.s.poll
 		r.look()
 	}
-}
-
-// connect calls the user's function, which may panic or hang. A connection that comes too late is
-// closed.
-func (r *run) connect(ctx context.Context) (*pgx.Conn, error) {
-	type made struct {
-		conn *pgx.Conn
-		err  error
-	}
-	back := make(chan made)
-	go func() {
-		var m made
-		m.err = boundary.Call(func() (err error) {
-			m.conn, err = r.s.listener(ctx)
-			return err
-		})
-		select {
-		case back <- m:
-		case <-ctx.Done():
-			hangUp(m.conn)
-		}
-	}()
-	select {
-	case m := <-back:
-		return m.conn, m.err
-	case <-ctx.Done():
-		return nil, fmt.Errorf("postgres.WithListener: no connection: %w", context.Cause(ctx))
-	}
-}
-
-func hangUp(conn *pgx.Conn) {
-	if conn == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), hanging)
-	defer cancel()
-	_ = conn.Close(ctx)
 }

@@ -4,13 +4,11 @@ package postgres_test
 
 import (
 	"context"
-	"database/sql"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/backends/postgres"
@@ -20,27 +18,6 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/leasetest"
 )
-
-// TestConformanceOverDB runs the kit by database/sql, with statements that the driver prepares by
-// name as it does by default.
-func TestConformanceOverDB(t *testing.T) {
-	tier.NightlyOnly(t, "TestConformance is the same over pgx")
-	server := postgrestest.Start(t)
-	handle, err := sql.Open("pgx", server.URL())
-	require.NoError(t, err)
-	handle.SetMaxOpenConns(60)
-	handle.SetMaxIdleConns(60)
-	t.Cleanup(func() { require.NoError(t, handle.Close()) })
-	open := func(opts ...postgres.Option) (*postgres.Store, error) { return postgres.NewDB(handle, opts...) }
-	cases := recycled.New(0, open, func(ctx context.Context, query string) error {
-		_, err := handle.ExecContext(ctx, query)
-		return err
-	})
-	leasetest.Run(t, func(tb leasetest.TB) func() lease.Store {
-		schema := cases.Name(tb)
-		return func() lease.Store { return cases.Client(tb, schema) }
-	}, leasetest.TTL(2*time.Second))
-}
 
 // TestConformanceThroughPgBouncer runs the kit through a pooler that gives each transaction another
 // connection, with a listener past it.

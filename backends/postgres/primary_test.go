@@ -4,7 +4,6 @@ package postgres_test
 
 import (
 	"context"
-	"database/sql"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -143,14 +142,6 @@ func TestBothPrimariesInOnePool(t *testing.T) {
 	presents()
 	works(t, s)
 	olds()
-
-	// What was checked on one server is not asked of the other.
-	handle, err := sql.Open("pgx", present.URL())
-	require.NoError(t, err)
-	defer func() { require.NoError(t, handle.Close()) }()
-	std, err := postgres.NewDB(handle)
-	require.NoError(t, err)
-	works(t, std)
 }
 
 // TestUnsupported: what the server, or a pooler before it, does not support is no standby.
@@ -161,17 +152,10 @@ func TestUnsupported(t *testing.T) {
 	_, err := p.Exec(t.Context(), strings.ReplaceAll(`CREATE OR REPLACE FUNCTION holdfast.get(p_names text[]) RETURNS SETOF holdfast.record LANGUAGE plpgsql AS
 		'BEGIN RAISE EXCEPTION ''no such thing here'' USING ERRCODE = ''0A000''; END'`, "holdfast", s.SchemaName()))
 	require.NoError(t, err)
-	handle, err := sql.Open("pgx", server(t).URL())
-	require.NoError(t, err)
-	defer func() { require.NoError(t, handle.Close()) }()
-	std, err := postgres.NewDB(handle, postgres.WithSchema(s.SchemaName()))
-	require.NoError(t, err)
-	for _, s := range []*postgres.Store{s, std} {
-		_, err = s.Get(t.Context(), "a")
-		require.ErrorIs(t, err, lease.ErrDenied)
-		require.ErrorIs(t, err, postgres.ErrUnsafeServer)
-		require.ErrorContains(t, err, "does not support what is sent")
-		require.ErrorContains(t, err, "no such thing here")
-		require.NotErrorIs(t, err, postgres.ErrReadOnly)
-	}
+	_, err = s.Get(t.Context(), "a")
+	require.ErrorIs(t, err, lease.ErrDenied)
+	require.ErrorIs(t, err, postgres.ErrUnsafeServer)
+	require.ErrorContains(t, err, "does not support what is sent")
+	require.ErrorContains(t, err, "no such thing here")
+	require.NotErrorIs(t, err, postgres.ErrReadOnly)
 }

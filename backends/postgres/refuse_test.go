@@ -4,7 +4,6 @@ package postgres_test
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -33,8 +32,6 @@ func nowhere(t *testing.T) *pgxpool.Pool {
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	_, err := postgres.New(nil)
-	require.ErrorIs(t, err, lease.ErrInvalid)
-	_, err = postgres.NewDB(nil)
 	require.ErrorIs(t, err, lease.ErrInvalid)
 	p := nowhere(t)
 	for says, o := range map[string]postgres.Option{
@@ -284,12 +281,6 @@ func TestOtherDefaults(t *testing.T) {
 		require.NoError(t, srv.Set(t.Context(), set[0], set[1]), "%v", set)
 		p := srv.Pool(t)
 		works(t, silent(t, p))
-		handle, err := sql.Open("pgx", srv.URL())
-		require.NoError(t, err)
-		s, err := postgres.NewDB(handle)
-		require.NoError(t, err)
-		works(t, s)
-		require.NoError(t, handle.Close())
 		require.NoError(t, srv.Reset(t.Context(), set[0]))
 	}
 }

@@ -3,7 +3,6 @@ package postgres
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"fmt"
 	"net"
 	"regexp"
@@ -30,7 +29,7 @@ const DefaultPoll = 250 * time.Millisecond
 // watchBuffer is how many changes may wait for one watch.
 const watchBuffer = 1 << 16
 
-// Store keeps leases in PostgreSQL. Make one with New or NewDB. It is safe for concurrent use
+// Store keeps leases in PostgreSQL. Make one with New. It is safe for concurrent use
 // and needs no closing: what it runs in the background ends with the last watch.
 type Store struct {
 	db        *db.DB
@@ -95,6 +94,8 @@ func WithUnsafe(settings ...string) Option {
 // zap.NewNop() for silence.
 func WithLogger(l *zap.Logger) Option { return func(s *Store) { s.log = l } }
 
+var validSchema = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
+
 // New returns a store over pool, which it neither changes nor closes. It sends nothing: server and
 // schema are checked with the first call, or by Check. An error is lease.ErrInvalid.
 //
@@ -106,33 +107,15 @@ func New(pool *pgxpool.Pool, opts ...Option) (*Store, error) {
 		return nil, fmt.Errorf("postgres.New: pool: %w: nil, must come from pgxpool.New", lease.ErrInvalid)
 	}
 	config := pool.Config().ConnConfig
-	s := &Store{db: db.OfPool(pool), endpoints: []string{net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port)))}}
+	s := &Store{db: db.OfPool(pool), schema: DefaultSchema, poll: DefaultPoll,
+		endpoints: []string{net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port)))}}
 	for _, f := range config.Fallbacks {
 		if e := net.JoinHostPort(f.Host, strconv.Itoa(int(f.Port))); !slices.Contains(s.endpoints, e) {
 			s.endpoints = append(s.endpoints, e)
 		}
 	}
-	return s.init("postgres.New", opts)
-}
-
-// NewDB is New over a database/sql handle of any driver of PostgreSQL whose errors have an
-// SQLState method, such as those of pgx and pq. Texts and numbers are all that is sent. Behind
-// PgBouncer in transaction mode the driver must not prepare statements by name (of pgx:
-// default_query_exec_mode=exec).
-func NewDB(handle *sql.DB, opts ...Option) (*Store, error) {
-	if handle == nil {
-		return nil, fmt.Errorf("postgres.NewDB: handle: %w: nil, must come from sql.Open", lease.ErrInvalid)
-	}
-	s := &Store{db: db.OfStd(handle)}
-	return s.init("postgres.NewDB", opts)
-}
-
-var validSchema = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
-
-func (s *Store) init(op string, opts []Option) (*Store, error) {
-	s.schema, s.poll = DefaultSchema, DefaultPoll
 	if err := input.Apply(s, nil, lease.ErrInvalid, opts); err != nil {
-		return nil, fmt.Errorf("%s: %w", op, err)
+		return nil, fmt.Errorf("postgres.New: %w", err)
 	}
 	bad := func(option string, got any, bound string) error {
 		return fmt.Errorf("postgres.%s: %w: %v, must be %s", option, lease.ErrInvalid, got, bound)
@@ -166,7 +149,7 @@ const maxBatch = 500
 // Limits implements lease.Limiter.
 func (s *Store) Limits() lease.StoreLimits {
 	return lease.StoreLimits{Name: "postgres", MaxTTL: maxTTL, MaxMetadata: maxMetadata,
-		While: true, Batch: maxBatch, Prompt: s.db != nil && s.db.Prompt()}
+		While: true, Batch: maxBatch, Prompt: true}
 }
 
 // Endpoints implements lease.Located.

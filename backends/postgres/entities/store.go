@@ -2,7 +2,6 @@ package entities
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"math"
 	"slices"
@@ -17,8 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/sharding"
 )
 
-// Store remembers entities in PostgreSQL. Make one with New or NewDB. It is safe for concurrent
-// use.
+// Store remembers entities in PostgreSQL. Make one with New. It is safe for concurrent use.
 type Store struct {
 	db     *db.DB
 	leases *postgres.Store
@@ -43,22 +41,10 @@ func New(pool *pgxpool.Pool, store *postgres.Store) (*Store, error) {
 	if pool == nil {
 		return nil, fmt.Errorf("entities.New: pool: %w: nil, must come from pgxpool.New", lease.ErrInvalid)
 	}
-	return over("entities.New", db.OfPool(pool), store)
-}
-
-// NewDB is New over a handle of database/sql.
-func NewDB(handle *sql.DB, store *postgres.Store) (*Store, error) {
-	if handle == nil {
-		return nil, fmt.Errorf("entities.NewDB: handle: %w: nil, must come from sql.Open", lease.ErrInvalid)
-	}
-	return over("entities.NewDB", db.OfStd(handle), store)
-}
-
-func over(op string, d *db.DB, store *postgres.Store) (*Store, error) {
 	if store == nil || store.SchemaName() == "" {
-		return nil, fmt.Errorf("%s: store: %w: nil or the zero value, must come from postgres.New", op, lease.ErrInvalid)
+		return nil, fmt.Errorf("entities.New: store: %w: nil or the zero value, must come from postgres.New", lease.ErrInvalid)
 	}
-	return &Store{db: d, leases: store, schema: store.SchemaName(), shards: map[string]*shard{}}, nil
+	return &Store{db: db.OfPool(pool), leases: store, schema: store.SchemaName(), shards: map[string]*shard{}}, nil
 }
 
 // enter checks the arguments, waits for its turn with the shard, and returns how to end it. name

@@ -4,14 +4,12 @@ package entities_test
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -95,16 +93,13 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// TestConformanceOfTwo runs the kit with calls that go to two stores in turn, one of them over
-// database/sql: none relies on what it alone knows of the mark.
+// TestConformanceOfTwo runs the kit with calls that go to two stores in turn: none relies on what it alone
+// knows of the mark.
 func TestConformanceOfTwo(t *testing.T) {
 	server := postgrestest.Start(t)
 	remembertest.Run(t, func(t *testing.T) (sharding.EntityStore, func(string) lease.Ownership) {
 		p := newPlace(t, server)
-		handle, err := sql.Open("pgx", server.URL())
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, handle.Close()) })
-		other, err := entities.NewDB(handle, p.leases)
+		other, err := entities.New(server.Pool(t), p.leases)
 		require.NoError(t, err)
 		return &inTurn{stores: [2]sharding.EntityStore{p.store, other}}, p.own
 	})
@@ -202,8 +197,6 @@ func TestBadInput(t *testing.T) {
 	_, err = entities.New(pool, nil)
 	require.ErrorIs(t, err, lease.ErrInvalid)
 	_, err = entities.New(pool, &postgres.Store{})
-	require.ErrorIs(t, err, lease.ErrInvalid)
-	_, err = entities.NewDB(nil, leases)
 	require.ErrorIs(t, err, lease.ErrInvalid)
 	s, err := entities.New(pool, leases)
 	require.NoError(t, err)

@@ -21,8 +21,7 @@ import (
 
 // Schemas are those of the cases of one kit.
 type Schemas struct {
-	open     func(...postgres.Option) (*postgres.Store, error)
-	exec     func(ctx context.Context, query string) error
+	pool     *pgxpool.Pool
 	patience time.Duration
 
 	mu   sync.Mutex
@@ -38,20 +37,9 @@ type rested struct {
 // resting is how long a schema is left alone.
 const resting = 3 * time.Second
 
-// New has open make clients of the database, and exec run statements there. A server that does not
-// answer is tried again for patience.
-func New(patience time.Duration, open func(...postgres.Option) (*postgres.Store, error),
-	exec func(ctx context.Context, query string) error) *Schemas {
-	return &Schemas{open: open, exec: exec, patience: patience}
-}
-
-// Of is New over a pool.
+// Of has the schemas in the pool's database. A server that does not answer is tried again for patience.
 func Of(pool *pgxpool.Pool, patience time.Duration) *Schemas {
-	return New(patience, func(opts ...postgres.Option) (*postgres.Store, error) { return postgres.New(pool, opts...) },
-		func(ctx context.Context, query string) error {
-			_, err := pool.Exec(ctx, query, pgx.QueryExecModeExec)
-			return err
-		})
+	return &Schemas{pool: pool, patience: patience}
 }
 
 // Name is a schema for the case: empty, and as Migrate makes it.
@@ -61,7 +49,7 @@ func (s *Schemas) Name(tb leasetest.TB) string {
 	prepare := func(ctx context.Context) error { return s.empty(ctx, name) } // again: what came late
 	if !used {
 		prepare = func(ctx context.Context) error {
-			store, err := s.open(postgres.WithSchema(name))
+			store, err := postgres.New(s.pool, postgres.WithSchema(name))
 			if err != nil {
 				return err
 			}
@@ -85,7 +73,7 @@ func (s *Schemas) Name(tb leasetest.TB) string {
 // Client makes a client of a store.
 func (s *Schemas) Client(tb leasetest.TB, schema string, opts ...postgres.Option) *postgres.Store {
 	tb.Helper()
-	store, err := s.open(append(opts, postgres.WithSchema(schema))...)
+	store, err := postgres.New(s.pool, append(opts, postgres.WithSchema(schema))...)
 	if err != nil {
 		tb.Fatalf("%v", err)
 	}
@@ -108,7 +96,7 @@ func (s *Schemas) take() (name string, used bool) {
 func (s *Schemas) empty(ctx context.Context, schema string) (err error) {
 	for _, table := range []string{"lease", "session", "change", "entity", "entity_mark"} {
 		if err == nil {
-			err = s.exec(ctx, fmt.Sprintf("DELETE FROM %s.%s", schema, table))
+			_, err = s.pool.Exec(ctx, fmt.Sprintf("DELETE FROM %s.%s", schema, table), pgx.QueryExecModeExec)
 		}
 	}
 	return err
