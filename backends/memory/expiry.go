@@ -65,34 +65,25 @@ type alarm struct {
 	number uint64 // of the last timer: one that fires though stopped knows that it is stale
 }
 
-// arm sees to it that the alarm goes off no later than the next expiry while
-// anybody watches. An alarm that goes off too early, since a session was
-// renewed, sets itself again: cheaper than at every renewal.
-func (s *Store) arm(now time.Duration) {
-	if len(s.watchers) == 0 || len(s.due) == 0 {
-		s.disarm()
+// arm sees to it that the alarm goes off no later than the next expiry, and in least at the least,
+// while anybody watches. An alarm that goes off too early, since a session was renewed, sets itself
+// again: cheaper than at every renewal.
+func (s *Store) arm(now, least time.Duration) {
+	a, idle := &s.alarm, len(s.watchers) == 0 || len(s.due) == 0
+	if a.timer != nil {
+		if !idle && a.at <= s.due[0].deadline {
+			return
+		}
+		a.timer.Stop()
+		a.timer = nil
+	}
+	a.number++
+	if idle {
 		return
 	}
-	next := s.due[0].deadline
-	if s.alarm.timer != nil && s.alarm.at <= next {
-		return
-	}
-	s.setAlarm(next, next-now)
-}
-
-func (s *Store) disarm() {
-	if s.alarm.timer != nil {
-		s.alarm.timer.Stop()
-		s.alarm.timer = nil
-	}
-	s.alarm.number++
-}
-
-func (s *Store) setAlarm(at, in time.Duration) {
-	s.disarm()
-	number := s.alarm.number
-	s.alarm.at = at
-	s.alarm.timer = s.clock.AfterFunc(in, func() { s.ring(number) })
+	number := a.number
+	a.at = s.due[0].deadline
+	a.timer = s.clock.AfterFunc(max(a.at-now, least), func() { s.ring(number) })
 }
 
 // earliestRetry keeps a clock whose timers run ahead of its readings from
@@ -106,14 +97,12 @@ func (s *Store) ring(number uint64) {
 		return
 	}
 	s.alarm.timer = nil
-	now := s.clock.Now().Mono
+	now, least := s.clock.Now().Mono, time.Duration(0)
 	s.expire(now)
-	if now < s.alarm.at && len(s.due) > 0 {
-		next := s.due[0].deadline
-		s.setAlarm(next, max(next-now, earliestRetry))
-		return
+	if now < s.alarm.at {
+		least = earliestRetry
 	}
-	s.arm(now)
+	s.arm(now, least)
 }
 
 // expiryQueue is a heap of sessions by deadline.

@@ -130,7 +130,7 @@ func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Gran
 		own.deadline = later(now, own.ttl)
 		s.sessions[own.id] = own
 		s.due.add(own)
-		s.arm(now)
+		s.arm(now, 0)
 	case own.owner.Incarnation != want.Owner.Incarnation:
 		return lease.Grant{}, fmt.Errorf("memory store: open session %d of %s: %w: the session is of %s, incarnation %s",
 			want.ID, want.Owner.ID, lease.ErrInvalid, own.owner.ID, own.owner.Incarnation)

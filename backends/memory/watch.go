@@ -18,21 +18,26 @@ const watchBuffer = 1 << 17
 
 // change is one thing to tell, and one record of a snapshot.
 type change struct {
-	record  *record // nil: an answer to a probe
+	record  *record // nil: an answer to a probe, or the end of a snapshot
 	left    time.Duration
 	deleted lease.Token // the deletion's revision; 0: record stands
 }
 
-func (c change) event() lease.Event {
-	if c.record == nil {
-		return lease.Event{Kind: lease.EventProgress}
+// complete is left of the change that ends a snapshot; deleted is its revision.
+const complete time.Duration = -1
+
+func (c change) event() (ev lease.Event, ok bool) {
+	switch {
+	case c.record == nil && c.left == complete:
+		ev = lease.Event{Kind: lease.EventSynced, Revision: c.deleted}
+	case c.record == nil:
+		ev = lease.Event{Kind: lease.EventProgress}
+	case c.deleted != 0:
+		ev = lease.Event{Kind: lease.EventDelete, Record: lease.Record{Name: c.record.name}, Revision: c.deleted}
+	default:
+		ev = lease.Event{Kind: lease.EventPut, Record: c.record.public(c.left), Revision: c.record.token}
 	}
-	if c.deleted != 0 {
-		return lease.Event{
-			Kind: lease.EventDelete, Record: lease.Record{Name: c.record.name}, Revision: c.deleted,
-		}
-	}
-	return lease.Event{Kind: lease.EventPut, Record: c.record.public(c.left), Revision: c.record.token}
+	return ev, true
 }
 
 // watcher is one running Watch. Its mutex is taken after the Store's.
@@ -78,67 +83,42 @@ func (s *Store) WatchDeletions(ctx context.Context, prefix string) iter.Seq2[lea
 
 func (s *Store) watch(ctx context.Context, prefix string, deletions bool) iter.Seq2[lease.Event, error] {
 	return func(yield func(lease.Event, error) bool) {
-		w, snapshot, revision, err := s.subscribe(ctx, prefix, deletions)
+		w, snapshot, err := s.subscribe(ctx, prefix, deletions)
 		if err != nil {
 			yield(lease.Event{}, err)
 			return
 		}
 		defer s.unsubscribe(w)
-		each := func(changes []change) bool {
-			for i, c := range changes {
-				if ctx.Err() != nil {
-					yield(lease.Event{}, ctxError(ctx, "watch"))
-					return false
-				}
-				changes[i] = change{} // a slow loop keeps no more records than it must
-				if !yield(c.event(), nil) {
-					return false
-				}
+		feed.Each(ctx, w, snapshot, change.event, func(err error) error {
+			if ctx.Err() != nil {
+				err = ctxError(ctx, "watch")
 			}
-			return true
-		}
-		if !each(snapshot) || !yield(lease.Event{Kind: lease.EventSynced, Revision: revision}, nil) {
-			return
-		}
-		for {
-			changes, err := w.Take(ctx)
-			if err != nil {
-				if ctx.Err() != nil {
-					err = ctxError(ctx, "watch")
-				}
-				yield(lease.Event{}, err)
-				return
-			}
-			if !each(changes) {
-				return
-			}
-		}
+			return err
+		}, yield)
 	}
 }
 
 // subscribe takes the snapshot, unless deletions alone are watched, and registers
 // the watcher at one moment.
-func (s *Store) subscribe(ctx context.Context, prefix string, deletions bool) (*watcher, []change, lease.Token, error) {
+func (s *Store) subscribe(ctx context.Context, prefix string, deletions bool) (w *watcher, snapshot []change, err error) {
 	now, err := s.begin(ctx, "watch")
 	if err != nil {
-		return nil, nil, 0, err
+		return nil, nil, err
 	}
 	defer s.mu.Unlock()
 	s.stats.Watch++
-	w := feed.NewWatch[change](prefix, deletions, watchBuffer)
+	w = feed.NewWatch[change](prefix, deletions, watchBuffer)
 	s.watchers[w] = struct{}{}
-	s.arm(now)
-	if deletions {
-		return w, nil, s.counter, nil
+	s.arm(now, 0)
+	if !deletions {
+		snapshot = s.snapshot(now, prefix)
 	}
-	return w, s.snapshot(now, prefix), s.counter, nil
+	return w, append(snapshot, change{left: complete, deleted: s.counter}), nil
 }
 
 func (s *Store) unsubscribe(w *watcher) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.watchers, w)
-	if len(s.watchers) == 0 {
-		s.disarm()
-	}
+	s.arm(s.clock.Now().Mono, 0)
 }

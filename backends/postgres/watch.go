@@ -12,7 +12,7 @@ import (
 
 // change is one thing to tell.
 type change struct {
-	seq   int64 // 0: an answer to a probe
+	seq   int64 // 0: of a snapshot, or an answer to a probe
 	event lease.Event
 }
 
@@ -70,49 +70,21 @@ func (s *Store) watch(ctx context.Context, prefix string, deletions bool) iter.S
 			return
 		}
 		floor := r.floor()
-		told, recs, err := s.snapshot(ctx, w, floor)
+		told, first, err := s.snapshot(ctx, w, floor)
 		if err != nil {
 			yield(lease.Event{}, err)
 			return
 		}
-		for _, ev := range recs {
-			if ctx.Err() != nil {
-				failed(ctx.Err())
-				return
-			}
-			if !yield(ev, nil) {
-				return
-			}
-		}
-		if !yield(lease.Event{Kind: lease.EventSynced}, nil) {
-			return
-		}
-		for {
-			changes, err := w.Take(ctx)
-			if err != nil {
-				failed(err)
-				return
-			}
-			for _, c := range changes {
-				if ctx.Err() != nil {
-					failed(ctx.Err())
-					return
-				}
-				if c.seq != 0 && (c.seq <= floor || told[c.seq]) {
-					continue
-				}
-				if !yield(c.event, nil) {
-					return
-				}
-			}
-		}
+		feed.Each(ctx, w, append(first, change{event: lease.Event{Kind: lease.EventSynced}}), func(c change) (lease.Event, bool) {
+			return c.event, c.seq == 0 || c.seq > floor && !told[c.seq]
+		}, func(err error) error { return s.explain(ctx, "watch", err) }, yield)
 	}
 }
 
 // snapshot reads the records under the watch's prefix, unless deletions alone are wanted, and which
 // changes after floor they include.
 func (s *Store) snapshot(ctx context.Context, w *watcher, floor int64) (
-	told map[int64]bool, recs []lease.Event, err error) {
+	told map[int64]bool, recs []change, err error) {
 	told = map[int64]bool{}
 	records := "true"
 	if w.Deletions {
@@ -133,7 +105,7 @@ func (s *Store) snapshot(ctx context.Context, w *watcher, floor int64) (
 			if r.format == format {
 				s.history.saw(r.rev)
 			}
-			recs = append(recs, r.put())
+			recs = append(recs, change{event: r.put()})
 		}
 		return nil
 	})

@@ -50,29 +50,12 @@ func (s *Store) watch(ctx context.Context, prefix string, deletions bool) iter.S
 			return
 		}
 		defer s.unsubscribe(w)
-		for {
-			for i, c := range changes {
-				if ctx.Err() != nil {
-					yield(lease.Event{}, failed("watch", ended(ctx)))
-					return
-				}
-				changes[i] = change{} // a slow loop keeps no more records than it must
-				if !at.news(c) {
-					continue
-				}
-				if !yield(c.Event, nil) {
-					return
-				}
+		feed.Each(ctx, w, changes, func(c change) (lease.Event, bool) { return c.Event, at.news(c) }, func(err error) error {
+			if ctx.Err() != nil {
+				err = ended(ctx)
 			}
-			if changes, err = w.Take(ctx); err != nil {
-				if ctx.Err() != nil {
-					err = ended(ctx)
-				}
-				err = failed("watch", err)
-				yield(lease.Event{}, err)
-				return
-			}
-		}
+			return failed("watch", err)
+		}, yield)
 	}
 }
 

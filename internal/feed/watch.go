@@ -91,3 +91,28 @@ func (w *Watch[C]) Take(ctx context.Context) ([]C, error) {
 	}
 	return q, w.err
 }
+
+// Each passes first on to yield, and then what w takes, until yield wants no more or the watch ends:
+// then with what failed makes of its error, or of that of ctx. event returns what a change tells,
+// or false if that is nothing.
+func Each[C, E any](ctx context.Context, w *Watch[C], first []C, event func(C) (E, bool),
+	failed func(error) error, yield func(E, error) bool) {
+	var nothing E
+	for changes, err := first, error(nil); ; changes, err = w.Take(ctx) {
+		if err != nil {
+			yield(nothing, failed(err))
+			return
+		}
+		for i, c := range changes {
+			if ctx.Err() != nil {
+				yield(nothing, failed(ctx.Err()))
+				return
+			}
+			var taken C
+			changes[i] = taken // a slow loop keeps no more of them than it must
+			if e, ok := event(c); ok && !yield(e, nil) {
+				return
+			}
+		}
+	}
+}

@@ -52,7 +52,7 @@ func (s *Store) swap(
 		for k, i := range todo {
 			plans[k] = decide(i, found[k], at)
 		}
-		if err := s.each(len(todo), func(k int) (err error) {
+		if err := each(len(todo), func(k int) (err error) {
 			if plans[k].swap {
 				tokens[k], err = s.write(ctx, op, found[k], plans[k].next)
 			}
@@ -72,7 +72,7 @@ func (s *Store) swap(
 			default:
 				wrote = true
 				g := at[next.Session].sight
-				done(i, found[k], g.record(next, tokens[k], s.left(g, s.clock.Now().Mono)))
+				done(i, found[k], g.record(next, tokens[k], g.left(s.clock.Now().Mono)))
 			}
 		}
 		if todo = again; len(todo) == 0 {

@@ -71,7 +71,7 @@ func (s *Store) read(
 	ctx context.Context, op string, names []string, more ...lease.SessionID,
 ) ([]standing, map[lease.SessionID]looked, error) {
 	found := make([]standing, len(names))
-	if err := s.each(len(names), func(i int) error {
+	if err := each(len(names), func(i int) error {
 		key := recordKey(names[i])
 		if s.longKey > 0 && len(key) > s.longKey { // nothing can stand there
 			found[i].Name = names[i]
@@ -140,7 +140,7 @@ func (s *Store) judge(
 		add(id)
 	}
 	results := make([]looked, len(ids))
-	if err := s.each(len(ids), func(i int) error {
+	if err := each(len(ids), func(i int) error {
 		g, there, err := s.look(ctx, op, ids[i])
 		if errors.Is(err, lease.ErrBadRecord) {
 			results[i].err = err
@@ -163,7 +163,7 @@ func (s *Store) judge(
 		of := sessions[n.Session]
 		n.err = of.err
 		if n.held = of.there && of.Life == n.Life; n.held {
-			n.of, n.left = of.sight, s.left(of.sight, now)
+			n.of, n.left = of.sight, of.left(now)
 		}
 	}
 	return sessions, nil
@@ -229,7 +229,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[lease.Record,
 		}
 		// The listing is complete without what follows. What fails of it is found by the next.
 		if s.number != nil {
-			_ = s.each(len(free), func(i int) error {
+			_ = each(len(free), func(i int) error {
 				_, err := s.objects.Delete(ctx, recordKey(free[i].Name), free[i].version)
 				return err
 			})

@@ -23,7 +23,7 @@ type sight struct {
 func (g sight) is(of lease.Session) bool { return g.Incarnation == of.Owner.Incarnation }
 
 // left is the time until the session is dead if it stays unchanged.
-func (s *Store) left(g sight, now time.Duration) time.Duration {
+func (g sight) left(now time.Duration) time.Duration {
 	return wait(g.TTL) - (now - g.since)
 }
 
@@ -85,7 +85,7 @@ func (s *Store) look(ctx context.Context, op string, id lease.SessionID) (sight,
 			return sight{}, false, fmt.Errorf("%s: %s %q: %w", s.limits.Name, op, key, err)
 		}
 		g := s.note(id, o, object.Version)
-		if s.left(g, s.clock.Now().Mono) > 0 {
+		if g.left(s.clock.Now().Mono) > 0 {
 			return g, true, nil
 		}
 		ended, err := s.objects.Delete(ctx, key, g.version)
@@ -164,7 +164,7 @@ func (s *Store) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Gr
 		return nil, err
 	}
 	grants := make([]lease.Grant, len(sessions))
-	_ = s.each(len(sessions), func(i int) error {
+	_ = each(len(sessions), func(i int) error {
 		grants[i] = s.renew(ctx, sessions[i])
 		return nil
 	})
@@ -177,7 +177,7 @@ func (s *Store) renew(ctx context.Context, of lease.Session) lease.Grant {
 	s.mu.Lock()
 	g, known := s.sights[of.ID]
 	s.mu.Unlock()
-	known = known && g.is(of) && s.left(g, now) > 0
+	known = known && g.is(of) && g.left(now) > 0
 	for {
 		if !known {
 			var err error
@@ -228,7 +228,7 @@ func (s *Store) tidy(ctx context.Context) error {
 	if err != nil {
 		return s.unknown("list", sessionPrefix, err)
 	}
-	return s.each(len(all), func(i int) error {
+	return each(len(all), func(i int) error {
 		id, err := strconv.ParseInt(strings.TrimPrefix(all[i].Key, sessionPrefix), 10, 64)
 		if err != nil {
 			return nil // none of ours
@@ -237,7 +237,7 @@ func (s *Store) tidy(ctx context.Context) error {
 		if err != nil {
 			return nil // it holds what it holds, until it is read
 		}
-		if g := s.note(lease.SessionID(id), o, all[i].Version); s.left(g, s.clock.Now().Mono) > 0 {
+		if g := s.note(lease.SessionID(id), o, all[i].Version); g.left(s.clock.Now().Mono) > 0 {
 			return nil
 		}
 		_, _, err = s.look(ctx, "list", lease.SessionID(id))

@@ -138,7 +138,7 @@ func (s *Store) gone(op string, of lease.Session) error {
 }
 
 // each runs f(0) … f(n-1), at most width at once, and returns all of their errors.
-func (s *Store) each(n int, f func(i int) error) error {
+func each(n int, f func(i int) error) error {
 	if n == 1 {
 		return f(0)
 	}
