@@ -61,10 +61,6 @@ type Config struct {
 	// for the public.
 	HTTP string
 
-	// StoreRequired has Start fail unless the store answers, and the group is joined,
-	// before its ctx ends. Otherwise the node starts, says that it waits, and goes on
-	// trying.
-	StoreRequired bool
 	// StopWithin bounds Stop when a signal, the end of a context or of the actor
 	// system causes it. Default 25 s, which is less than Kubernetes waits.
 	StopWithin time.Duration
@@ -119,7 +115,6 @@ const (
 	defaultStopWithin = 25 * time.Second
 	longest           = 24 * time.Hour
 	joinPatience      = 2 * time.Second // Start goes on without a store that takes longer
-	lookAgain         = 250 * time.Millisecond
 )
 
 func invalid(field, format string, args ...any) error {

@@ -22,13 +22,13 @@ import (
 
 // slowToMake is a store that a Keeper takes its time to be made with.
 type slowToMake struct {
-	*memory.Store
+	lease.Store
 	made func()
 }
 
 func (s *slowToMake) Limits() lease.StoreLimits {
 	s.made()
-	return s.Store.Limits()
+	return s.Store.(lease.Limiter).Limits()
 }
 
 // TestASignalInTheMiddleOfStart leaves nothing of what is started after it came.
@@ -53,8 +53,10 @@ func TestAStartThatIsUndoneAtOnce(t *testing.T) {
 	for range 50 {
 		http := freeAddress(t)
 		ctx, cancel := context.WithCancel(t.Context())
-		store := &slowToMake{Store: memory.New(), made: cancel}
-		_, err := node.Start(ctx, node.Config{ID: "a", Store: store, HTTP: http, StoreRequired: true, StopWithin: soon, Logger: zap.NewNop()})
+		away := faultstore.Wrap(memory.New())
+		away.Partition()
+		store := &slowToMake{Store: away, made: cancel}
+		_, err := node.Start(ctx, node.Config{ID: "a", Store: store, HTTP: http, Group: "bank", StopWithin: time.Millisecond, Logger: zap.NewNop()})
 		require.ErrorIs(t, err, context.Canceled)
 		requireNobodyListens(t, http)
 	}

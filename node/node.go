@@ -61,7 +61,7 @@ type Node struct {
 // Start starts a node: its actor system, remoting, Keeper, HTTP and membership, in
 // this order. It returns when the group is joined. If the store does not answer within
 // two seconds it returns all the same, says so in the log and by Health, and goes on
-// trying until Stop, unless Config.StoreRequired is set.
+// trying until Stop; Health says when the store has answered.
 //
 // An error names the field of Config or the step, and what was started before has
 // been ended, which takes up to Config.StopWithin where the store does not answer.
@@ -173,16 +173,9 @@ func (n *Node) keep() (err error) {
 func (n *Node) join(ctx context.Context) error {
 	if n.cfg.Group == "" {
 		close(n.joined)
-		if n.cfg.StoreRequired {
-			return n.reach(ctx)
-		}
 		return nil
 	}
-	life := n.life
-	if n.cfg.StoreRequired {
-		life = ctx
-	}
-	opts := append([]membership.Option{membership.WithSystem(n.system)}, n.groupOptions(n.cfg.Membership)...)
+	opts := append([]membership.Option{membership.WithSystem(n.system)}, around(n, n.cfg.Settings.find(ofGroup, ""), n.cfg.Membership, membership.WithLeaseOptions)...)
 	if n.cfg.Logger != nil {
 		opts = append(opts, membership.WithLogger(n.cfg.Logger))
 	}
@@ -191,7 +184,7 @@ func (n *Node) join(ctx context.Context) error {
 	}
 	n.starting.Go(func() {
 		defer close(n.joined)
-		g, err := membership.Join(life, n.keeper, n.cfg.Group, opts...)
+		g, err := membership.Join(n.life, n.keeper, n.cfg.Group, opts...)
 		if err != nil {
 			n.gone = about("Group", err)
 			if n.life.Err() == nil {
@@ -203,10 +196,6 @@ func (n *Node) join(ctx context.Context) error {
 	})
 	late := time.NewTimer(joinPatience)
 	defer late.Stop()
-	wait := late.C
-	if n.cfg.StoreRequired {
-		wait = nil
-	}
 	select {
 	case <-n.joined:
 		if n.gone != nil && ctx.Err() != nil { // which of the two was first is not known
@@ -219,31 +208,9 @@ func (n *Node) join(ctx context.Context) error {
 			err = fmt.Errorf("%w (the store: %w)", err, i.Failure)
 		}
 		return about("Group", err)
-	case <-wait:
+	case <-late.C:
 		n.log.Warn("the node goes on without its group, and joins it when the store answers", zap.String("group", n.cfg.Group))
 		return nil
-	}
-}
-
-// reach returns when the store answers; or why it does not, when that can't get better or ctx
-// has ended.
-func (n *Node) reach(ctx context.Context) (err error) {
-	for {
-		now := n.keeper.Health(ctx)
-		switch {
-		case now == nil:
-			return nil
-		case errors.Is(now, lease.ErrClosed) || errors.Is(now, lease.ErrSetback):
-			return about("StoreRequired", now)
-		}
-		if err == nil || ctx.Err() == nil { // else it may only say that ctx has ended
-			err = now
-		}
-		select {
-		case <-time.After(lookAgain):
-		case <-ctx.Done():
-			return about("StoreRequired", fmt.Errorf("%w: %w", context.Cause(ctx), err))
-		}
 	}
 }
 
@@ -294,7 +261,7 @@ func (n *Node) Singleton(name string, props *actor.Props, opts ...singleton.Opti
 	if n.cfg.MeterProvider != nil {
 		own = append(own, singleton.WithMeterProvider(n.cfg.MeterProvider))
 	}
-	m, err := singleton.Start(n.system, n.keeper, name, props, append(own, n.singletonOptions(name, opts)...)...)
+	m, err := singleton.Start(n.system, n.keeper, name, props, append(own, around(n, n.cfg.Settings.find(ofSingletons, name), opts, singleton.WithLeaseOptions)...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -343,7 +310,7 @@ func (n *Node) ShardedType(t sharding.Type, opts ...sharding.Option) (*sharding.
 	if n.cfg.MeterProvider != nil {
 		own = append(own, sharding.WithMeterProvider(n.cfg.MeterProvider))
 	}
-	r, err := sharding.Start(n.system, n.group, t, append(own, n.shardedOptions(t.Name, opts)...)...)
+	r, err := sharding.Start(n.system, n.group, t, append(own, around(n, n.cfg.Settings.find(ofSharded, t.Name), opts, sharding.WithLeaseOptions)...)...)
 	if err != nil {
 		return nil, err
 	}

@@ -165,30 +165,18 @@ func TestStopEndsWhatIsBeingStarted(t *testing.T) {
 	require.Nil(t, n.Group())
 }
 
-func TestARequiredStoreThatIsAway(t *testing.T) {
+func TestAStartEndsWithItsContext(t *testing.T) {
 	store := faultstore.Wrap(memory.New())
 	store.Partition()
 	address := freeAddress(t)
-	for _, group := range []string{"", "bank"} {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		_, err := node.Start(ctx, node.Config{ID: "a", Store: store, Group: group, Listen: address, Plaintext: true, HTTP: "127.0.0.1:0",
-			Lease: lease.Config{TTL: time.Second}, StoreRequired: true, StopWithin: 2 * time.Second, Logger: zap.NewNop()})
-		cancel()
-		require.ErrorContains(t, err, "node.Start: ")
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorContains(t, err, "the store", "what it waits for")
-		requireNobodyListens(t, address) // what was started has been ended
-	}
-}
-
-func TestARequiredStoreThatComes(t *testing.T) {
-	for _, group := range []string{"", "bank"} {
-		store := faultstore.Wrap(memory.New())
-		store.Partition()
-		time.AfterFunc(700*time.Millisecond, store.Heal)
-		n := start(t, "a", store, func(c *node.Config) { c.Group, c.StoreRequired, c.Listen, c.Plaintext = group, true, "", false })
-		require.NoError(t, n.Health(t.Context()))
-	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err := node.Start(ctx, node.Config{ID: "a", Store: store, Group: "bank", Listen: address, Plaintext: true, HTTP: "127.0.0.1:0",
+		Lease: lease.Config{TTL: time.Second}, StopWithin: 2 * time.Second, Logger: zap.NewNop()})
+	require.ErrorContains(t, err, "node.Start: ")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, "the store", "what it waits for")
+	requireNobodyListens(t, address) // what was started has been ended
 }
 
 // freeAddress is one that no connection is made from meanwhile, where all of 127.0.0.0/8 is

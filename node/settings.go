@@ -31,8 +31,9 @@ type Settings struct {
 // timings are those of one kind of names.
 type timings map[string]*timing
 
-// The keys of the parts that have names.
+// The keys of the parts; all but the group have names.
 const (
+	ofGroup      = "group"
 	ofSingletons = "singletons"
 	ofSharded    = "sharded"
 	ofLeases     = "leases"
@@ -102,8 +103,8 @@ func ParseSettings(file string, data []byte) (*Settings, error) {
 		return nil, malformed(file, err)
 	}
 	s.all = s.timing(doc, "", map[string]func(key, value *yaml.Node){
-		"group": func(key, v *yaml.Node) {
-			s.group = s.timing(v, "group", nil)
+		ofGroup: func(key, v *yaml.Node) {
+			s.group = s.timing(v, ofGroup, nil)
 			s.group.line = key.Line
 		},
 		ofSingletons: func(_, v *yaml.Node) { s.names(v, ofSingletons) },

@@ -11,9 +11,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/membership"
-	"github.com/holdfast-go/holdfast/sharding"
-	"github.com/holdfast-go/holdfast/singleton"
 )
 
 // This file has what a node starts heed its settings.
@@ -77,10 +74,14 @@ func (s *Settings) options(t *timing) (given, said []lease.Option) {
 	return given, said
 }
 
-// find returns the timing of a name; nil if there is none. A named lease has the longest prefix's.
+// find returns the timing of a name, or that of the group; nil if there is none. A named lease has the
+// longest prefix's.
 func (s *Settings) find(part, name string) *timing {
-	if s == nil {
+	switch {
+	case s == nil:
 		return nil
+	case part == ofGroup:
+		return s.group
 	}
 	t := s.parts[part][name]
 	for i := len(name) - 1; t == nil && i > 0 && part == ofLeases; i-- {
@@ -120,29 +121,11 @@ func (n *Node) timed(t *timing) (given, said []lease.Option) {
 	return n.cfg.Settings.options(t)
 }
 
-// groupOptions are opts with what the settings say of the group.
-func (n *Node) groupOptions(opts []membership.Option) []membership.Option {
-	var t *timing
-	if n.cfg.Settings != nil {
-		t = n.cfg.Settings.group
-	}
+// around are opts with what the settings say of the leases of t: with makes an option of some of
+// leases.
+func around[O any](n *Node, t *timing, opts []O, with func(...lease.Option) O) []O {
 	given, said := n.timed(t)
-	return slices.Concat([]membership.Option{membership.WithLeaseOptions(given...)}, opts,
-		[]membership.Option{membership.WithLeaseOptions(said...)})
-}
-
-// singletonOptions are opts with what the settings say of a singleton.
-func (n *Node) singletonOptions(name string, opts []singleton.Option) []singleton.Option {
-	given, said := n.timed(n.cfg.Settings.find(ofSingletons, name))
-	return slices.Concat([]singleton.Option{singleton.WithLeaseOptions(given...)}, opts,
-		[]singleton.Option{singleton.WithLeaseOptions(said...)})
-}
-
-// shardedOptions are opts with what the settings say of a sharded type.
-func (n *Node) shardedOptions(name string, opts []sharding.Option) []sharding.Option {
-	given, said := n.timed(n.cfg.Settings.find(ofSharded, name))
-	return slices.Concat([]sharding.Option{sharding.WithLeaseOptions(given...)}, opts,
-		[]sharding.Option{sharding.WithLeaseOptions(said...)})
+	return slices.Concat([]O{with(given...)}, opts, []O{with(said...)})
 }
 
 // Lease is Keeper().Lease with what Config.Settings say of the name, or of the longest prefix of

@@ -37,7 +37,7 @@ func TestASignalThatComesDuringStart(t *testing.T) {
 	timer := time.AfterFunc(300*time.Millisecond, func() { raise(t, syscall.SIGTERM) })
 	defer timer.Stop()
 	began := time.Now()
-	_, err := node.Start(t.Context(), node.Config{ID: "a", Store: store, Group: "bank", StoreRequired: true,
+	_, err := node.Start(t.Context(), node.Config{ID: "a", Store: store, Group: "bank",
 		StopWithin: 2 * time.Second, Logger: zap.NewNop()})
 	require.ErrorIs(t, err, node.ErrStopped)
 	require.ErrorContains(t, err, "terminated")
