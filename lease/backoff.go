@@ -4,6 +4,8 @@ import (
 	"context"
 	mrand "math/rand/v2"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/boundary"
 )
 
 // backoff is pauses that grow from least to most, each taken with jitter: between half of it and
@@ -14,16 +16,7 @@ type backoff struct {
 }
 
 // pause waits, or ends with ctx and its error.
-func (b *backoff) pause(ctx context.Context) error {
-	t := time.NewTimer(b.grow())
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
+func (b *backoff) pause(ctx context.Context) error { return boundary.Pause(ctx, b.grow()) }
 
 // grow returns the pause that is due.
 func (b *backoff) grow() time.Duration {

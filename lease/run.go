@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	mrand "math/rand/v2"
 	"time"
 
 	"go.uber.org/zap"
@@ -103,8 +102,7 @@ func runUnder(ctx context.Context, l Lease, f func(ctx context.Context, t Term) 
 // await acquires l, however long that takes. Before each attempt it asks before, if there is
 // one, and ends with its error.
 func await(ctx context.Context, l Lease, before func() error) error {
-	const failing, most = time.Second, 10 * time.Second
-	pause := failing
+	pauses := backoff{least: time.Second, most: 10 * time.Second}
 	var last error // of the attempts, if they fail now
 	ended := func(err error) error {
 		if last != nil {
@@ -138,10 +136,9 @@ func await(ctx context.Context, l Lease, before func() error) error {
 			continue
 		}
 		if err != nil && !errors.Is(err, ErrDenied) {
-			pause = failing // a store that failed may be back any moment
+			pauses.reset() // a store that failed may be back any moment
 		}
-		t := time.NewTimer(time.Duration(float64(pause) * (0.5 + mrand.Float64()/2)))
-		pause = min(2*pause, most)
+		t := time.NewTimer(pauses.grow())
 		var begins <-chan struct{}
 		if errors.Is(err, ErrParentLost) {
 			begins = parentOf(l)
@@ -204,42 +201,22 @@ func TermOf(l Lease) (t Term, stop func()) {
 			n := narrowed(t, outer)
 			return n, n.follow()
 		}
-		ctx, cancel := context.WithCancelCause(context.Background())
-		cancel(ErrExpired)
-		return &madeTerm{l: deadLease{l}, ctx: ctx, clock: SystemClock()}, func() {}
+		n := narrowed(bareTerm{l}, nil)
+		n.follow()
+		n.end(ErrExpired)
+		return n, func() {}
 	}
-	m := &madeTerm{l: l, clock: SystemClock()}
-	m.ctx, m.cancel = context.WithCancelCause(context.Background())
-	unregister := onLost(l, endBy(m.cancel))
-	endUnlessAlive(l, m.cancel) // a loss before the registration is not told
-	return m, func() { unregister(); m.cancel(ErrReleased) }
+	n := narrowed(bareTerm{l}, l)
+	unregister := n.follow()
+	return n, func() { unregister(); n.end(ErrReleased) }
 }
 
-type deadLease struct{ Lease }
+// bareTerm is the term of a lease that has none of its own, to be narrowed by that. The name is the
+// innermost's.
+type bareTerm struct{ l Lease }
 
-func (deadLease) CheckAlive() bool { return false }
-func (d deadLease) Unwrap() Lease  { return d.Lease }
-
-// madeTerm is the term of a lease that has none of its own.
-type madeTerm struct {
-	l      Lease
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	clock  Clock
-}
-
-func (m *madeTerm) Name() string             { return nameOf(m.l) }
-func (m *madeTerm) Token() Token             { return 0 }
-func (m *madeTerm) Context() context.Context { return m.ctx }
-
-func (m *madeTerm) CheckAlive() bool {
-	_, alive := m.Check()
-	return alive
-}
-
-// Check reads the clock first, so that the reading is not after what it stands
-// for. A term whose context is done stays ended, whatever the lease says later.
-func (m *madeTerm) Check() (time.Duration, bool) {
-	at := m.clock.Now().Mono
-	return at, m.ctx.Err() == nil && asked(m.l.CheckAlive, m.cancel)
-}
+func (b bareTerm) Name() string               { return nameOf(b.l) }
+func (bareTerm) Token() Token                 { return 0 }
+func (bareTerm) Context() context.Context     { return context.Background() }
+func (bareTerm) CheckAlive() bool             { return true }
+func (bareTerm) Check() (time.Duration, bool) { return SystemClock().Now().Mono, true }

@@ -10,6 +10,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -66,8 +67,8 @@ func (s *Store) attached(ctx context.Context, want lease.Session) (names []strin
 		}
 		switch {
 		case resp.ResponseHeader.GetClusterId() != hd.ClusterId || resp.ResponseHeader.GetRaftTerm() != hd.RaftTerm:
-			if err := pause(ctx, termPause); err != nil {
-				return nil, fmt.Errorf("etcd list session: %w", err)
+			if err := boundary.Pause(ctx, termPause); err != nil {
+				return nil, fmt.Errorf("etcd list session: %w", errors.Join(err, context.Cause(ctx)))
 			}
 			continue
 		case resp.GrantedTTL == 0: // the time left of one that is about to be revoked may be negative
@@ -81,15 +82,4 @@ func (s *Store) attached(ctx context.Context, want lease.Session) (names []strin
 		return names, nil
 	}
 	return nil, fmt.Errorf("etcd list session: %w: the raft term changed %d times", ErrNoLeader, termAgain)
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return errors.Join(ctx.Err(), context.Cause(ctx))
-	}
 }

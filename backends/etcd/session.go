@@ -34,33 +34,27 @@ func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Gran
 	// With an ID of our choice: a repeated request can't open a second lease.
 	resp, err := clientv3.RetryLeaseClient(s.client).LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: int64(want.ID), TTL: asked})
 	if errors.Is(rpctypes.Error(err), rpctypes.ErrLeaseExist) {
-		g, err := s.renewOne(ctx, want)
+		g, err := s.Renew(ctx, []lease.Session{want})
+		if err == nil {
+			err = g[0].Err
+		}
 		if err != nil {
 			return lease.Grant{}, err
 		}
-		return s.granted(asked, int64(g.TTL/time.Second))
+		return s.granted(asked, int64(g[0].TTL/time.Second)), nil
 	}
 	if err = s.explain(ctx, "grant", err); err != nil {
 		return lease.Grant{}, err
 	}
-	return s.granted(asked, resp.TTL)
+	return s.granted(asked, resp.TTL), nil
 }
 
 // granted is the TTL that an opened session was given, in seconds.
-func (s *Store) granted(asked, got int64) (lease.Grant, error) {
+func (s *Store) granted(asked, got int64) lease.Grant {
 	if got > asked {
 		s.log.Info("etcd raised the TTL to its floor", zap.Int64("asked_s", asked), zap.Int64("granted_s", got))
 	}
-	return lease.Grant{TTL: time.Duration(got) * time.Second}, nil
-}
-
-// renewOne is Renew where an error means the whole call.
-func (s *Store) renewOne(ctx context.Context, want lease.Session) (lease.Grant, error) {
-	g, err := s.Renew(ctx, []lease.Session{want})
-	if err != nil {
-		return lease.Grant{}, err
-	}
-	return g[0], g[0].Err
+	return lease.Grant{TTL: time.Duration(got) * time.Second}
 }
 
 // CloseSession implements lease.Store: revoking removes every key on the lease.

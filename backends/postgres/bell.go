@@ -71,12 +71,7 @@ func (r *run) listen() {
 		r.hears(false)
 		r.look()
 		r.s.log.Info("not listening for changes, looking for them instead", zap.Error(err))
-		t := time.NewTimer(pause)
-		select {
-		case <-t.C:
-		case <-r.ctx.Done():
-		}
-		t.Stop()
+		_ = boundary.Pause(r.ctx, pause)
 		pause = min(2*pause, 10*time.Second)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -153,12 +154,5 @@ const (
 func (b *backoff) wait(ctx context.Context) error {
 	b.next = min(max(2*b.next, firstPause), lastPause)
 	b.waited += b.next
-	t := time.NewTimer(b.next)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return boundary.Pause(ctx, b.next)
 }

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -81,7 +82,7 @@ func (s *Store) tell(ctx context.Context, n *news, woken <-chan struct{}) {
 		}
 		if now := s.clock.now(); n.next > 0 && n.next <= now {
 			// All Stores that are watched find that at one time: one of them is to do it.
-			pause(ctx, rand.N(s.interval))
+			_ = boundary.Pause(ctx, rand.N(s.interval))
 			s.sweep(ctx)
 		}
 		select {
@@ -99,15 +100,6 @@ func (s *Store) sweep(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 10*s.interval)
 	defer cancel()
 	_ = s.write(ctx, "sweep", false, func(t *tx) error { return t.sweep(int64(limits.Batch)) })
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
 }
 
 // lookFailed: a file that is locked or a disk that fails is looked at again; what can't be

@@ -62,6 +62,18 @@ func Wait(ctx context.Context, g *sync.WaitGroup) error {
 	}
 }
 
+// Pause waits for d, or for the end of ctx, whose error it returns.
+func Pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // Burst lines of a kind may be logged at once, and then one every Every.
 const (
 	Every = time.Second
