@@ -179,7 +179,7 @@ func TestHowRunForeverEnds(t *testing.T) {
 		require.ErrorIs(t, lease.RunForever(t.Context(), h, notCalled), lease.ErrClosed)
 
 		require.PanicsWithValue(t, "oops", func() {
-			lease.RunForever(t.Context(), lease.Unguarded("job"), func(context.Context, lease.Term) error { panic("oops") })
+			lease.RunForever(t.Context(), &plain{}, func(context.Context, lease.Term) error { panic("oops") })
 		})
 	})
 }
@@ -208,7 +208,7 @@ func (b *bad) Acquire(ctx context.Context) (bool, error) {
 }
 
 func TestRunForeverRefuses(t *testing.T) {
-	l := lease.Unguarded("job")
+	l := &plain{}
 	require.ErrorIs(t, lease.RunForever(t.Context(), nil, notCalled), lease.ErrInvalid)
 	require.ErrorIs(t, lease.RunForever(t.Context(), l, nil), lease.ErrInvalid)
 	for _, o := range []lease.RunOption{

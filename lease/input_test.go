@@ -71,7 +71,6 @@ func TestNoContextIsAnError(t *testing.T) {
 	})
 	inputtest.Contexts(t, k)
 	inputtest.Contexts(t, h)
-	inputtest.Contexts(t, lease.Unguarded("a"))
 	inputtest.Contexts(t, pool)
 	require.ErrorIs(t, pool.Run(inputtest.None, slot), lease.ErrInvalid)
 	require.ErrorIs(t, pool.TryRun(inputtest.None, slot), lease.ErrInvalid)
@@ -125,7 +124,7 @@ func TestALeaseThatWrapsItself(t *testing.T) {
 			require.FailNow(t, "it does not return", what)
 		}
 	}
-	inner := struct{ lease.Lease }{lease.Unguarded("a")} // hides all but a Lease
+	inner := struct{ lease.Lease }{&plain{}} // hides all but a Lease
 	self := &ring{Lease: inner}
 	self.next = self
 	a, b := &ring{Lease: inner}, &ring{Lease: inner}

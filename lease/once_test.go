@@ -123,7 +123,7 @@ func TestOnceIsContentThoughItCantRelease(t *testing.T) {
 
 func TestOnceRefuses(t *testing.T) {
 	var s schema
-	l := lease.Unguarded("job")
+	l := &plain{}
 	require.ErrorIs(t, lease.Once(t.Context(), nil, s.done, notCalled), lease.ErrInvalid)
 	require.ErrorIs(t, lease.Once(t.Context(), l, nil, notCalled), lease.ErrInvalid)
 	require.ErrorIs(t, lease.Once(t.Context(), l, s.done, nil), lease.ErrInvalid)

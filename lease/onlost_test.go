@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -21,7 +22,12 @@ func (noStopAround) OnLost(func(lease.Loss)) func() bool { return nil }
 func (n noStopAround) Unwrap() lease.Lease               { return n.Lease }
 
 func TestALeaseWhoseOnLostReturnsNothing(t *testing.T) {
-	for _, l := range []lease.Lease{&noStop{}, noStopAround{lease.Unguarded("a")}} {
+	k, err := lease.NewKeeper(memory.New(), lease.Config{ID: "a"})
+	require.NoError(t, err)
+	defer k.Close(t.Context())
+	h, err := k.Lease("a")
+	require.NoError(t, err)
+	for _, l := range []lease.Lease{&noStop{}, noStopAround{h}} {
 		ran := false
 		require.NoError(t, lease.TryRun(t.Context(), l, func(_ context.Context, held lease.Term) error {
 			ran = held.CheckAlive()

@@ -198,19 +198,6 @@ func defaultLines(t *testing.T) *logLines {
 	return l
 }
 
-// Who waits for a lease that is always free is called as by any other lease.
-func TestACallbackOfAnUnguardedLeaseMayPanic(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := defaultLines(t)
-		w, ok := lease.As[lease.Waiter](lease.Unguarded("job"))
-		require.True(t, ok)
-		w.OnFree(func() { panic("rude") })
-		require.False(t, w.OnFree(nil)())
-		time.Sleep(time.Second)
-		require.Contains(t, l.read(), "a callback panicked callback=OnFree name=job error=it panicked: rude")
-	})
-}
-
 func TestANilOptionIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
 		_, err := start(t, store, "a").Lease("job", nil)

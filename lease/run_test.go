@@ -80,7 +80,7 @@ func TestRunPassesAPanicOnAfterTheRelease(t *testing.T) {
 
 func TestRunRefusesNothingToRun(t *testing.T) {
 	require.ErrorIs(t, lease.Run(t.Context(), nil, func(context.Context, lease.Term) error { return nil }), lease.ErrInvalid)
-	require.ErrorIs(t, lease.Run(t.Context(), lease.Unguarded("job"), nil), lease.ErrInvalid)
+	require.ErrorIs(t, lease.Run(t.Context(), &plain{}, nil), lease.ErrInvalid)
 }
 
 // plain is a lease that has only what it must have.
@@ -221,42 +221,4 @@ func TestTermOf(t *testing.T) {
 		defer stop()
 		require.ErrorIs(t, context.Cause(dead.Context()), lease.ErrExpired)
 	})
-}
-
-func TestUnguarded(t *testing.T) {
-	l := lease.Unguarded("job")
-	require.False(t, l.CheckAlive())
-	require.NoError(t, l.Release(t.Context()))
-	mustWin(t, l)
-	mustWin(t, l)
-	first, ok := l.(lease.Termed).Term()
-	require.True(t, ok)
-	require.Equal(t, lease.Token(1), first.Token())
-	require.Equal(t, "job", first.Name())
-	require.True(t, first.CheckAlive())
-	stop := l.OnLost(func(lease.Loss) { t.Error("never") })
-	require.NoError(t, l.Release(t.Context()))
-	require.False(t, l.CheckAlive())
-	require.False(t, first.CheckAlive())
-	require.ErrorIs(t, context.Cause(first.Context()), lease.ErrReleased)
-	require.True(t, stop())
-	require.False(t, stop())
-	_, ok = l.(lease.Termed).Term()
-	require.False(t, ok)
-	mustWin(t, l)
-	second, _ := l.(lease.Termed).Term()
-	require.Greater(t, second.Token(), first.Token())
-	require.NoError(t, l.Release(t.Context()))
-	done, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := l.Acquire(done)
-	require.ErrorIs(t, err, context.Canceled)
-	free := make(chan struct{})
-	l.(lease.Waiter).OnFree(func() { close(free) })
-	<-free
-	require.NoError(t, l.(lease.Waiter).Wait(t.Context()))
-	require.NoError(t, lease.Run(t.Context(), l, func(ctx context.Context, term lease.Term) error {
-		require.Equal(t, lease.Token(3), term.Token())
-		return nil
-	}))
 }

@@ -78,7 +78,7 @@ func TestRunWaitsForItsTurnNoLongerThanItsContext(t *testing.T) {
 }
 
 func TestRunRefusesALeaseThatItCannotTellFromOthers(t *testing.T) {
-	l := unlike{Lease: lease.Unguarded("job")}
+	l := unlike{Lease: &plain{}}
 	err := lease.Run(t.Context(), l, func(context.Context, lease.Term) error { t.Error("called"); return nil })
 	require.ErrorIs(t, err, lease.ErrInvalid)
 }

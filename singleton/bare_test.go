@@ -132,3 +132,11 @@ func TestABareLeaseIsTakenAfterACrash(t *testing.T) {
 		require.Equal(t, "b", b.mustAsk(ms[1].PID(), 2).Node)
 	})
 }
+
+// ownLease is a lease that no other node asks for.
+func ownLease(t *testing.T) lease.Lease {
+	t.Helper()
+	l, err := barelease.NewNode(barelease.NewBook(), nil).Lease("x", time.Minute)
+	require.NoError(t, err)
+	return l
+}

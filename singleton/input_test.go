@@ -40,14 +40,6 @@ func TestProxyOverACustomLease(t *testing.T) {
 	})
 }
 
-func TestUnguardedSingleton(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a := c.node("a")
-		m := a.run("scheduler", singleton.WithLease(lease.Unguarded("scheduler")))
-		require.Equal(t, "a", a.mustAsk(m.PID(), 1).Node)
-	})
-}
-
 // A lease that knows no terms has no tokens, and guards all the same.
 func TestALeaseWithoutTerms(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
@@ -128,7 +120,7 @@ func TestOptionsRefuseBadValues(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a := c.node("a")
 		inputtest.Options(t, map[string][]any{
-			"WithLease":         {singleton.WithLease, lease.Unguarded("x")},
+			"WithLease":         {singleton.WithLease, ownLease(t)},
 			"WithLeaseOptions":  {singleton.WithLeaseOptions, lease.WithTTL(time.Second)},
 			"WithLeadership":    {singleton.WithLeadership, membership.NewStatic(a.keeper.Owner())},
 			"WithSettle":        {singleton.WithSettle, time.Second},

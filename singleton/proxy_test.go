@@ -232,7 +232,7 @@ func TestNothingVanishesWhileAManagerEnds(t *testing.T) {
 			if _, is := ctx.Message().(job); is {
 				met.Add(1)
 			}
-		}), singleton.WithLease(lease.Unguarded("x")), singleton.WithLinger(time.Millisecond))
+		}), singleton.WithLease(ownLease(t)), singleton.WithLinger(time.Millisecond))
 		require.NoError(t, err)
 		var wg sync.WaitGroup
 		for range 3 {
@@ -279,7 +279,7 @@ func TestTheMailOfAChildWhoseManagerIsStoppedByForce(t *testing.T) {
 					<-release
 				}
 			}
-		}), singleton.WithLease(lease.Unguarded("x")))
+		}), singleton.WithLease(ownLease(t)))
 		require.NoError(t, err)
 		const sent = 200
 		for i := range sent {
