@@ -168,7 +168,7 @@ func (f *follower) run(ctx context.Context) {
 			return
 		}
 		f.renew()
-		progress, err := f.watch(ctx, streams[0])
+		progress, err := contained(func() (bool, error) { return f.follow(ctx, streams[0]) })
 		if progress {
 			f.fails = 0
 			pause = retryMax / 10
@@ -187,7 +187,7 @@ func (f *follower) run(ctx context.Context) {
 		if errors.Is(err, ErrDenied) {
 			pause = max(pause, f.k.cfg.TTL)
 		}
-		f.sleep(ctx, time.Duration(float64(pause)*(0.5+mrand.Float64())))
+		f.k.rest(ctx, time.Duration(float64(pause)*(0.5+mrand.Float64())), nil)
 		pause = min(retryMax, 2*pause)
 	}
 }
@@ -206,14 +206,7 @@ func (f *follower) failed() bool {
 	return false
 }
 
-// sleep waits on the Keeper's clock.
-func (f *follower) sleep(ctx context.Context, d time.Duration) { f.k.rest(ctx, d, nil) }
-
-// watch passes one watch on; progress if it came as far as EventSynced.
-func (f *follower) watch(ctx context.Context, s stream) (progress bool, err error) {
-	return contained(func() (bool, error) { return f.follow(ctx, s) })
-}
-
+// follow passes one watch on; progress if it came as far as EventSynced.
 func (f *follower) follow(ctx context.Context, s stream) (progress bool, err error) {
 	// A watch may fall silent. While it begins that is noticed; later there may be no changes, so
 	// it is restarted now and then unless it answers probes.

@@ -32,9 +32,6 @@ func (k *Keeper) polls(by int) {
 	k.polling += by
 }
 
-// lookWithin is the longest pause between looks.
-func lookWithin(least time.Duration) time.Duration { return least * 3 / 2 }
-
 // rest waits on the Keeper's clock, until woken at the latest.
 func (k *Keeper) rest(ctx context.Context, d time.Duration, wake <-chan struct{}) {
 	over := make(chan struct{})

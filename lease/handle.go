@@ -278,7 +278,8 @@ func (h *Handle) leave() {
 				k.parting[h.name] = h
 			}
 		}
-		k.leaveLocked(h.pool)
+		h.pool.handles--
+		k.dropPoolLocked(h.pool)
 	}
 	h.restedLocked()
 	k.checkIdleLocked()

@@ -25,19 +25,6 @@ const (
 	NameHeld
 )
 
-// String returns "unknown", "free" or "held".
-func (s HolderState) String() string {
-	switch s {
-	case HolderUnknown:
-		return "unknown"
-	case NameFree:
-		return "free"
-	case NameHeld:
-		return "held"
-	}
-	return fmt.Sprintf("HolderState(%d)", uint8(s))
-}
-
 // Holding is what FollowHolder tells.
 type Holding struct {
 	State HolderState

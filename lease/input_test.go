@@ -88,8 +88,7 @@ func TestNoContextIsAnError(t *testing.T) {
 }
 
 func TestZeroValuesDoNotPanic(t *testing.T) {
-	inputtest.Zeros(t, map[string]string{}, new(lease.Keeper), new(lease.Handle), new(lease.Fence), new(lease.Offer), new(lease.Record), new(lease.Renewal), new(lease.HeldError), new(lease.StoreLimits), new(lease.Pool),
-		new(lease.HolderState))
+	inputtest.Zeros(t, map[string]string{}, new(lease.Keeper), new(lease.Handle), new(lease.Fence), new(lease.Offer), new(lease.Record), new(lease.Renewal), new(lease.HeldError), new(lease.StoreLimits), new(lease.Pool))
 	var k lease.Keeper
 	_, err := k.Lease("a")
 	require.ErrorIs(t, err, lease.ErrInvalid)

@@ -1,7 +1,9 @@
 package lease
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -75,16 +77,12 @@ func (t *narrowTerm) follow() (stop func()) {
 	if t.outer == nil {
 		return func() {}
 	}
-	unregister := onLost(t.outer, endBy(t.cancel))
-	endUnlessAlive(t.outer, t.cancel) // a loss before the registration is not told
-	return unregister
-}
-
-// onLost is l.OnLost, whose stop may be nil though it must not.
-func onLost(l Lease, f func(Loss)) (stop func()) {
-	unregister := l.OnLost(f)
+	unregister := t.outer.OnLost(func(loss Loss) { t.cancel(cmp.Or[error](loss.Reason, ErrExpired)) })
+	if !asked(t.outer.CheckAlive, t.cancel) { // a loss before the registration is not told
+		t.cancel(ErrExpired) // unless it said why
+	}
 	return func() {
-		if unregister != nil {
+		if unregister != nil { // though it must not be
 			unregister()
 		}
 	}
@@ -102,4 +100,14 @@ func (t *narrowTerm) Continues() Token {
 func (t *narrowTerm) Adopted(o Offer) bool {
 	c, ok := t.Term.(Continuing)
 	return ok && c.Adopted(o)
+}
+
+// asked is what alive returns. If that panics it is false, and the term ends with the reason.
+func asked(alive func() bool, end context.CancelCauseFunc) (is bool) {
+	defer func() {
+		if p := recover(); p != nil {
+			end(fmt.Errorf("%w: CheckAlive panicked: %v", ErrInconsistent, p))
+		}
+	}()
+	return alive()
 }

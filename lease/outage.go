@@ -136,7 +136,7 @@ func (k *Keeper) LookEvery() time.Duration {
 	if k.polling == 0 {
 		return 0
 	}
-	return lookWithin(k.cfg.PollMin)
+	return k.cfg.PollMin * 3 / 2
 }
 
 // grantedLocked takes up the TTL that a session of p was granted, and tells, once for

@@ -49,13 +49,8 @@ func (k *Keeper) newPool(of sharing, own bool) *pool {
 	return p
 }
 
-// leaveLocked: a handle of p was closed. dropPoolLocked forgets a pool that nothing
-// needs: or as many would be kept as there were ever TTLs and policies.
-func (k *Keeper) leaveLocked(p *pool) {
-	p.handles--
-	k.dropPoolLocked(p)
-}
-
+// dropPoolLocked forgets a pool that nothing needs: or as many would be kept as there were ever
+// TTLs and policies.
 func (k *Keeper) dropPoolLocked(p *pool) {
 	if p.handles == 0 && len(p.sessions) == 0 && p.opening == nil && k.pools[p.sharing] == p {
 		delete(k.pools, p.sharing)

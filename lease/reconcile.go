@@ -76,9 +76,6 @@ func (r *reconciler) wantedLocked(rec Record) bool {
 	return h != nil && h.op != nil || r.claimedLocked(rec)
 }
 
-// listNextLocked makes the next round a full one.
-func (r *reconciler) listNextLocked() { r.round = -1 }
-
 // listNowLocked makes a full round due.
 func (r *reconciler) listNowLocked() {
 	r.behind, r.next = true, r.k.clock.Now().Mono

@@ -12,7 +12,7 @@ import (
 // This file says when the sessions of a lease are renewed.
 
 // Renewal says when a lease is renewed while it is held (WithRenewal). The zero value is
-// RenewDefault. Values compare with ==, and travel as text: see UnmarshalText.
+// RenewDefault. Values compare with ==, and travel as text: String and UnmarshalText.
 //
 // The trust window is the TTL less Config.Margin: for so long a holder trusts its lease after a
 // renewal was sent. What a renewal can be repeated for, if it fails, is what is left of it.
@@ -111,7 +111,8 @@ var renewalWords = []struct {
 	{"activity", RenewOnActivity()}, {"manual", RenewByHand()}, {"never", RenewNever()},
 }
 
-// String is the text of MarshalText.
+// String returns one of default, eager, lazy, adaptive, activity, manual and never, or the fraction of
+// RenewAt, such as 0.4.
 func (r Renewal) String() string {
 	for _, w := range renewalWords {
 		if w.r == r {
@@ -121,16 +122,7 @@ func (r Renewal) String() string {
 	return strconv.FormatFloat(r.fraction, 'g', -1, 64)
 }
 
-// MarshalText returns one of default, eager, lazy, adaptive, activity, manual and never, or the
-// fraction of RenewAt, such as 0.4. One that is out of its bounds is ErrInvalid.
-func (r Renewal) MarshalText() ([]byte, error) {
-	if err := r.check(); err != nil {
-		return nil, err
-	}
-	return []byte(r.String()), nil
-}
-
-// UnmarshalText reads what MarshalText writes. All else is ErrInvalid, and changes nothing.
+// UnmarshalText reads what String writes. All else is ErrInvalid, and changes nothing.
 func (r *Renewal) UnmarshalText(text []byte) error {
 	var words []string
 	for _, w := range renewalWords {

@@ -31,7 +31,7 @@ func (k *Keeper) watchBegan(snapshot bool) {
 	defer k.mu.Unlock()
 	k.watchOK = true
 	if snapshot {
-		k.recon.listNextLocked()
+		k.recon.round = -1 // the next is a full one
 	} else {
 		k.recon.listNowLocked()
 	}

@@ -21,12 +21,11 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-func openEtcd(ctx context.Context, rest string) (lease.Store, func() error, error) {
-	return dial(ctx, rest, false)
-}
-
-func openEtcdTLS(ctx context.Context, rest string) (lease.Store, func() error, error) {
-	return dial(ctx, rest, true)
+// openEtcd makes an Opener, over TLS if it is secure.
+func openEtcd(secure bool) Opener {
+	return func(ctx context.Context, rest string) (lease.Store, func() error, error) {
+		return dial(ctx, rest, secure)
+	}
 }
 
 func dial(ctx context.Context, rest string, secure bool) (lease.Store, func() error, error) {

@@ -47,7 +47,7 @@ type Opener func(ctx context.Context, rest string) (store lease.Store, close fun
 
 var (
 	mu      sync.Mutex
-	openers = map[string]Opener{"memory": openMemory, "etcd": openEtcd, "etcds": openEtcdTLS}
+	openers = map[string]Opener{"memory": openMemory, "etcd": openEtcd(false), "etcds": openEtcd(true)}
 )
 
 var validScheme = regexp.MustCompile(`^[a-z][a-z0-9+.-]*$`)

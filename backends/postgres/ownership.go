@@ -28,7 +28,7 @@ const decidedColumns = "ord::bigint, answer, coalesce(replaced, 0), " +
 // them, and one for which another request is under way once more. request sends those of the
 // indices, and gives what was decided of each to its second argument.
 func (s *Store) ask(ctx context.Context, op string, names []string, outs []lease.Outcome, pending []int,
-	request func(pending []int, row func(db.Scan) error) error, take func(i int, d *decided)) error {
+	request func(pending []int, row func(db.Scan) error) error, take func(i int, d *decided)) ([]lease.Outcome, error) {
 	var pause backoff
 	for len(pending) > 0 {
 		var now, later []int
@@ -59,7 +59,7 @@ func (s *Store) ask(ctx context.Context, op string, names []string, outs []lease
 			err = fmt.Errorf("postgres: %s: %w: %d answers for %d names", op, lease.ErrInconsistent, len(answers), len(now))
 		}
 		if err != nil {
-			return partly(err, outs)
+			return nil, partly(err, outs)
 		}
 		for k := range answers {
 			d := &answers[k]
@@ -86,12 +86,12 @@ func (s *Store) ask(ctx context.Context, op string, names []string, outs []lease
 		}
 		if err := pause.wait(ctx); err != nil {
 			if len(busy) == len(outs) && len(guarded) == len(outs) {
-				return nil // that is what is known of them
+				return outs, nil // that is what is known of them
 			}
-			return partly(s.explain(ctx, op, err), outs)
+			return nil, partly(s.explain(ctx, op, err), outs)
 		}
 	}
-	return nil
+	return outs, nil
 }
 
 // refusal is an outcome with what stands.
@@ -148,7 +148,7 @@ func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.
 			s.history.seen.Load(),
 		}, row)
 	}
-	err := s.ask(ctx, "acquire", names, outs, pending, request, func(i int, d *decided) {
+	return s.ask(ctx, "acquire", names, outs, pending, request, func(i int, d *decided) {
 		switch d.answer {
 		case "done":
 			rec, err := d.record()
@@ -160,10 +160,6 @@ func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.
 			outs[i] = d.refusal("acquire")
 		}
 	})
-	if err != nil {
-		return nil, err
-	}
-	return outs, nil
 }
 
 // Release implements lease.Store, in one request. What a transaction guards is not released:
@@ -185,7 +181,7 @@ func (s *Store) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome
 			db.Numbers(pending, func(i int) int64 { return int64(held[i].Token) }),
 			db.Numbers(pending, func(i int) int64 { return int64(held[i].Nonce) })}, row)
 	}
-	err := s.ask(ctx, "release", names, outs, pending, request, func(i int, d *decided) {
+	return s.ask(ctx, "release", names, outs, pending, request, func(i int, d *decided) {
 		switch d.answer {
 		case "done":
 			outs[i] = lease.Outcome{OK: true}
@@ -199,10 +195,6 @@ func (s *Store) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome
 			outs[i].Err = nil // whatever holds the name, it is not that ownership
 		}
 	})
-	if err != nil {
-		return nil, err
-	}
-	return outs, nil
 }
 
 // Transfer implements lease.TransferStore, in one request. What a transaction guards is not moved:
@@ -242,7 +234,7 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.O
 			num(func(m lease.Transfer) int64 { return int64(m.To.Nonce) }),
 			db.Array(len(pending), func(k int) *string { return metas[pending[k]] }), s.history.seen.Load()}, row)
 	}
-	err := s.ask(ctx, "transfer", names, outs, pending, request, func(i int, d *decided) {
+	return s.ask(ctx, "transfer", names, outs, pending, request, func(i int, d *decided) {
 		switch d.answer {
 		case "done":
 			rec, err := d.record()
@@ -260,8 +252,4 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.O
 			outs[i] = d.refusal("transfer")
 		}
 	})
-	if err != nil {
-		return nil, err
-	}
-	return outs, nil
 }

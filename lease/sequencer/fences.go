@@ -164,19 +164,6 @@ func (f *Fences) Do(ctx context.Context, s Sequencer, work func(ctx context.Cont
 	return work(under)
 }
 
-// Highest returns the highest token of name that was seen; 0 if none is remembered.
-func (f *Fences) Highest(name string) lease.Token {
-	if f == nil {
-		return 0
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if m := f.marks[name]; m != nil {
-		return m.fence.Highest()
-	}
-	return 0
-}
-
 // Marks returns the highest token of each name, for WithMarks.
 func (f *Fences) Marks() map[string]lease.Token {
 	if f == nil {

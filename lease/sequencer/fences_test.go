@@ -42,9 +42,9 @@ func TestFencesRefuseLowerTokensByName(t *testing.T) {
 	require.ErrorContains(t, err, "sequencer a@6: stale fencing token: token 7 has been seen")
 	require.ErrorIs(t, f.Advance(t.Context(), seq("a", 6)), lease.ErrStale)
 	require.Equal(t, 3, ran, "what is refused does not run")
-	require.Equal(t, lease.Token(7), f.Highest("a"))
-	require.Equal(t, lease.Token(3), f.Highest("b"))
-	require.Zero(t, f.Highest("c"))
+	require.Equal(t, lease.Token(7), f.Marks()["a"])
+	require.Equal(t, lease.Token(3), f.Marks()["b"])
+	require.Zero(t, f.Marks()["c"])
 	require.NoError(t, f.Advance(t.Context(), seq("b", 9)))
 	require.ErrorIs(t, do(seq("b", 3)), lease.ErrStale)
 
@@ -105,7 +105,7 @@ func TestFencesBelieveWhatTheStoreHas(t *testing.T) {
 		var stale *sequencer.StaleError
 		require.ErrorAs(t, f.Advance(t.Context(), seq("job", first.Token+1000)), &stale)
 		require.False(t, stale.Superseded())
-		require.Zero(t, f.Highest("job"), "what was made up raises nothing")
+		require.Zero(t, f.Marks()["job"], "what was made up raises nothing")
 		require.ErrorIs(t, f.Advance(t.Context(), seq("other", 1)), lease.ErrNotHeld)
 		require.Empty(t, f.Marks())
 		asked = 0
@@ -124,7 +124,7 @@ func TestFencesBelieveWhatTheStoreHas(t *testing.T) {
 		defer cancel()
 		err = f.Advance(ctx, second)
 		require.ErrorIs(t, err, lease.ErrUnknown)
-		require.Equal(t, first.Token, f.Highest("job"), "what is not known raises nothing")
+		require.Equal(t, first.Token, f.Marks()["job"], "what is not known raises nothing")
 		link.Heal()
 		require.NoError(t, f.Advance(t.Context(), second))
 		asked = 0
@@ -135,7 +135,7 @@ func TestFencesBelieveWhatTheStoreHas(t *testing.T) {
 		f = newFences(t, sequencer.WithReader(stored))
 		require.ErrorAs(t, f.Advance(t.Context(), first), &stale)
 		require.True(t, stale.Superseded())
-		require.Equal(t, second.Token, f.Highest("job"), "the store told of it")
+		require.Equal(t, second.Token, f.Marks()["job"], "the store told of it")
 	})
 }
 
@@ -285,7 +285,7 @@ func TestWaitingIsBounded(t *testing.T) {
 		ctx, cancel = context.WithCancel(t.Context())
 		cancel()
 		require.ErrorIs(t, f.Do(ctx, seq("a", 9), func(context.Context) error { t.Error("after its context"); return nil }), context.Canceled)
-		require.Zero(t, f.Highest("a"), "nor was it seen")
+		require.Zero(t, f.Marks()["a"], "nor was it seen")
 	})
 }
 

@@ -17,19 +17,9 @@ const Header = "Holdfast-Sequencer"
 // Guard refuses requests whose sequencers are stale. Make one with New. It is safe for concurrent
 // use, and several may have one Fences.
 type Guard struct {
-	fences   *sequencer.Fences
-	lease    func(*http.Request) string
-	optional bool
+	fences *sequencer.Fences
+	lease  func(*http.Request) string
 }
-
-// Option sets something of a Guard.
-type Option func(*settings)
-
-type settings struct{ optional bool }
-
-// WithOptional lets requests without the header through, unfenced: while not all clients send it
-// yet. Default: they are refused, 428.
-func WithOptional() Option { return func(s *settings) { s.optional = true } }
 
 // Lease says that one lease guards all that is asked for. See lease.Name for names made of parts.
 func Lease(name string) func(*http.Request) string {
@@ -40,19 +30,15 @@ func Lease(name string) func(*http.Request) string {
 // the request is for, never by its sequencer: that of another lease is refused. It is called by
 // several goroutines at once. Where it returns "" every sequencer is refused.
 //
-// The error is lease.ErrInvalid: fences or guarding is nil, or an option is.
-func New(fences *sequencer.Fences, guarding func(*http.Request) string, opts ...Option) (*Guard, error) {
+// The error is lease.ErrInvalid: fences or guarding is nil.
+func New(fences *sequencer.Fences, guarding func(*http.Request) string) (*Guard, error) {
 	if fences == nil {
 		return nil, fmt.Errorf("httpfence.New: fences: %w: nil, must come from sequencer.NewFences", lease.ErrInvalid)
 	}
 	if guarding == nil {
 		return nil, fmt.Errorf("httpfence.New: guarding: %w: nil, Lease is for one name", lease.ErrInvalid)
 	}
-	var s settings
-	if err := input.Apply(&s, nil, lease.ErrInvalid, opts); err != nil {
-		return nil, fmt.Errorf("httpfence.New: %w", err)
-	}
-	return &Guard{fences: fences, lease: guarding, optional: s.optional}, nil
+	return &Guard{fences: fences, lease: guarding}, nil
 }
 
 // Wrap returns a handler that calls next for requests that are not refused, and answers the others.
@@ -65,12 +51,7 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 				Detail: "the guard is the zero value, or guards nothing"})
 			return
 		}
-		texts := r.Header.Values(Header)
-		if len(texts) == 0 && g.optional {
-			next.ServeHTTP(w, r)
-			return
-		}
-		s, refusal := g.read(r, texts)
+		s, refusal := g.read(r, r.Header.Values(Header))
 		if refusal != nil {
 			answer(w, r, refusal)
 			return

@@ -41,9 +41,9 @@ func newFences(t *testing.T, opts ...sequencer.Option) *sequencer.Fences {
 }
 
 // serve serves a resource that the lease "job" guards.
-func serve(t *testing.T, f *sequencer.Fences, h http.HandlerFunc, opts ...httpfence.Option) string {
+func serve(t *testing.T, f *sequencer.Fences, h http.HandlerFunc) string {
 	t.Helper()
-	g, err := httpfence.New(f, httpfence.Lease("job"), opts...)
+	g, err := httpfence.New(f, httpfence.Lease("job"))
 	require.NoError(t, err)
 	s := httptest.NewServer(g.Wrap(h))
 	t.Cleanup(s.Close)
@@ -152,20 +152,6 @@ func TestGuardsOfSeveralLeases(t *testing.T) {
 	require.Equal(t, 403, send(t, "PUT", s.URL+"/accounts/none", "account/none@9").StatusCode)
 }
 
-func TestOptionalGuard(t *testing.T) {
-	handled := 0
-	url := serve(t, newFences(t), func(_ http.ResponseWriter, r *http.Request) {
-		_, ok := httpfence.FromContext(r.Context())
-		require.Equal(t, r.Header.Get(httpfence.Header) != "", ok)
-		handled++
-	}, httpfence.WithOptional())
-	require.Equal(t, 200, send(t, "POST", url).StatusCode)
-	require.Equal(t, 200, send(t, "POST", url, "job@7").StatusCode)
-	require.Equal(t, 412, send(t, "POST", url, "job@6").StatusCode)
-	require.Equal(t, 400, send(t, "POST", url, "").StatusCode, "one that is there is judged")
-	require.Equal(t, 2, handled)
-}
-
 func TestGuardThatAsksTheStore(t *testing.T) {
 	k, err := lease.NewKeeper(memory.New(), lease.Config{ID: "a", Logger: zap.NewNop()})
 	require.NoError(t, err)
@@ -231,12 +217,23 @@ func TestALaterHolderWaitsForTheHandler(t *testing.T) {
 
 func TestTransport(t *testing.T) {
 	var got []string
-	url := serve(t, newFences(t), func(w http.ResponseWriter, r *http.Request) {
+	inner := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		got = append(got, r.Header.Get(httpfence.Header))
 		if r.URL.Path == "/moved" {
 			http.Redirect(w, r, "/here", http.StatusTemporaryRedirect)
 		}
-	}, httpfence.WithOptional())
+	})
+	g, err := httpfence.New(newFences(t), httpfence.Lease("job"))
+	require.NoError(t, err)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if len(r.Header.Values(httpfence.Header)) == 0 {
+			inner(w, r) // unfenced
+			return
+		}
+		g.Wrap(inner).ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	url := server.URL
 	client := &http.Client{Transport: httpfence.Transport(nil)}
 	post := func(ctx context.Context, path, header string) (*http.Response, *http.Request, error) {
 		req, err := http.NewRequestWithContext(ctx, "POST", url+path, strings.NewReader("x"))
@@ -347,7 +344,6 @@ func TestBadGuards(t *testing.T) {
 	for says, f := range map[string]func() (*httpfence.Guard, error){
 		"fences: ":   func() (*httpfence.Guard, error) { return httpfence.New(nil, httpfence.Lease("job")) },
 		"guarding: ": func() (*httpfence.Guard, error) { return httpfence.New(fences, nil) },
-		"nil Option": func() (*httpfence.Guard, error) { return httpfence.New(fences, httpfence.Lease("job"), nil) },
 	} {
 		g, err := f()
 		require.ErrorIs(t, err, lease.ErrInvalid)
