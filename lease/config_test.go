@@ -69,8 +69,20 @@ func TestConfigRefusesNoStore(t *testing.T) {
 	}
 }
 
+// floored is a store with a least TTL.
+type floored struct {
+	*memory.Store
+	least time.Duration
+}
+
+func (f floored) Limits() lease.StoreLimits {
+	l := f.Store.Limits()
+	l.MinTTL = f.least
+	return l
+}
+
 func TestConfigRespectsTheStoresMinimum(t *testing.T) {
-	store := memory.New(memory.WithMinTTL(2 * time.Second))
+	store := floored{memory.New(), 2 * time.Second}
 	_, err := lease.NewKeeper(store, lease.Config{ID: "a", TTL: time.Second})
 	require.ErrorIs(t, err, lease.ErrInvalid)
 	require.ErrorContains(t, err, "at least 2s")

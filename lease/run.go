@@ -43,7 +43,7 @@ func runTerm(
 	if err := checkRun(ctx, what, l, f); err != nil {
 		return o, err
 	}
-	end, err := takeTurn(ctx, what, l)
+	end, err := takeTurn(ctx, what, l, true)
 	if err != nil {
 		return o, err
 	}

@@ -17,7 +17,7 @@ func TryRun(ctx context.Context, l Lease, f func(ctx context.Context, t Term) er
 	if err := checkRun(ctx, what, l, f); err != nil {
 		return err
 	}
-	end, err := tryTurn(what, l)
+	end, err := takeTurn(ctx, what, l, false)
 	switch {
 	case err != nil:
 		return err

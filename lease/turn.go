@@ -24,35 +24,29 @@ type turn struct {
 	calls int // that hold it or wait for it; guarded by turns
 }
 
-// takeTurn waits until no other call of Run is about l, and returns what ends the
-// turn. what is called is for errors.
-func takeTurn(ctx context.Context, what string, l Lease) (end func(), err error) {
+// takeTurn begins the turn of a call of Run that is about l, and returns what ends it. If another call
+// is, it waits for that or, unless it waits, returns nil. what is called is for errors.
+func takeTurn(ctx context.Context, what string, l Lease, waits bool) (end func(), err error) {
 	t, leave, err := joinTurn(what, l)
 	if err != nil {
 		return nil, err
 	}
+	end = func() { <-t.taken; leave() }
 	select {
 	case t.taken <- struct{}{}:
-		return func() { <-t.taken; leave() }, nil
-	case <-ctx.Done():
-		leave()
-		return nil, ctx.Err()
-	}
-}
-
-// tryTurn is takeTurn that does not wait: end is nil if another call is about l.
-func tryTurn(what string, l Lease) (end func(), err error) {
-	t, leave, err := joinTurn(what, l)
-	if err != nil {
-		return nil, err
-	}
-	select {
-	case t.taken <- struct{}{}:
-		return func() { <-t.taken; leave() }, nil
+		return end, nil
 	default:
-		leave()
-		return nil, nil
 	}
+	if waits {
+		select {
+		case t.taken <- struct{}{}:
+			return end, nil
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	leave()
+	return nil, err
 }
 
 // joinTurn returns the turn of l, which stays until leave is called.

@@ -8,7 +8,7 @@
 // # What it promises
 //
 // A Store is linearizable: every operation happens at one moment, under one
-// mutex. Time is the Store's own clock (WithClock), read once per operation,
+// mutex. Time is the machine's monotonic clock, read once per operation,
 // and every operation first applies the expiries that are due, the earliest
 // first:
 //

@@ -20,7 +20,7 @@ import (
 func TestExpiriesAreAppliedEarliestFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := &stepClock{}
-		s := memory.New(memory.WithClock(clock))
+		s := memory.NewAt(clock)
 		const n = 50
 		for i := range n {
 			ttl := time.Duration((i*37)%n+1) * time.Second // every length once
@@ -53,7 +53,7 @@ func TestExpiriesAreAppliedEarliestFirst(t *testing.T) {
 func TestTheStoresOwnClockJudges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := &stepClock{}
-		s := memory.New(memory.WithClock(clock))
+		s := memory.NewAt(clock)
 		a := open(t, s, 1, owner("a"), time.Second)
 		win(t, s, a, "n")
 		time.Sleep(time.Hour)
@@ -70,7 +70,7 @@ func TestTheStoresOwnClockJudges(t *testing.T) {
 func TestAClockWhoseTimersRunAheadDelaysTheNewsButCannotSpin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := &stepClock{hasty: true}
-		s := memory.New(memory.WithClock(clock))
+		s := memory.NewAt(clock)
 		win(t, s, open(t, s, 1, owner("a"), time.Second), "n")
 		ctx, cancel := context.WithCancel(t.Context())
 		deleted := make(chan struct{})
@@ -173,7 +173,7 @@ func (t countedTimer) Stop() bool {
 func TestATimerIsPendingOnlyWhileItIsNeeded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := &countingClock{Clock: lease.SystemClock()}
-		s := memory.New(memory.WithClock(clock))
+		s := memory.NewAt(clock)
 		for i := range 100 {
 			win(t, s, open(t, s, lease.SessionID(i+1), owner("a"), time.Duration(100-i)*time.Second), fmt.Sprint(i))
 		}
@@ -244,7 +244,7 @@ func TestExpiryOfManyRecords(t *testing.T) {
 // expire returns how long it takes that n records expire at once, before a watch.
 func expire(t *testing.T, n int, each bool) (took time.Duration) {
 	clock := &stepClock{}
-	s := memory.New(memory.WithClock(clock))
+	s := memory.NewAt(clock)
 	for i := range n {
 		id := lease.SessionID(1)
 		if each {

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -29,8 +28,7 @@ var (
 // Every method returns the context's error, with nothing applied, if the
 // context is done when its turn comes.
 type Store struct {
-	clock  lease.Clock
-	minTTL time.Duration
+	clock lease.Clock
 
 	mu       sync.Mutex
 	counter  lease.Token // the last token or revision that was issued
@@ -42,45 +40,19 @@ type Store struct {
 	stats    Stats
 }
 
-// Option changes a setting of New.
-type Option func(*Store)
-
-// WithClock sets the clock by which sessions expire; lease.SystemClock() by
-// default, also if c is nil.
-func WithClock(c lease.Clock) Option {
-	return func(s *Store) {
-		if !input.Nil(c) {
-			s.clock = c
-		}
-	}
-}
-
-// WithMinTTL sets the shortest TTL that is granted: shorter ones are raised to
-// it. The default is 0, no bound; so is a negative d.
-func WithMinTTL(d time.Duration) Option {
-	return func(s *Store) { s.minTTL = max(d, 0) }
-}
-
 // New returns an empty Store.
-func New(opts ...Option) *Store {
-	s := &Store{
+func New() *Store {
+	return &Store{
 		clock:    lease.SystemClock(),
 		records:  map[string]*record{},
 		sessions: map[lease.SessionID]*session{},
 		watchers: map[*watcher]struct{}{},
 	}
-	for _, o := range opts {
-		if o != nil {
-			o(s)
-		}
-	}
-	return s
 }
 
-// Limits returns the name "memory" and the minimal TTL; there are no other
-// bounds.
+// Limits returns the name "memory"; there are no bounds.
 func (s *Store) Limits() lease.StoreLimits {
-	return lease.StoreLimits{Name: "memory", MinTTL: s.minTTL, While: true, Prompt: true}
+	return lease.StoreLimits{Name: "memory", While: true, Prompt: true}
 }
 
 // begin locks the mutex, unless ctx is done, and applies the expiries that are
@@ -126,7 +98,7 @@ func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Gran
 	own := s.sessions[want.ID]
 	switch {
 	case own == nil:
-		own = &session{id: want.ID, owner: want.Owner, ttl: max(want.TTL, s.minTTL)}
+		own = &session{id: want.ID, owner: want.Owner, ttl: want.TTL}
 		own.deadline = later(now, own.ttl)
 		s.sessions[own.id] = own
 		s.due.add(own)

@@ -35,21 +35,8 @@ func TestBadInputIsRefusedWithItsName(t *testing.T) {
 	require.ErrorIs(t, out[1].Err, lease.ErrInvalid)
 	require.True(t, out[2].OK)
 
-	odd := memory.New(memory.WithClock(nil), memory.WithMinTTL(-1))
-	require.Equal(t, lease.StoreLimits{Name: "memory", While: true, Prompt: true}, odd.Limits())
-	require.Equal(t, time.Nanosecond, open(t, odd, 1, owner("a"), 1).TTL)
-}
-
-func TestMinTTLRaisesWhatIsGranted(t *testing.T) {
-	s := memory.New(memory.WithMinTTL(2 * time.Second))
-	require.Equal(t, 2*time.Second, s.Limits().MinTTL)
-	a := open(t, s, 1, owner("a"), time.Second)
-	require.Equal(t, 2*time.Second, a.TTL)
-	require.Equal(t, 2*time.Second, win(t, s, a, "n").TTL)
-	grants, err := s.Renew(context.Background(), []lease.Session{a})
-	require.NoError(t, err)
-	require.Equal(t, []lease.Grant{{TTL: 2 * time.Second}}, grants)
-	require.Equal(t, 3*time.Second, open(t, s, 2, owner("a"), 3*time.Second).TTL)
+	require.Equal(t, lease.StoreLimits{Name: "memory", While: true, Prompt: true}, s.Limits())
+	require.Equal(t, time.Nanosecond, open(t, s, 7, owner("a"), 1).TTL)
 }
 
 func TestStatsCountCalls(t *testing.T) {

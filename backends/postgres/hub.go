@@ -87,20 +87,12 @@ func (h *hub) unsubscribe(r *run, w *watcher) {
 	}
 }
 
-// look has the run read at once.
-func (h *hub) look() {
+// look has the run read at once, and then answer a probe if that is asked for.
+func (h *hub) look(probe bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.run != nil {
-		h.run.look()
-	}
-}
-
-func (h *hub) probe() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.run != nil {
-		h.run.probed = true
+		h.run.probed = h.run.probed || probe
 		h.run.look()
 	}
 }

@@ -45,7 +45,7 @@ func (s *Store) Probe(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return s.explain(ctx, "probe", ctx.Err())
 	}
-	s.hub.probe()
+	s.hub.look(true)
 	return nil
 }
 

@@ -40,7 +40,7 @@ func (t *tx) live(want lease.Session) (o session, ok bool, err error) {
 
 // renew has a session end a TTL from now.
 func (t *tx) renew(o session) error {
-	return t.exec("UPDATE holdfast_session SET ends = ? WHERE id = ?", int64(t.now+o.TTL), int64(o.ID))
+	return t.exec("UPDATE holdfast_session SET ends = ? WHERE id = ?", int64(later(t.now, o.TTL)), int64(o.ID))
 }
 
 // sweep removes up to share records of sessions that are over, and these with the last of their records.
@@ -104,7 +104,7 @@ func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Gran
 		grant.TTL = want.TTL
 		s.trust(t.now, want.TTL)
 		return t.exec("INSERT INTO holdfast_session VALUES (?, ?, ?, ?, ?, ?)", int64(want.ID), want.Owner.ID,
-			want.Owner.Incarnation, want.Owner.Address, int64(want.TTL), int64(t.now+want.TTL))
+			want.Owner.Incarnation, want.Owner.Address, int64(want.TTL), int64(later(t.now, want.TTL)))
 	})
 	if err != nil {
 		return lease.Grant{}, err
@@ -163,4 +163,12 @@ func (s *Store) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Gr
 		return nil, err
 	}
 	return grants, nil
+}
+
+// later adds without running over.
+func later(now, d time.Duration) time.Duration {
+	if d > math.MaxInt64-max(now, 0) {
+		return math.MaxInt64
+	}
+	return now + d
 }

@@ -199,7 +199,7 @@ func (s *Store) died(err error) error {
 
 // trust notes that a session is believed in for ttl from now.
 func (s *Store) trust(now, ttl time.Duration) {
-	for end := int64(now + ttl); ; {
+	for end := int64(later(now, ttl)); ; {
 		was := s.trusted.Load()
 		if was >= end || s.trusted.CompareAndSwap(was, end) {
 			return

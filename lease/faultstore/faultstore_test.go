@@ -304,7 +304,7 @@ func TestWhatTheInnerStoreLacksIsUnsupported(t *testing.T) {
 		require.Equal(t, 1, n)
 	}
 	require.Zero(t, s.Limits())
-	require.Equal(t, lease.StoreLimits{Name: "memory", MinTTL: time.Second, While: true, Prompt: true}, faultstore.Wrap(memory.New(memory.WithMinTTL(time.Second))).Limits())
+	require.Equal(t, lease.StoreLimits{Name: "memory", While: true, Prompt: true}, faultstore.Wrap(memory.New()).Limits())
 }
 
 func TestWithoutAnInnerStoreEveryCallSaysSo(t *testing.T) {

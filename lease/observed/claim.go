@@ -19,14 +19,13 @@ type plan struct {
 // swap makes of each name what decide plans, by compare-and-swap on the version that
 // was read, and tells done what was written. A name that was changed meanwhile is
 // read and planned again. decide and done get what concerns one name in order; the
-// calls for several are one after the other. An error of decide ends it all:
-// wrote then tells whether something was written before.
+// calls for several are one after the other. It returns outs, which they fill in, or why it failed.
 func (s *Store) swap(
-	ctx context.Context, op string, names []string, sessions []lease.SessionID,
+	ctx context.Context, op string, names []string, sessions []lease.SessionID, outs []lease.Outcome,
 	decide func(i int, n standing, at map[lease.SessionID]looked) plan,
 	gone func(at map[lease.SessionID]looked) error,
 	done func(i int, n standing, r lease.Record),
-) error {
+) ([]lease.Outcome, error) {
 	wrote := false
 	todo := make([]int, len(names))
 	for i := range names {
@@ -45,7 +44,7 @@ func (s *Store) swap(
 			if wrote && (errors.Is(err, lease.ErrSessionGone) || errors.Is(err, lease.ErrDenied)) {
 				err = fmt.Errorf("%w, after a part was done: %v", lease.ErrUnknown, err)
 			}
-			return err
+			return nil, err
 		}
 		plans := make([]plan, len(todo))
 		tokens := make([]lease.Token, len(todo))
@@ -58,7 +57,7 @@ func (s *Store) swap(
 			}
 			return err
 		}); err != nil {
-			return whole(err, wrote || slices.ContainsFunc(tokens, func(t lease.Token) bool { return t != 0 }))
+			return nil, whole(err, wrote || slices.ContainsFunc(tokens, func(t lease.Token) bool { return t != 0 }))
 		}
 		var again []int
 		for k, i := range todo {
@@ -76,10 +75,10 @@ func (s *Store) swap(
 			}
 		}
 		if todo = again; len(todo) == 0 {
-			return nil
+			return outs, nil
 		}
 		if err := s.done(ctx, op); err != nil {
-			return err
+			return nil, err
 		}
 	}
 }
@@ -157,7 +156,7 @@ func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.
 		}
 		names, of = append(names, c.Name), append(of, i)
 	}
-	err := s.swap(ctx, op, names, []lease.SessionID{want.ID},
+	return s.swap(ctx, op, names, []lease.SessionID{want.ID}, outs,
 		func(i int, n standing, at map[lease.SessionID]looked) plan {
 			c, out := claims[of[i]], &outs[of[i]]
 			supersedes := n.held && c.Supersedes == n.token && n.of.is(want)
@@ -188,10 +187,6 @@ func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.
 				outs[of[i]].Replaced = n.token
 			}
 		})
-	if err != nil {
-		return nil, err
-	}
-	return outs, nil
 }
 
 // claimed is the record that c makes.
@@ -215,7 +210,7 @@ func (s *Store) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome
 	for i, h := range held {
 		names[i] = h.Name
 	}
-	err := s.swap(ctx, op, names, nil,
+	return s.swap(ctx, op, names, nil, outs,
 		func(i int, n standing, _ map[lease.SessionID]looked) plan {
 			if !n.is(held[i]) {
 				outs[i] = lease.Outcome{Record: n.public()}
@@ -225,10 +220,6 @@ func (s *Store) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome
 		},
 		never,
 		func(i int, _ standing, _ lease.Record) { outs[i] = lease.Outcome{OK: true} })
-	if err != nil {
-		return nil, err
-	}
-	return outs, nil
 }
 
 // Transfer moves each ownership by one swap of its record, after it looked at the
@@ -246,7 +237,7 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.O
 		names[i] = m.Name
 		targets = append(targets, m.To.Session)
 	}
-	err := s.swap(ctx, op, names, targets,
+	return s.swap(ctx, op, names, targets, outs,
 		func(i int, n standing, at map[lease.SessionID]looked) plan {
 			m := moves[i]
 			outs[i] = lease.Outcome{Record: n.public()}
@@ -280,8 +271,4 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.O
 		},
 		never,
 		func(i int, _ standing, r lease.Record) { outs[i] = lease.Outcome{OK: true, Record: r} })
-	if err != nil {
-		return nil, err
-	}
-	return outs, nil
 }

@@ -151,11 +151,18 @@ func TestWhatLandsLate(t *testing.T) {
 	}
 }
 
+// floored is a store with a least TTL of a second.
+type floored struct{ *memory.Store }
+
+func (floored) Limits() lease.StoreLimits {
+	return lease.StoreLimits{Name: "memory", MinTTL: time.Second}
+}
+
 func TestBadInput(t *testing.T) {
 	_, err := provider.New(nil)
 	require.ErrorIs(t, err, lease.ErrInvalid)
 	require.False(t, (*provider.Provider)(nil).Atomic())
-	p := over(t, memory.New(memory.WithMinTTL(time.Second)))
+	p := over(t, floored{memory.New()})
 	for name, l := range map[string]*provider.Provider{"provider": p, "zero": new(provider.Provider)} {
 		_, err := l.Acquire(t.Context(), "k", "", time.Minute)
 		require.ErrorIs(t, err, lease.ErrInvalid, name)
