@@ -4,8 +4,6 @@ import (
 	"context"
 	mrand "math/rand/v2"
 	"time"
-
-	"github.com/holdfast-go/holdfast/internal/boundary"
 )
 
 // backoff is pauses that grow from least to most, each taken with jitter: between half of it and
@@ -16,7 +14,24 @@ type backoff struct {
 }
 
 // pause waits, or ends with ctx and its error.
-func (b *backoff) pause(ctx context.Context) error { return boundary.Pause(ctx, b.grow()) }
+func (b *backoff) pause(ctx context.Context) error { return b.rest(ctx, nil, nil, nil) }
+
+// rest is pause that ends when begins is closed, too, and with ErrClosed when left or gone is.
+func (b *backoff) rest(ctx context.Context, begins, left, gone <-chan struct{}) error {
+	t := time.NewTimer(b.grow())
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-begins:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-left:
+	case <-gone:
+	}
+	return ErrClosed
+}
 
 // grow returns the pause that is due.
 func (b *backoff) grow() time.Duration {

@@ -138,18 +138,12 @@ func await(ctx context.Context, l Lease, before func() error) error {
 		if err != nil && !errors.Is(err, ErrDenied) {
 			pauses.reset() // a store that failed may be back any moment
 		}
-		t := time.NewTimer(pauses.grow())
 		var begins <-chan struct{}
 		if errors.Is(err, ErrParentLost) {
 			begins = parentOf(l)
 		}
-		select {
-		case <-t.C:
-		case <-begins:
-			t.Stop()
-		case <-ctx.Done():
-			t.Stop()
-			return ended(ctx.Err())
+		if err := pauses.rest(ctx, begins, nil, nil); err != nil {
+			return ended(err)
 		}
 	}
 }

@@ -35,8 +35,7 @@ type session struct {
 	pending  int                  // operations and offers that count on it
 	renewAt  time.Duration        // by the policy, or again after a failure
 	renewing bool
-	failures int           // renewals in a row
-	failure  error         // the last of them
+	trouble
 	wanted   time.Duration // when a renewal was asked for, last; not yet had if after renewed
 	slowest  time.Duration // that renewals took of late
 	answered chan struct{} // for those that wait; nil: none does
@@ -44,6 +43,12 @@ type session struct {
 	idleAt   time.Duration // since when nothing counts on it
 	dead     bool          // its terms have been ended; off the pool
 	littered time.Duration // until then more may land under it than is kept by name
+}
+
+// trouble is what a session has with its renewals.
+type trouble struct {
+	failures int   // in a row
+	failure  error // the last of them
 }
 
 // trusts reports whether r lies within the window. The first look beyond it

@@ -68,7 +68,7 @@ func (p *Pool) take(ctx context.Context, waits bool) (slot int, err error) {
 			if last = err; errors.Is(err, ErrParentLost) {
 				begins = p.slots[0].parentBegins() // they hang on one
 			}
-			err = p.rest(ctx, pauses.grow(), begins)
+			err = pauses.rest(ctx, begins, p.left, p.k.ctx.Done())
 		}
 		end()
 		if errors.Is(err, ErrClosed) {
@@ -206,21 +206,4 @@ func (p *Pool) park(ctx context.Context) (slot int, err error) {
 		return 0, ctx.Err()
 	}
 	return 0, ErrClosed
-}
-
-// rest waits after a failure, or until begins is closed.
-func (p *Pool) rest(ctx context.Context, d time.Duration, begins <-chan struct{}) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-begins:
-		return nil
-	case <-p.left:
-	case <-p.k.ctx.Done():
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	return ErrClosed
 }

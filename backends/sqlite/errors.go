@@ -48,7 +48,7 @@ func denied(err error) error {
 	return err
 }
 
-// ended is the error of a call whose context is done; see also Store.whileOpen.
+// ended is the error of a call whose context is done; see also Store.run.
 func ended(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) || errors.Is(cause, errClosed) {

@@ -35,8 +35,9 @@ func (s *Store) run(ctx context.Context, op string, f func(ctx context.Context) 
 		var err error
 		defer func() { done <- err }()
 		defer boundary.Contain(&err)
-		waits, cancel := s.whileOpen(ctx)
-		defer cancel()
+		waits, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		defer context.AfterFunc(s.life, func() { cancel(errClosed) })()
 		err = f(waits)
 	}); err != nil {
 		s.leaveReplaced()
@@ -60,16 +61,6 @@ func (s *Store) run(ctx context.Context, op string, f func(ctx context.Context) 
 	return nil
 }
 
-// whileOpen returns a context that is done when ctx is, and with errClosed when Close has begun.
-func (s *Store) whileOpen(ctx context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(s.life, func() { cancel(errClosed) })
-	return ctx, func() {
-		stop()
-		cancel(nil)
-	}
-}
-
 // graceToSay is for what waits for a lock to say so when its context has ended.
 const graceToSay = 5 * time.Millisecond
 
@@ -77,27 +68,20 @@ const graceToSay = 5 * time.Millisecond
 // is on the disk before write returns. f may have run though write returns an error.
 func (s *Store) write(ctx context.Context, op string, synced bool, f func(t *tx) error) error {
 	return s.run(ctx, op, func(waits context.Context) error {
-		return s.taking(waits, func() error {
-			return s.transact(waits, synced, func(t *tx) error {
-				err := f(t)
-				if err == nil && ctx.Err() != nil {
-					err = ended(ctx)
-				}
-				return err
-			})
+		select {
+		case <-s.turn:
+		case <-waits.Done():
+			return fmt.Errorf("%w: other calls of this store are under way", ended(waits))
+		}
+		defer func() { s.turn <- struct{}{} }()
+		return s.transact(waits, synced, func(t *tx) error {
+			err := f(t)
+			if err == nil && ctx.Err() != nil {
+				err = ended(ctx)
+			}
+			return err
 		})
 	})
-}
-
-// taking runs f in this Store's turn to write.
-func (s *Store) taking(ctx context.Context, f func() error) error {
-	select {
-	case <-s.turn:
-	case <-ctx.Done():
-		return fmt.Errorf("%w: other calls of this store are under way", ended(ctx))
-	}
-	defer func() { s.turn <- struct{}{} }()
-	return f()
 }
 
 // transact is write for the call that has the turn. ctx is for its waits: once it has the lock, it
