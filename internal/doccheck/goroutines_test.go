@@ -23,7 +23,7 @@ var alone = map[string]struct {
 }{
 	"backends/etcd/keepalive.go":    {1, "receives until its stream ends, with the client or its last user"},
 	"backends/etcd/version.go":      {1, "a question to a server, that the client's end ends; the client is the user's"},
-	"backends/postgres/bell.go":     {2, "rings for who has changed something, and does not wait; a listener of users, that may not return"},
+	"backends/postgres/bell.go":     {1, "ends when no change is left to ring for"},
 	"backends/postgres/hub.go":      {2, "looks for changes, and hears the bell, until the last watch has ended; a Store has no end"},
 	"health/health.go":              {1, "a check may not return"},
 	"internal/actors/linkwatch.go":  {2, "runs inside of Publish, which it must not hold up; who watches holds up no other"},
