@@ -5,16 +5,19 @@ package etcd_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backends/etcd"
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
+	"github.com/holdfast-go/holdfast/internal/authority"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -122,7 +125,7 @@ func authentications(t *testing.T, c *etcdtest.Cluster) (passwords, streams floa
 // TestTLS: the client's certificates are all it takes.
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	c := etcdtest.Start(t, etcdtest.WithTLS())
+	c := etcdtest.Start(t, etcdtest.WithTLS(authority.New(t).Issue(t, "127.0.0.1")))
 	prefix := fresh()
 	names := map[string]time.Duration{"job/1": 0, "job/2": 100 * time.Millisecond}
 	a, b := newNode(t, c.Client(t), prefix, "a", lasting), newNode(t, c.Client(t), prefix, "b", lasting)
@@ -164,8 +167,13 @@ func refusal(t *testing.T, s *etcd.Store, within time.Duration) error {
 // given up; new acquisitions fail and say why, until there is space again.
 func TestQuota(t *testing.T) {
 	t.Parallel()
-	c := etcdtest.Start(t, etcdtest.WithQuota(4<<20))
-	ctx := t.Context()
+	c := etcdtest.Start(t, etcdtest.WithArgs("--quota-backend-bytes=4194304"))
+	ctx, client := t.Context(), c.Client(t)
+	alarm := func() bool {
+		st, err := client.Status(ctx, c.Endpoints()[0])
+		require.NoError(t, err)
+		return len(st.Errors) > 0
+	}
 	n := newNode(t, c.Client(t), fresh(), "n", 10*time.Second) // an attempt lasts the longer, the longer a TTL is
 	kept, given, late := n.lease(t, "kept"), n.lease(t, "given"), n.lease(t, "late")
 	own := n.lease(t, "own", lease.WithOwnSession())
@@ -177,7 +185,12 @@ func TestQuota(t *testing.T) {
 	term, _ := kept.Term()
 
 	sess := session(t, n.store, "direct")
-	require.NoError(t, c.FillQuota(ctx))
+	fill, much, err := "fill/", strings.Repeat("x", 512<<10), error(nil)
+	for i := 0; err == nil; i++ {
+		_, err = client.Put(ctx, fmt.Sprint(fill, i), much)
+	}
+	require.ErrorIs(t, err, rpctypes.ErrNoSpace)
+	eventually(t, soon, "the alarm", alarm)
 	var refused sync.WaitGroup
 	for _, h := range []*lease.Handle{late, own} { // in a session that stands, and in one to be opened
 		refused.Go(func() {
@@ -201,7 +214,14 @@ func TestQuota(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, recs, 1)
 
-	require.NoError(t, c.FreeQuota(ctx))
+	_, err = client.Delete(ctx, fill, clientv3.WithPrefix())
+	require.NoError(t, err)
+	compact(t, client)
+	_, err = client.Defragment(ctx, c.Endpoints()[0])
+	require.NoError(t, err)
+	_, err = client.AlarmDisarm(ctx, &clientv3.AlarmMember{})
+	require.NoError(t, err)
+	eventually(t, soon, "no alarm", func() bool { return !alarm() })
 	freed := now()
 	for _, h := range []*lease.Handle{given, late, own} {
 		eventually(t, soon, "acquired", func() bool { won, _ := h.Acquire(ctx); return won })

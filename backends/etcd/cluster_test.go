@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
 	"github.com/holdfast-go/holdfast/internal/tier"
@@ -79,7 +80,12 @@ func TestCluster(t *testing.T) {
 			j.mayRob()
 			require.NoError(t, l.Cont())
 		}},
-		{"leader moved", 3, func() { require.NoError(t, c.MoveLeader(ctx, follower())) }},
+		{"leader moved", 3, func() {
+			old, to := leader(), follower()
+			_, err := c.Client(t, func(cfg *clientv3.Config) { cfg.Endpoints = []string{old.Direct()} }).MoveLeader(ctx, to.ID())
+			require.NoError(t, err)
+			eventually(t, soon, "it leads", func() bool { return leader() == to })
+		}},
 		{"follower isolated", 1, func() {
 			f := follower()
 			require.NoError(t, f.Isolate())

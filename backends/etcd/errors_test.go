@@ -5,6 +5,9 @@ package etcd_test
 import (
 	"context"
 	"errors"
+	"net"
+	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +16,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/etcd"
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
+	"github.com/holdfast-go/holdfast/internal/child"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -105,12 +109,11 @@ func TestClosedClient(t *testing.T) {
 func TestGRPCProxy(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.Start(t)
-	endpoint, err := c.GRPCProxy(t.Context())
-	require.NoError(t, err)
+	endpoint := grpcProxy(t, c)
 	proxied := c.Client(t, func(cfg *clientv3.Config) { cfg.Endpoints = []string{endpoint} })
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
-	_, err = proxied.Get(ctx, "a")
+	_, err := proxied.Get(ctx, "a")
 	require.NoError(t, err, "it works")
 
 	prefix := fresh()
@@ -124,4 +127,30 @@ func TestGRPCProxy(t *testing.T) {
 	require.ErrorIs(t, grants[0].Err, etcd.ErrProxied)
 	require.NotErrorIs(t, grants[0].Err, lease.ErrSessionGone)
 	require.Zero(t, grants[0].TTL)
+}
+
+// grpcProxy runs etcd's own grpc-proxy before a cluster and returns where it listens.
+func grpcProxy(t *testing.T, c *etcdtest.Cluster) (endpoint string) {
+	t.Helper()
+	etcd, err := etcdtest.Binary(t.Context())
+	require.NoError(t, err)
+	var p *child.Process
+	eventually(t, soon, "it listens", func() bool {
+		if p == nil || p.Exited() { // another process may have had its port
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			endpoint = ln.Addr().String()
+			require.NoError(t, ln.Close())
+			cmd := exec.Command(etcd, "grpc-proxy", "start", "--listen-addr="+endpoint, "--advertise-client-url="+endpoint,
+				"--endpoints="+strings.Join(c.Endpoints(), ","))
+			cmd.Dir = t.TempDir()
+			started, err := child.Start(cmd)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, started.Kill()) })
+			p = started
+		}
+		conn, err := net.Dial("tcp", endpoint)
+		return err == nil && conn.Close() == nil
+	})
+	return endpoint
 }

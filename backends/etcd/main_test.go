@@ -141,3 +141,12 @@ func win(t *testing.T, s lease.Store, sess lease.Session, name string) lease.Rec
 	require.True(t, outs[0].OK, "%+v", outs[0])
 	return outs[0].Record
 }
+
+// compact drops all history before the present revision.
+func compact(t *testing.T, client *clientv3.Client) {
+	t.Helper()
+	got, err := client.Get(t.Context(), "\x00")
+	require.NoError(t, err)
+	_, err = client.Compact(t.Context(), got.Header.Revision, clientv3.WithCompactPhysical())
+	require.NoError(t, err)
+}

@@ -3,11 +3,6 @@
 package open_test
 
 import (
-	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -15,6 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
 	"github.com/holdfast-go/holdfast/backends/open"
+	"github.com/holdfast-go/holdfast/internal/authority"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -45,20 +41,7 @@ func TestEtcdWithAUserAndAPrefix(t *testing.T) {
 func hosts(c *etcdtest.Cluster) string { return strings.Join(c.Endpoints(), ",") }
 
 func TestEtcdWithCertificates(t *testing.T) {
-	c := etcdtest.Start(t, etcdtest.WithTLS())
-	dir := t.TempDir()
-	write := func(name, kind string, der []byte) string {
-		path := filepath.Join(dir, name)
-		require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
-		return path
-	}
-	mine := c.ClientConfig().TLS.Certificates[0]
-	key, err := x509.MarshalPKCS8PrivateKey(mine.PrivateKey)
-	require.NoError(t, err)
-	conn, err := tls.Dial("tcp", strings.Split(hosts(c), ",")[0], c.ClientConfig().TLS)
-	require.NoError(t, err)
-	chain := conn.ConnectionState().VerifiedChains[0]
-	require.NoError(t, conn.Close())
-	ca := write("ca.pem", "CERTIFICATE", chain[len(chain)-1].Raw)
-	holds(t, "etcds://"+hosts(c)+"?ca="+ca+"&cert="+write("cert.pem", "CERTIFICATE", mine.Certificate[0])+"&key="+write("key.pem", "PRIVATE KEY", key), "job")
+	dir := authority.New(t).Issue(t, "127.0.0.1")
+	c := etcdtest.Start(t, etcdtest.WithTLS(dir))
+	holds(t, "etcds://"+hosts(c)+"?ca="+dir+"/ca.pem&cert="+dir+"/cert.pem&key="+dir+"/key.pem", "job")
 }

@@ -3,81 +3,20 @@
 package etcdtest
 
 import (
-	"crypto/tls"
 	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/internal/authority"
 )
-
-func TestCompactDropsHistory(t *testing.T) {
-	c := Start(t)
-	client := c.Client(t)
-	first, err := client.Put(t.Context(), "k", "1")
-	require.NoError(t, err)
-	second, err := client.Put(t.Context(), "k", "2")
-	require.NoError(t, err)
-	rev, err := c.Compact(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, second.Header.Revision, rev)
-	_, err = client.Get(t.Context(), "k", clientv3.WithRev(first.Header.Revision))
-	require.ErrorIs(t, err, rpctypes.ErrCompacted)
-	w := <-client.Watch(t.Context(), "k", clientv3.WithRev(first.Header.Revision))
-	require.Equal(t, rev, w.CompactRevision)
-}
-
-func TestRevokeTakesLeaseAndKeys(t *testing.T) {
-	c := Start(t)
-	client := c.Client(t)
-	l, err := client.Grant(t.Context(), 60)
-	require.NoError(t, err)
-	_, err = client.Put(t.Context(), "k", "v", clientv3.WithLease(l.ID))
-	require.NoError(t, err)
-	require.NoError(t, c.Revoke(t.Context(), l.ID))
-	_, err = client.KeepAliveOnce(t.Context(), l.ID)
-	require.ErrorIs(t, err, rpctypes.ErrLeaseNotFound)
-	got, err := client.Get(t.Context(), "k")
-	require.NoError(t, err)
-	require.Zero(t, got.Count)
-	require.ErrorIs(t, c.Revoke(t.Context(), l.ID), rpctypes.ErrLeaseNotFound)
-}
-
-func TestFillQuotaRefusesWritesUntilFreed(t *testing.T) {
-	require.ErrorContains(t, (&Cluster{}).FillQuota(t.Context()), "Quota")
-	c := Start(t, WithQuota(4<<20))
-	client := c.Client(t)
-	l, err := client.Grant(t.Context(), 60)
-	require.NoError(t, err)
-	put(t, c, "mine", "v")
-
-	require.NoError(t, c.FillQuota(t.Context()))
-	_, err = client.Put(t.Context(), "k", "v")
-	require.ErrorIs(t, err, rpctypes.ErrNoSpace)
-	_, err = client.Grant(t.Context(), 60)
-	require.ErrorIs(t, err, rpctypes.ErrNoSpace)
-	_, err = client.KeepAliveOnce(t.Context(), l.ID)
-	require.NoError(t, err)
-	_, err = client.Delete(t.Context(), "mine")
-	require.NoError(t, err)
-
-	require.NoError(t, c.FreeQuota(t.Context()))
-	_, err = client.Put(t.Context(), "k", "v")
-	require.NoError(t, err)
-	left, err := client.Get(t.Context(), FillPrefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
-	require.NoError(t, err)
-	require.Zero(t, left.Count)
-	alarm, err := c.Members()[0].hasAlarm(t.Context())
-	require.NoError(t, err)
-	require.False(t, alarm)
-}
 
 func TestAuthGivesUsersWhatTheyWereGranted(t *testing.T) {
 	c := Start(t)
 	stranger := c.Client(t)
-	require.NoError(t, c.EnableAuth(t.Context()))
-	require.NoError(t, c.EnableAuth(t.Context()))
+	require.NoError(t, c.enableAuth(t.Context()))
 	_, err := stranger.Get(t.Context(), "k")
 	require.ErrorIs(t, err, rpctypes.ErrUserEmpty)
 
@@ -106,23 +45,21 @@ func TestAuthGivesUsersWhatTheyWereGranted(t *testing.T) {
 	require.ErrorIs(t, err, rpctypes.ErrAuthFailed)
 	// What this package does itself goes on.
 	require.NoError(t, c.Members()[0].Restart(t.Context()))
-	_, err = c.Compact(t.Context())
+	_, err = c.Leader(t.Context())
 	require.NoError(t, err)
 }
 
 func TestTLSAsksClientsForCertificates(t *testing.T) {
-	c := Start(t, WithTLS(), WithAuth())
+	c := Start(t, WithTLS(authority.New(t).Issue(t, "127.0.0.1")), WithAuth())
 	put(t, c, "k", "v")
 	for name, change := range map[string]func(*clientv3.Config){
 		"plain":          func(cfg *clientv3.Config) { cfg.TLS = nil },
 		"no certificate": func(cfg *clientv3.Config) { cfg.TLS.Certificates = nil },
 		"unknown server": func(cfg *clientv3.Config) { cfg.TLS.RootCAs = nil },
 		"foreign authority": func(cfg *clientv3.Config) {
-			ca, err := newAuthority()
+			foreign, err := clientTLS(authority.New(t).Issue(t, "127.0.0.1"))
 			require.NoError(t, err)
-			cert, err := ca.issue("etcdtest", false)
-			require.NoError(t, err)
-			cfg.TLS.Certificates = []tls.Certificate{cert}
+			cfg.TLS.Certificates = foreign.Certificates
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -140,7 +77,7 @@ func TestTLSAsksClientsForCertificates(t *testing.T) {
 	certified := c.Client(t, AsUser("", ""))
 	_, err := certified.Get(within(t, patience), "k")
 	require.ErrorIs(t, err, rpctypes.ErrPermissionDenied) // it got through, as nobody we know
-	require.NoError(t, c.AddUser(t.Context(), CertUser, "pw", Permission{"k", Read}))
+	require.NoError(t, c.AddUser(t.Context(), "node", "pw", Permission{"k", Read}))
 	_, err = certified.Get(within(t, patience), "k")
 	require.NoError(t, err) // the certificate says who it is
 	m := c.Members()[0]

@@ -9,23 +9,16 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// The user that EnableAuth makes, who may do everything.
+// The user that WithAuth makes, who may do everything.
 const (
 	RootUser     = "root"
 	RootPassword = "etcdtest-root"
 )
 
-// CertUser is the name in the certificate of Options.TLS. With auth on, a client
-// that brings the certificate and no user is this one, if AddUser made it.
-const CertUser = "etcdtest"
-
-// EnableAuth makes the root user and role and turns authentication on: clients
+// enableAuth makes the root user and role and turns authentication on: clients
 // without a user are refused from then on. Clients made afterwards are root's
-// unless told otherwise. No-op if it is on.
-func (c *Cluster) EnableAuth(ctx context.Context) error {
-	if c.auth.Load() {
-		return nil
-	}
+// unless told otherwise.
+func (c *Cluster) enableAuth(ctx context.Context) error {
 	err := c.withLeader(ctx, "enable auth", func(ctx context.Context, client *clientv3.Client) error {
 		if _, err := client.RoleAdd(ctx, "root"); err != nil {
 			return err

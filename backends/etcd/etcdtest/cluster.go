@@ -4,18 +4,17 @@ package etcdtest
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/holdfast-go/holdfast/internal/child"
 	"github.com/holdfast-go/holdfast/internal/faultlink"
 	"github.com/holdfast-go/holdfast/internal/servertest"
 )
@@ -24,20 +23,19 @@ var errClosed = errors.New("etcdtest: cluster is closed")
 
 // Cluster is a running etcd of one or more members.
 type Cluster struct {
+	*Route  // the first: the one that members advertise
 	opts    Options
-	temp    string // sockets and certificates; data and logs too unless Options.Dir
+	binary  string
+	temp    string // sockets, data and logs
 	members []*Member
-	first   *Route
-	certs   *certs // nil without TLS
+	tls     *tls.Config // of clients
 	auth    atomic.Bool
 	between map[[2]*Member]*Link // from, to
 
 	life servertest.Life // ends with Close
 
-	mu      sync.Mutex
-	closed  bool
-	routes  []*Route         // all, first included
-	proxies []*child.Process // of GRPCProxy
+	mu     sync.Mutex
+	routes []*Route // all
 }
 
 // binaryTimeout bounds getting the program, its build included, whatever the caller's context allows.
@@ -93,14 +91,13 @@ func Run(ctx context.Context, opts Options) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	if opts.Binary == "" {
-		building, cancel := context.WithTimeout(ctx, binaryTimeout)
-		defer cancel()
-		if opts.Binary, err = Binary(building); err != nil {
-			return nil, err
-		}
+	building, built := context.WithTimeout(ctx, binaryTimeout)
+	defer built()
+	binary, err := Binary(building)
+	if err != nil {
+		return nil, err
 	}
-	c := &Cluster{opts: opts, between: map[[2]*Member]*Link{}, life: servertest.NewLife(errClosed)}
+	c := &Cluster{opts: opts, binary: binary, between: map[[2]*Member]*Link{}, life: servertest.NewLife(errClosed)}
 	if err := c.prepare(); err != nil {
 		return nil, errors.Join(fmt.Errorf("etcdtest: %w", err), c.Close())
 	}
@@ -119,7 +116,7 @@ func Run(ctx context.Context, opts Options) (*Cluster, error) {
 	}
 	all.Wait()
 	if err = errors.Join(errs...); err == nil && opts.Auth {
-		err = c.EnableAuth(ctx)
+		err = c.enableAuth(ctx)
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
@@ -127,27 +124,18 @@ func Run(ctx context.Context, opts Options) (*Cluster, error) {
 	return c, nil
 }
 
-// prepare makes all that exists before the first process: directories,
-// certificates, and the addresses that will be advertised.
+// prepare makes all that exists before the first process: directories, and the
+// addresses that will be advertised.
 func (c *Cluster) prepare() (err error) {
 	if c.temp, err = tempDir(); err != nil {
 		return err
 	}
-	root := c.temp
-	if c.opts.Dir != "" {
-		if root, err = filepath.Abs(c.opts.Dir); err != nil {
-			return fmt.Errorf("option Dir: %w", err)
-		}
-	}
 	for i := range c.opts.Members {
 		name := fmt.Sprintf("m%d", i+1)
-		m := &Member{
-			c: c, name: name,
-			dir:  filepath.Join(c.temp, name),
-			data: filepath.Join(root, name, "data"),
-		}
-		m.proc.Name, m.proc.Log, m.proc.Tail = name, filepath.Join(root, name, "log"), notable
-		if err := errors.Join(os.MkdirAll(m.dir, 0o700), os.MkdirAll(m.data, 0o700)); err != nil {
+		dir := filepath.Join(c.temp, name)
+		m := &Member{c: c, name: name, dir: dir, data: filepath.Join(dir, "data")}
+		m.proc.Name, m.proc.Log, m.proc.Tail = name, filepath.Join(dir, "log"), notable
+		if err := os.MkdirAll(m.data, 0o700); err != nil {
 			return err
 		}
 		c.members = append(c.members, m)
@@ -162,16 +150,13 @@ func (c *Cluster) prepare() (err error) {
 			return fmt.Errorf("peer proxy of %s: %w", m.name, err)
 		}
 	}
-	if c.opts.TLS {
-		if c.certs, err = makeCerts(c.temp); err != nil {
-			return err
+	if c.opts.TLS != "" {
+		if c.tls, err = clientTLS(c.opts.TLS); err != nil {
+			return fmt.Errorf("option TLS: %w", err)
 		}
 	}
-	if c.first, err = c.openRoute(); err != nil {
-		return err
-	}
-	c.routes = []*Route{c.first}
-	return nil
+	c.Route, err = c.NewRoute()
+	return err
 }
 
 // tempDir is a directory in which a socket's path is short enough for every
@@ -192,18 +177,13 @@ func tempDir() (string, error) {
 // had ended without being killed. Later calls do nothing.
 func (c *Cluster) Close() error {
 	c.mu.Lock()
-	if c.closed {
+	if c.life.Err() != nil {
 		c.mu.Unlock()
 		return nil
 	}
-	c.closed = true
-	routes, proxies := c.routes, c.proxies
-	c.mu.Unlock()
 	c.life.End()
+	c.mu.Unlock()
 	var errs []error
-	for _, p := range proxies {
-		errs = append(errs, p.Kill())
-	}
 	for _, m := range c.members {
 		m.op.Lock() // an operation in flight ends with c.life
 		errs = append(errs, m.said("close", m.proc.Close()))
@@ -214,7 +194,7 @@ func (c *Cluster) Close() error {
 			m.peers.Close()
 		}
 	}
-	for _, r := range routes {
+	for _, r := range c.routes { // no more come
 		r.close()
 	}
 	if c.temp != "" {
@@ -223,23 +203,8 @@ func (c *Cluster) Close() error {
 	return errors.Join(errs...)
 }
 
-func (c *Cluster) isClosed() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.closed
-}
-
 // Members are the cluster's members, in a fixed order.
-func (c *Cluster) Members() []*Member { return append([]*Member(nil), c.members...) }
-
-func (c *Cluster) index(m *Member) int {
-	for i, of := range c.members {
-		if of == m {
-			return i
-		}
-	}
-	return -1
-}
+func (c *Cluster) Members() []*Member { return slices.Clone(c.members) }
 
 // majorityRuns reports whether enough members run for a quorum.
 func (c *Cluster) majorityRuns() bool {
@@ -250,25 +215,4 @@ func (c *Cluster) majorityRuns() bool {
 		}
 	}
 	return n > len(c.members)/2
-}
-
-// Route is the first route: the one that members advertise, and that Endpoints,
-// Client and Member.Proxy are about.
-func (c *Cluster) Route() *Route { return c.first }
-
-// Endpoints are the members' addresses on the first route, as host:port.
-func (c *Cluster) Endpoints() []string { return c.first.Endpoints() }
-
-// ClientConfig is Route.ClientConfig of the first route.
-func (c *Cluster) ClientConfig() clientv3.Config { return c.first.ClientConfig() }
-
-// NewClient is Route.NewClient of the first route.
-func (c *Cluster) NewClient(changes ...func(*clientv3.Config)) (*clientv3.Client, error) {
-	return c.first.NewClient(changes...)
-}
-
-// Client is Route.Client of the first route.
-func (c *Cluster) Client(tb testing.TB, changes ...func(*clientv3.Config)) *clientv3.Client {
-	tb.Helper()
-	return c.first.Client(tb, changes...)
 }

@@ -26,7 +26,7 @@
 //     members, not from clients).
 //   - Link, Route: Cut, CutReplies, Refuse, Delay, Heal. NewRoute gives one client its own way to the
 //     cluster, so that only that client is cut off.
-//   - Cluster: MoveLeader, Compact, Revoke, FillQuota, EnableAuth; GRPCProxy runs etcd's own proxy.
+//   - Cluster: Leader, WithTLS, WithAuth and AddUser.
 //
 // The processes end with the test and, on Linux, also when the test process is killed. The package
 // needs a Unix system; cutting members off from each other needs Linux. Everything is safe for

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -58,7 +59,7 @@ func (m *Member) ID() uint64 { return m.id.Load() }
 
 // Addr is where clients reach the member on the cluster's first route, as
 // host:port. It never changes.
-func (m *Member) Addr() string { return m.c.first.proxies[m.c.index(m)].Addr() }
+func (m *Member) Addr() string { return m.c.proxies[slices.Index(m.c.members, m)].Addr() }
 
 // Direct is an endpoint, for clientv3, that goes past all faults and needs no
 // certificate. It never changes.
@@ -66,12 +67,6 @@ func (m *Member) Direct() string { return "unix://" + filepath.Join(m.dir, direc
 
 // Pid is the process; 0 while there is none.
 func (m *Member) Pid() int { return m.proc.Pid() }
-
-// Proxy is the link to the member on the cluster's first route.
-func (m *Member) Proxy() *Link { return m.c.first.Link(m) }
-
-// LogPath is the file that holds all the member has logged.
-func (m *Member) LogPath() string { return m.proc.Log }
 
 // Kill ends the process with SIGKILL and returns once it is gone. Its data stay,
 // for Restart. No-op when it is down.
@@ -115,7 +110,7 @@ func (m *Member) Cont() error {
 func (m *Member) Restart(ctx context.Context) error {
 	m.op.Lock()
 	defer m.op.Unlock()
-	if m.c.isClosed() {
+	if m.c.life.Err() != nil {
 		return errClosed
 	}
 	if err := m.kill(); err != nil {
@@ -128,7 +123,7 @@ func (m *Member) Restart(ctx context.Context) error {
 
 // start runs the process and waits until it is of use.
 func (m *Member) start(ctx context.Context) error {
-	cmd := exec.Command(m.c.opts.Binary, m.args()...)
+	cmd := exec.Command(m.c.binary, m.args()...)
 	cmd.Dir = m.dir
 	cmd.Env = append(etcdEnv(), "PWD="+m.dir)
 	err := m.proc.Start(cmd)
@@ -141,7 +136,7 @@ func (m *Member) start(ctx context.Context) error {
 func (m *Member) args() []string {
 	o := m.c.opts
 	clientScheme, advertised := "unix", "http"
-	if o.TLS {
+	if o.TLS != "" {
 		clientScheme, advertised = "unixs", "https"
 	}
 	var initial []string
@@ -157,20 +152,17 @@ func (m *Member) args() []string {
 		"--initial-advertise-peer-urls=http://" + m.peers.Addr(),
 		"--initial-cluster=" + strings.Join(initial, ","),
 		"--initial-cluster-token=" + filepath.Base(m.c.temp),
-		fmt.Sprintf("--heartbeat-interval=%d", o.Heartbeat.Milliseconds()),
-		fmt.Sprintf("--election-timeout=%d", o.Election.Milliseconds()),
-		fmt.Sprintf("--unsafe-no-fsync=%t", !o.Fsync),
+		"--heartbeat-interval=100",
+		"--election-timeout=1000", // the shortest TTL that etcd grants is 1.5 times this, rounded up to whole seconds
+		"--unsafe-no-fsync",       // data survives Kill either way, since the machine does not crash
 		"--log-format=console",
-	}
-	if o.Quota != 0 {
-		args = append(args, fmt.Sprintf("--quota-backend-bytes=%d", o.Quota))
 	}
 	if o.Auth {
 		args = append(args, "--bcrypt-cost=4") // the least: passwords here guard nothing, and are checked often
 	}
-	if o.TLS {
-		args = append(args, "--client-cert-auth",
-			"--trusted-ca-file="+m.c.certs.ca, "--cert-file="+m.c.certs.cert, "--key-file="+m.c.certs.key)
+	if o.TLS != "" {
+		args = append(args, "--client-cert-auth", "--trusted-ca-file="+filepath.Join(o.TLS, "ca.pem"),
+			"--cert-file="+filepath.Join(o.TLS, "cert.pem"), "--key-file="+filepath.Join(o.TLS, "key.pem"))
 	}
 	return append(args, o.Args...)
 }

@@ -132,18 +132,6 @@ func TestStartThatFailsShowsTheLog(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-func TestDirIsKept(t *testing.T) {
-	dir := t.TempDir()
-	c, err := Run(t.Context(), Options{Dir: dir, Fsync: true})
-	require.NoError(t, err)
-	log := c.Members()[0].LogPath()
-	require.NoError(t, c.Close())
-	require.True(t, strings.HasPrefix(log, dir))
-	text, err := os.ReadFile(log)
-	require.NoError(t, err)
-	require.Contains(t, string(text), "ready to serve client requests")
-}
-
 func TestMembersDieWithTheTestProcess(t *testing.T) {
 	self, err := os.Executable()
 	require.NoError(t, err)
@@ -223,7 +211,7 @@ func TestFaultsOnOneRouteSpareTheOthers(t *testing.T) {
 	own.Heal()
 	require.NoError(t, write(mine, "h", patience))
 
-	m.Proxy().Refuse() // the first route's
+	c.Link(m).Refuse() // on the first route
 	require.Error(t, write(theirs, "i", silence))
 	require.NoError(t, write(mine, "j", patience))
 	require.Nil(t, own.Link(&Member{}))

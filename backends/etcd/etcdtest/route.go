@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"testing"
 	"time"
 
@@ -27,36 +28,25 @@ type Route struct {
 	links   []*Link
 }
 
-func (c *Cluster) openRoute() (*Route, error) {
-	r := &Route{c: c}
-	for _, m := range c.members {
-		link := faultlink.New()
-		p, err := faultlink.Listen(
-			func(net.Conn) *Link { return link },
-			m.dialClient)
-		if err != nil {
-			r.close()
-			return nil, fmt.Errorf("proxy of %s: %w", m.name, err)
-		}
-		r.proxies, r.links = append(r.proxies, p), append(r.links, link)
-	}
-	return r, nil
-}
-
 // NewRoute opens another way to the cluster, to break for some clients and not
 // for others. It is closed with the cluster. Members advertise only the
 // cluster's first route: a client that syncs its endpoints leaves this one.
 func (c *Cluster) NewRoute() (*Route, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
+	if c.life.Err() != nil {
 		return nil, errClosed
 	}
-	r, err := c.openRoute()
-	if err != nil {
-		return nil, fmt.Errorf("etcdtest: %w", err)
-	}
+	r := &Route{c: c}
 	c.routes = append(c.routes, r)
+	for _, m := range c.members {
+		link := faultlink.New()
+		p, err := faultlink.Listen(func(net.Conn) *Link { return link }, m.dialClient)
+		if err != nil {
+			return nil, fmt.Errorf("etcdtest: proxy of %s: %w", m.name, err)
+		}
+		r.proxies, r.links = append(r.proxies, p), append(r.links, link)
+	}
 	return r, nil
 }
 
@@ -68,10 +58,8 @@ func (r *Route) close() {
 
 // Link is the way to one member; nil if m is not of this cluster.
 func (r *Route) Link(m *Member) *Link {
-	for i, of := range r.c.members {
-		if of == m {
-			return r.links[i]
-		}
+	if i := slices.Index(r.c.members, m); i >= 0 {
+		return r.links[i]
 	}
 	return nil
 }
@@ -124,8 +112,8 @@ func (r *Route) ClientConfig() clientv3.Config {
 		DialKeepAliveTimeout: keepAliveTimeout,
 		Logger:               zap.NewNop(),
 	}
-	if r.c.certs != nil {
-		cfg.TLS = r.c.certs.client.Clone()
+	if r.c.tls != nil {
+		cfg.TLS = r.c.tls.Clone()
 	}
 	if r.c.auth.Load() {
 		cfg.Username, cfg.Password = RootUser, RootPassword
