@@ -129,7 +129,7 @@ func TestFunctionsAreTheOwners(t *testing.T) {
 		exec := func(q string) { t.Helper(); require.NoError(t, srv.Exec(t.Context(), q)) }
 		exec(fmt.Sprintf(`CREATE ROLE %s LOGIN; CREATE SCHEMA %s; GRANT USAGE, CREATE ON SCHEMA %[2]s TO %[1]s;
 			CREATE FUNCTION %[2]s.another() RETURNS int LANGUAGE sql AS 'SELECT 1'`, role, schema))
-		owner := silent(t, postgrestest.PoolOf(t, srv.Route().URLOf(role, "postgres")), postgres.WithSchema(schema))
+		owner := silent(t, postgrestest.PoolOf(t, srv.URLOf(role, "postgres")), postgres.WithSchema(schema))
 		require.NoError(t, owner.Migrate(t.Context()))
 		older := func() {
 			exec(fmt.Sprintf("DROP FUNCTION %[1]s.edition(); DROP FUNCTION %[1]s.timeline(); DROP FUNCTION %[1]s.on_timeline(bigint, bigint)", schema))

@@ -79,7 +79,7 @@ func TestWhatElseIsInASchemaStays(t *testing.T) {
 	exec(`CREATE ROLE stays_a LOGIN; CREATE ROLE stays_b; CREATE SCHEMA stays; GRANT USAGE, CREATE ON SCHEMA stays TO stays_a, stays_b;
 		CREATE TABLE stays.of_a (v int); ALTER TABLE stays.of_a OWNER TO stays_a; GRANT SELECT ON stays.of_a TO PUBLIC;
 		CREATE TABLE stays.of_b (v int); ALTER TABLE stays.of_b OWNER TO stays_b`)
-	s := silent(t, postgrestest.PoolOf(t, srv.Route().URLOf("stays_a", "postgres")), postgres.WithSchema("stays"))
+	s := silent(t, postgrestest.PoolOf(t, srv.URLOf("stays_a", "postgres")), postgres.WithSchema("stays"))
 	require.NoError(t, s.Migrate(t.Context()))
 	works(t, s)
 	var public bool
@@ -89,7 +89,7 @@ func TestWhatElseIsInASchemaStays(t *testing.T) {
 
 	exec(`CREATE SCHEMA stays_too; GRANT USAGE, CREATE ON SCHEMA stays_too TO stays_a;
 		CREATE FUNCTION stays_too.timeline() RETURNS bigint LANGUAGE sql AS 'SELECT 77::bigint'; ALTER FUNCTION stays_too.timeline() OWNER TO stays_a`)
-	s = silent(t, postgrestest.PoolOf(t, srv.Route().URLOf("stays_a", "postgres")), postgres.WithSchema("stays_too"))
+	s = silent(t, postgrestest.PoolOf(t, srv.URLOf("stays_a", "postgres")), postgres.WithSchema("stays_too"))
 	err := s.Migrate(t.Context())
 	require.ErrorIs(t, err, postgres.ErrSchema)
 	require.ErrorContains(t, err, "not ours under a name of ours")

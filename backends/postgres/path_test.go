@@ -54,7 +54,7 @@ func TestNamesOfOthers(t *testing.T) {
 	exec("CREATE OPERATOR public.= (FUNCTION = public.is, LEFTARG = oid, RIGHTARG = regnamespace)")
 
 	for name, path := range map[string]string{"front": "front, pg_catalog", "behind": "public", "both": "front, pg_catalog, public"} {
-		p := postgrestest.PoolOf(t, srv.Route().URLOf(postgrestest.Superuser, "names"),
+		p := postgrestest.PoolOf(t, srv.URLOf(postgrestest.Superuser, "names"),
 			func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["search_path"] = path })
 		s := silent(t, p, postgres.WithSchema("by_migrate_"+name))
 		require.NoError(t, s.Migrate(t.Context()), path)

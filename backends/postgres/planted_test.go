@@ -27,7 +27,7 @@ func shareSchema(t *testing.T, name string) (owner *postgres.Store, exec func(q 
 	}
 	exec(`CREATE ROLE %s_owner LOGIN; CREATE ROLE %s_other LOGIN;
 		CREATE SCHEMA %s; GRANT USAGE, CREATE ON SCHEMA %s TO %s_owner, %s_other`)
-	owner = silent(t, postgrestest.PoolOf(t, srv.Route().URLOf(name+"_owner", "postgres")), postgres.WithSchema(name))
+	owner = silent(t, postgrestest.PoolOf(t, srv.URLOf(name+"_owner", "postgres")), postgres.WithSchema(name))
 	require.NoError(t, owner.Migrate(t.Context()))
 	exec("DROP FUNCTION %s.edition(); DROP FUNCTION %s.purge(int)")
 	return owner, exec

@@ -162,7 +162,7 @@ func TestPermissions(t *testing.T) {
 	owner := silent(t, pool(t), postgres.WithSchema("perms"))
 	require.NoError(t, owner.Migrate(t.Context()))
 	as := func(role string) *postgres.Store {
-		return silent(t, postgrestest.PoolOf(t, srv.Route().URLOf(role, "postgres")), postgres.WithSchema("perms"))
+		return silent(t, postgrestest.PoolOf(t, srv.URLOf(role, "postgres")), postgres.WithSchema("perms"))
 	}
 	deniedBy(t, as("stranger"), postgres.ErrPermission, "GRANT USAGE ON SCHEMA perms TO <role>")
 	require.NoError(t, srv.Exec(t.Context(), "GRANT USAGE ON SCHEMA perms TO stranger, app"))
@@ -171,7 +171,7 @@ func TestPermissions(t *testing.T) {
 	app := as("app")
 	works(t, app)
 	r := win(t, app, session(t, app, "a"), "job")
-	p := postgrestest.PoolOf(t, srv.Route().URLOf("app", "postgres"))
+	p := postgrestest.PoolOf(t, srv.URLOf("app", "postgres"))
 	tx, err := p.Begin(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, app.Guard(t.Context(), tx, own(r)))
@@ -181,8 +181,8 @@ func TestPermissions(t *testing.T) {
 	require.ErrorIs(t, as("app").Migrate(t.Context()), nil, "there is nothing to do")
 	err = silent(t, p, postgres.WithSchema("perms_new")).Migrate(t.Context())
 	require.ErrorIs(t, err, postgres.ErrPermission)
-	deniedBy(t, silent(t, postgrestest.PoolOf(t, srv.Route().URLOf("nobody", "postgres")), postgres.WithSchema("perms")), postgres.ErrPermission, "nobody")
-	deniedBy(t, silent(t, postgrestest.PoolOf(t, srv.Route().URLOf("app", "none"))), postgres.ErrSchema, "no such database")
+	deniedBy(t, silent(t, postgrestest.PoolOf(t, srv.URLOf("nobody", "postgres")), postgres.WithSchema("perms")), postgres.ErrPermission, "nobody")
+	deniedBy(t, silent(t, postgrestest.PoolOf(t, srv.URLOf("app", "none"))), postgres.ErrSchema, "no such database")
 }
 
 // TestEncodingOfTheClient: by another than UTF-8 a name would be another one, and so held beside what
@@ -236,7 +236,7 @@ func TestServersThatAreNotSafe(t *testing.T) {
 	works(t, silent(t, p))
 
 	require.NoError(t, srv.NewDatabase(t.Context(), "latin", "ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"))
-	latin := silent(t, postgrestest.PoolOf(t, srv.Route().URLOf(postgrestest.Superuser, "latin")))
+	latin := silent(t, postgrestest.PoolOf(t, srv.URLOf(postgrestest.Superuser, "latin")))
 	deniedBy(t, latin, postgres.ErrUnsafeServer, "server_encoding is LATIN1, must be UTF8")
 	require.ErrorIs(t, latin.Migrate(t.Context()), postgres.ErrUnsafeServer)
 

@@ -19,7 +19,7 @@ func TestRightsOfMigrate(t *testing.T) {
 	exec(`CREATE ROLE "mig-1" LOGIN; CREATE ROLE mig_2 LOGIN`)
 	require.NoError(t, srv.NewDatabase(t.Context(), "rights-db", ""))
 	as := func(role, schema string) *postgres.Store {
-		return silent(t, postgrestest.PoolOf(t, srv.Route().URLOf(role, "rights-db")), postgres.WithSchema(schema))
+		return silent(t, postgrestest.PoolOf(t, srv.URLOf(role, "rights-db")), postgres.WithSchema(schema))
 	}
 	refused := func(s *postgres.Store, says string) {
 		t.Helper()

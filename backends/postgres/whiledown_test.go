@@ -95,7 +95,7 @@ func TestConformanceWhileStandbysArePromoted(t *testing.T) {
 	require.NoError(t, a.Synchronous(t.Context(), b))
 	var primary atomic.Pointer[postgrestest.Server]
 	primary.Store(a)
-	conformWhile(t, postgrestest.ReadWriteURL(a, b), churn.Churn{
+	conformWhile(t, postgrestest.ReadWriteURLOf(postgrestest.Superuser, "postgres", a.Route, b.Route), churn.Churn{
 		What: "synchronous standbys promoted",
 		Fault: func(ctx context.Context, _ *rand.Rand) error {
 			from := primary.Load()

@@ -203,7 +203,7 @@ func moved(ctx context.Context, b *bed) {
 func withBouncer(ctx context.Context, b *bed) {
 	b.bouncer = scene.Must(b.server.NewBouncer(ctx, map[string]string{"default_pool_size": "4"}, role))
 	b.listens = false // LISTEN does nothing there
-	b.url = func(*node) string { return b.bouncer.Route().URLOf(role, "postgres") }
+	b.url = func(*node) string { return b.bouncer.URLOf(role, "postgres") }
 }
 
 // noConnections ends the connections of nodes and gives them no other.
@@ -216,7 +216,7 @@ func noConnections(ctx context.Context, b *bed) {
 		}
 		scene.Check(lab.Pause(ctx, 10*time.Millisecond))
 	}
-	refused, err := pgx.Connect(ctx, b.server.Route().URLOf(role, "postgres"))
+	refused, err := pgx.Connect(ctx, b.server.URLOf(role, "postgres"))
 	var e *pgconn.PgError
 	if !errors.As(err, &e) || e.Code != "53300" {
 		scene.Check(fmt.Errorf("a connection was to be refused by 53300: %v, %w", refused, err))

@@ -56,7 +56,7 @@ func (s *servers) String() string {
 
 func (s *servers) Addresses() (all []string) {
 	for _, one := range s.both {
-		all = append(all, one.Route().Addr())
+		all = append(all, one.Addr())
 	}
 	return all
 }
@@ -104,7 +104,7 @@ func (s *servers) Troubles() []Trouble {
 		}}
 	}
 	restart := func(ctx context.Context, primary, _ server) error { return primary.Restart(ctx) }
-	heal := func(_ context.Context, primary, _ server) error { primary.Route().Heal(); return nil }
+	heal := func(_ context.Context, primary, _ server) error { primary.Route.Heal(); return nil }
 	rejoin := func(_ context.Context, _, standby server) error { standby.Replication().Heal(); return nil }
 	return []Trouble{
 		of("kill -9 of PostgreSQL's primary", 2, 0.1, 2, func(p, _ server) error { return p.Kill() }, restart),
@@ -113,14 +113,14 @@ func (s *servers) Troubles() []Trouble {
 		of("restart of the primary in order", 1, 0.1, 1, func(p, _ server) error { return p.Stop() }, restart),
 		of("stop of all the primary's processes", 2, 0.5, 3, func(p, _ server) error { return p.Pause() },
 			func(_ context.Context, p, _ server) error { return p.Resume() }),
-		of("primary cut off from all nodes", 1, 0.5, 3, func(p, _ server) error { p.Route().Cut(); return nil }, heal),
-		of("primary's replies to all nodes lost", 2, 0.5, 2, func(p, _ server) error { p.Route().CutReplies(); return nil }, heal),
-		of("all nodes' connections to the primary reset", 1, 0.1, 1, func(p, _ server) error { p.Route().Refuse(); return nil }, heal),
+		of("primary cut off from all nodes", 1, 0.5, 3, func(p, _ server) error { p.Route.Cut(); return nil }, heal),
+		of("primary's replies to all nodes lost", 2, 0.5, 2, func(p, _ server) error { p.Route.CutReplies(); return nil }, heal),
+		of("all nodes' connections to the primary reset", 1, 0.1, 1, func(p, _ server) error { p.Route.Refuse(); return nil }, heal),
 		{Name: "all nodes' ways to the primary delayed", Weight: 1, Least: 0.5, Most: 3, Do: func(_ context.Context, pick uint64) (string, undo, error) {
 			primary, _ := s.roles()
 			delay := time.Duration(20+pick%130) * time.Millisecond
-			primary.Route().Delay(delay)
-			return fmt.Sprintf("%s, %v each way", primary.Name(), delay), func(context.Context) error { primary.Route().Heal(); return nil }, nil
+			primary.Route.Delay(delay)
+			return fmt.Sprintf("%s, %v each way", primary.Name(), delay), func(context.Context) error { primary.Route.Heal(); return nil }, nil
 		}},
 		{Name: "backends of all clients terminated, again and again", Weight: 2, Least: 0.1, Most: 1, Do: func(_ context.Context, pick uint64) (string, undo, error) {
 			return s.terminate(time.Duration(50+pick%450) * time.Millisecond)

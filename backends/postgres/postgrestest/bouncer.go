@@ -21,15 +21,14 @@ import (
 // Bouncer is a PgBouncer before a server, in transaction mode: each transaction gets any of its
 // connections to the server.
 type Bouncer struct {
+	*Route   // from clients
 	g        *group
+	server   *Server
 	name     string
 	settings map[string]string
 	roles    []string
 	dir      string
 	path     string
-	route    *Route // from clients
-	onward   *Route // to the server
-	source   *upstream
 
 	op   sync.Mutex // one operation on the process at a time
 	proc servertest.Program
@@ -57,21 +56,17 @@ func (g *group) newBouncer(s *Server, settings map[string]string, roles []string
 		return nil, err
 	}
 	g.mu.Lock()
-	if g.closed {
+	if g.life.Err() != nil {
 		g.mu.Unlock()
 		return nil, errClosed
 	}
-	b := &Bouncer{g: g, settings: settings, roles: append([]string{Superuser}, roles...), path: path, source: &upstream{}}
+	b := &Bouncer{g: g, server: s, settings: settings, roles: append([]string{Superuser}, roles...), path: path}
 	b.name = fmt.Sprintf("bouncer%d", len(g.bouncers)+1)
 	b.dir = filepath.Join(g.temp, b.name)
-	b.proc.Name, b.proc.Log, b.proc.Tail = b.name, filepath.Join(g.logs, b.name+".log"), tail
-	b.source.to.Store(s)
+	b.proc.Name, b.proc.Log, b.proc.Tail = b.name, filepath.Join(g.temp, b.name+".log"), tail
 	g.bouncers = append(g.bouncers, b)
 	g.mu.Unlock()
-	if b.route, err = g.addRoute(b.dial); err != nil {
-		return nil, err
-	}
-	if b.onward, err = g.addRoute(b.source.dial); err != nil {
+	if b.Route, err = g.addRoute(b.dial); err != nil {
 		return nil, err
 	}
 	return b, g.account.mkdir(b.dir)
@@ -87,7 +82,6 @@ func (b *Bouncer) dial(ctx context.Context) (net.Conn, error) {
 func (b *Bouncer) start(ctx context.Context) error {
 	ctx, cancel := b.g.life.Bounded(ctx)
 	defer cancel()
-	host, port, _ := strings.Cut(b.onward.Addr(), ":")
 	var users strings.Builder
 	for _, role := range b.roles {
 		fmt.Fprintf(&users, "\"%s\" \"\"\n", strings.ReplaceAll(role, `"`, `""`))
@@ -104,7 +98,7 @@ func (b *Bouncer) start(ctx context.Context) error {
 	}
 	maps.Copy(settings, b.settings)
 	var ini strings.Builder
-	fmt.Fprintf(&ini, "[databases]\n* = host=%s port=%s\n[pgbouncer]\n", host, port)
+	fmt.Fprintf(&ini, "[databases]\n* = host=%s port=%d\n[pgbouncer]\n", b.server.dir, port)
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
 		fmt.Fprintf(&ini, "%s = %s\n", name, settings[name])
 	}
@@ -129,31 +123,6 @@ func (b *Bouncer) start(ctx context.Context) error {
 		return fmt.Errorf("start %s: %w", b.name, err)
 	}
 	return nil
-}
-
-// Route is the way to the pooler.
-func (b *Bouncer) Route() *Route { return b.route }
-
-// NewRoute opens another way to the pooler, to break for some clients and not for others.
-func (b *Bouncer) NewRoute() (*Route, error) {
-	r, err := b.g.addRoute(b.dial)
-	if err != nil {
-		return nil, fmt.Errorf("postgrestest: %w", err)
-	}
-	return r, nil
-}
-
-// URL is Route.URL of Route.
-func (b *Bouncer) URL() string { return b.route.URL() }
-
-// Onward is the link between the pooler and the server.
-func (b *Bouncer) Onward() *Link { return b.onward.Link }
-
-// Point makes the pooler use another server, and resets its connections to the former one.
-func (b *Bouncer) Point(to *Server) {
-	b.source.to.Store(to)
-	b.onward.Refuse()
-	b.onward.Heal()
 }
 
 // Kill ends the process with SIGKILL and returns once it is gone. No-op when it is down.
@@ -185,25 +154,6 @@ func (b *Bouncer) Restart(ctx context.Context) error {
 	}
 	if err := b.start(ctx); err != nil {
 		return fmt.Errorf("postgrestest: %w", err)
-	}
-	return nil
-}
-
-// Pause halts the process with SIGSTOP, Resume lets it go on.
-func (b *Bouncer) Pause() error {
-	ctx, cancel := b.g.life.Bounded(context.Background())
-	defer cancel()
-	return b.signal("pause", func() error { return b.proc.Halt(ctx) })
-}
-
-// Resume lets a paused pooler go on.
-func (b *Bouncer) Resume() error { return b.signal("resume", b.proc.Continue) }
-
-func (b *Bouncer) signal(what string, do func() error) error {
-	b.op.Lock()
-	defer b.op.Unlock()
-	if err := do(); err != nil {
-		return fmt.Errorf("postgrestest: %s %s: %w", what, b.name, err)
 	}
 	return nil
 }

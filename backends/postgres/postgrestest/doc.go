@@ -16,7 +16,7 @@
 // runs the server as another user. initdb runs once on a machine, and its result is copied.
 //
 //	clients ──TCP──▶ Route ──Link──▶ unix socket of the server
-//	clients ──TCP──▶ Bouncer.Route ──▶ PgBouncer ──Bouncer.Onward──▶ unix socket of the server
+//	clients ──TCP──▶ Bouncer.Route ──▶ PgBouncer ──▶ unix socket of the server
 //	standby ──TCP──▶ Replication ────▶ unix socket of its primary
 //	this package ────────────────────▶ unix socket of the server
 //
@@ -26,7 +26,7 @@
 //   - Server: Kill, KillPostmaster, StopImmediate, Stop, Restart, Pause and Resume, Promote, Follow,
 //     TerminateBackends, Set, SetClock (WithFaketime), FillDisk (WithDisk).
 //   - Link, Route: Cut, CutReplies, Refuse, Delay, Heal. NewRoute gives one client its own way.
-//   - Bouncer: Kill, Restart, Pause and Resume, Point.
+//   - Bouncer: Kill, Restart.
 //
 // Servers write through to the disk (fsync). The processes end with the test and, on Linux, also when
 // the test process is killed. The directories of a killed process stay in the temporary directory, and a

@@ -26,9 +26,6 @@ type Options struct {
 	// Disk, if not 0, is the size in bytes of a file system in memory that holds the server's
 	// data, so that it can be full: see FillDisk. At least 128 MiB. It needs the right to mount.
 	Disk int64
-	// Logs is a directory for the servers' logs, which stay there. Default: a temporary one,
-	// removed by Close; a test that fails shows the ends of them.
-	Logs string
 }
 
 // Option changes one thing of Options.

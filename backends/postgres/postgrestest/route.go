@@ -28,32 +28,22 @@ type Route struct {
 	proxy *faultlink.Proxy
 }
 
-func newRoute(dial func(context.Context) (net.Conn, error)) (*Route, error) {
+// addRoute is a route that ends with the group.
+func (g *group) addRoute(dial func(context.Context) (net.Conn, error)) (*Route, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.life.Err() != nil {
+		return nil, errClosed
+	}
 	link := faultlink.New()
 	p, err := faultlink.Listen(func(net.Conn) *Link { return link }, dial)
 	if err != nil {
 		return nil, fmt.Errorf("proxy: %w", err)
 	}
-	return &Route{Link: link, proxy: p}, nil
-}
-
-// addRoute is a route that ends with the group.
-func (g *group) addRoute(dial func(context.Context) (net.Conn, error)) (*Route, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.closed {
-		return nil, errClosed
-	}
-	r, err := newRoute(dial)
-	if err != nil {
-		return nil, err
-	}
+	r := &Route{Link: link, proxy: p}
 	g.routes = append(g.routes, r)
 	return r, nil
 }
-
-// Route is the server's first route, which URL and Pool are about.
-func (s *Server) Route() *Route { return s.first }
 
 // NewRoute opens another way to the server, to break for some clients and not for others.
 func (s *Server) NewRoute() (*Route, error) {
@@ -73,20 +63,8 @@ func (r *Route) URL() string { return r.URLOf(Superuser, "postgres") }
 // URLOf is for this role and database.
 func (r *Route) URLOf(role, database string) string { return urlOf(role, database, "", r) }
 
-// URL is Route.URL of the first route.
-func (s *Server) URL() string { return s.first.URL() }
-
-// ReadWriteURL names the first routes of several servers, for a client that is to find the one
-// that takes writes at present; for the superuser and the database postgres.
-func ReadWriteURL(servers ...*Server) string {
-	var routes []*Route
-	for _, s := range servers {
-		routes = append(routes, s.first)
-	}
-	return ReadWriteURLOf(Superuser, "postgres", routes...)
-}
-
-// ReadWriteURLOf is ReadWriteURL for this role and database, by these routes.
+// ReadWriteURLOf names routes to several servers, for a client that is to find the one that takes
+// writes at present, as this role in this database.
 func ReadWriteURLOf(role, database string, routes ...*Route) string {
 	return urlOf(role, database, "&target_session_attrs=read-write", routes...)
 }
@@ -109,12 +87,6 @@ func urlOf(role, database, more string, routes ...*Route) string {
 func (r *Route) Pool(tb testing.TB, changes ...func(*pgxpool.Config)) *pgxpool.Pool {
 	tb.Helper()
 	return PoolOf(tb, r.URL(), changes...)
-}
-
-// Pool is Route.Pool of the first route.
-func (s *Server) Pool(tb testing.TB, changes ...func(*pgxpool.Config)) *pgxpool.Pool {
-	tb.Helper()
-	return s.first.Pool(tb, changes...)
 }
 
 // PoolOf is a pool for a URL, closed with the test.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -31,15 +32,15 @@ var errClosed = errors.New("postgrestest: the server is closed")
 // Restart works in every state, and kills first. A server that ends without being ended is
 // reported by the next operation and by Close.
 type Server struct {
+	*Route // the first way to it
 	g      *group
 	name   string
 	opts   Options
 	dir    string // sockets; the working directory of the process
 	data   string
-	disk   string // where a file system of its own is mounted; "": none
-	first  *Route
-	feed   *Route // what the primary is reached through, of a server that follows or did
-	source *upstream
+	disk   string                 // where a file system of its own is mounted; "": none
+	feed   *Route                 // what the primary is reached through, of a server that follows or did
+	source atomic.Pointer[Server] // the primary at present
 
 	op       sync.Mutex // one operation on the process at a time
 	proc     servertest.Program
@@ -51,11 +52,9 @@ type group struct {
 	programs programs
 	account  account
 	temp     string
-	logs     string
 	life     servertest.Life // ends with close
 
 	mu       sync.Mutex
-	closed   bool
 	servers  []*Server
 	bouncers []*Bouncer
 	routes   []*Route
@@ -122,15 +121,6 @@ func (g *group) primary(ctx context.Context, opts Options) (*Server, error) {
 	if g.temp, err = g.account.tempDir(); err != nil {
 		return nil, err
 	}
-	g.logs = g.temp
-	if opts.Logs != "" {
-		if g.logs, err = filepath.Abs(opts.Logs); err == nil {
-			err = os.MkdirAll(g.logs, 0o755)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("option Logs: %w", err)
-		}
-	}
 	s, err := g.newServer(opts)
 	if err != nil {
 		return nil, err
@@ -145,9 +135,17 @@ func (g *group) primary(ctx context.Context, opts Options) (*Server, error) {
 
 // newServer makes all of a server that exists before its data and its process.
 func (g *group) newServer(opts Options) (*Server, error) {
+	s, err := g.addServer(opts)
+	if err == nil {
+		s.Route, err = g.addRoute(s.dial)
+	}
+	return s, err
+}
+
+func (g *group) addServer(opts Options) (*Server, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.closed {
+	if g.life.Err() != nil {
 		return nil, errClosed
 	}
 	name := fmt.Sprintf("s%d", len(g.servers)+1)
@@ -156,28 +154,19 @@ func (g *group) newServer(opts Options) (*Server, error) {
 		dir:  filepath.Join(g.temp, name),
 		data: filepath.Join(g.temp, name, "data"),
 	}
-	s.proc.Name, s.proc.Log, s.proc.Tail = name, filepath.Join(g.logs, name+".log"), tail
+	s.proc.Name, s.proc.Log, s.proc.Tail = name, filepath.Join(g.temp, name+".log"), tail
 	if err := g.account.mkdir(s.dir); err != nil {
 		return nil, err
 	}
 	g.servers = append(g.servers, s)
-	if opts.Disk != 0 {
-		if err := s.mountDisk(); err != nil {
-			return nil, err
-		}
-	}
-	if opts.Faketime {
-		if err := s.writeClock(0); err != nil {
-			return nil, err
-		}
-	}
 	var err error
-	s.first, err = newRoute(s.dial)
-	if err != nil {
-		return nil, err
+	if opts.Disk != 0 {
+		err = s.mountDisk()
 	}
-	g.routes = append(g.routes, s.first)
-	return s, nil
+	if err == nil && opts.Faketime {
+		err = s.writeClock(0)
+	}
+	return s, err
 }
 
 // Close ends the server and all that was started beside it. The error tells of servers that had
@@ -186,19 +175,17 @@ func (s *Server) Close() error { return s.g.close() }
 
 func (g *group) close() error {
 	g.mu.Lock()
-	if g.closed {
+	if g.life.Err() != nil {
 		g.mu.Unlock()
 		return nil
 	}
-	g.closed = true
-	servers, bouncers, routes := g.servers, g.bouncers, g.routes
-	g.mu.Unlock()
 	g.life.End()
+	g.mu.Unlock() // no more servers, poolers and routes come
 	var errs []error
-	for _, b := range bouncers {
+	for _, b := range g.bouncers {
 		errs = append(errs, b.end())
 	}
-	for _, s := range servers {
+	for _, s := range g.servers {
 		s.op.Lock() // an operation in flight ends with g.life
 		if !s.proc.Down() && s.proc.Exited() {
 			errs = append(errs, fmt.Errorf("postgrestest: %w", s.proc.ExitError()))
@@ -206,7 +193,7 @@ func (g *group) close() error {
 		errs = append(errs, s.end())
 		s.op.Unlock()
 	}
-	for _, r := range routes {
+	for _, r := range g.routes {
 		r.proxy.Close()
 	}
 	if g.temp != "" {
@@ -217,12 +204,6 @@ func (g *group) close() error {
 
 // Name is s1, s2 and so on. A standby's replication has it as application_name.
 func (s *Server) Name() string { return s.name }
-
-// Pid is the postmaster's; 0 while there is none.
-func (s *Server) Pid() int { return s.proc.Pid() }
-
-// LogPath is the file that holds all the server has logged.
-func (s *Server) LogPath() string { return s.proc.Log }
 
 const port = 5432 // of sockets in a directory of their own: it clashes with none
 

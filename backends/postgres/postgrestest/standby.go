@@ -11,18 +11,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/holdfast-go/holdfast/internal/servertest"
 )
-
-// upstream is the server that a route leads to at present.
-type upstream struct{ to atomic.Pointer[Server] }
-
-func (u *upstream) dial(ctx context.Context) (net.Conn, error) { return u.to.Load().dial(ctx) }
 
 // NewStandby begins a server that follows this one, asynchronously, and returns once it answers
 // reads. Its Options are this server's, changed by opts. It ends with this server.
@@ -71,16 +65,14 @@ func (s *Server) Follow(ctx context.Context, primary *Server) error {
 func (s *Server) follow(ctx context.Context, primary *Server) error {
 	ctx, cancel := s.g.life.Bounded(ctx)
 	defer cancel()
+	s.source.Store(primary)
 	if s.feed == nil {
-		s.source = &upstream{}
-		s.source.to.Store(primary)
-		feed, err := s.g.addRoute(s.source.dial)
+		feed, err := s.g.addRoute(func(ctx context.Context) (net.Conn, error) { return s.source.Load().dial(ctx) })
 		if err != nil {
 			return err
 		}
 		s.feed = feed
 	}
-	s.source.to.Store(primary)
 	removeSharedMemory(s.data)
 	if err := emptyDir(s.data); err != nil {
 		return err
