@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -43,13 +44,24 @@ func (l Life) Bounded(ctx context.Context) (context.Context, context.CancelFunc)
 }
 
 // Program is a program of a server. Its log keeps all that it ever printed. Operations on it are not
-// safe for concurrent use; Down, Running and Pid are.
+// safe for concurrent use, but in Do; Down, Running and Pid are.
 type Program struct {
-	Name, Log      string
+	Kit, Name, Log string
 	Tail           func(log string) string // what an error shows of the log
 	*child.Process                         // the last that was started
 	state          atomic.Int32
 	pid            atomic.Int64
+	op             sync.Mutex
+}
+
+// Do is one operation after the other. Its error names it.
+func (p *Program) Do(what string, operation func() error) error {
+	p.op.Lock()
+	defer p.op.Unlock()
+	if err := operation(); err != nil {
+		return fmt.Errorf("%s: %s %s: %w", p.Kit, what, p.Name, err)
+	}
+	return nil
 }
 
 const (

@@ -107,9 +107,7 @@ func Run(ctx context.Context, opts Options) (*Cluster, error) {
 	var all sync.WaitGroup
 	for i, m := range c.members {
 		all.Go(func() {
-			m.op.Lock()
-			defer m.op.Unlock()
-			if errs[i] = m.start(ctx); errs[i] != nil {
+			if errs[i] = m.proc.Do("start", func() error { return m.start(ctx) }); errs[i] != nil {
 				cancel() // the others wait for this one
 			}
 		})
@@ -134,7 +132,7 @@ func (c *Cluster) prepare() (err error) {
 		name := fmt.Sprintf("m%d", i+1)
 		dir := filepath.Join(c.temp, name)
 		m := &Member{c: c, name: name, dir: dir, data: filepath.Join(dir, "data")}
-		m.proc.Name, m.proc.Log, m.proc.Tail = name, filepath.Join(dir, "log"), notable
+		m.proc.Kit, m.proc.Name, m.proc.Log, m.proc.Tail = "etcdtest", name, filepath.Join(dir, "log"), notable
 		if err := os.MkdirAll(m.data, 0o700); err != nil {
 			return err
 		}
@@ -185,9 +183,7 @@ func (c *Cluster) Close() error {
 	c.mu.Unlock()
 	var errs []error
 	for _, m := range c.members {
-		m.op.Lock() // an operation in flight ends with c.life
-		errs = append(errs, m.said("close", m.proc.Close()))
-		m.op.Unlock()
+		errs = append(errs, m.proc.Do("close", m.proc.Close)) // an operation in flight ends with c.life
 	}
 	for _, m := range c.members {
 		if m.peers != nil {

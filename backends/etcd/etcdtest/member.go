@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -38,9 +37,7 @@ type Member struct {
 	data  string
 	peers *faultlink.Proxy // what the other members reach it through
 	id    atomic.Uint64
-
-	op   sync.Mutex // one operation on the process at a time
-	proc servertest.Program
+	proc  servertest.Program
 }
 
 // The sockets a member listens on, in dir. Their names are relative for etcd, so
@@ -70,55 +67,37 @@ func (m *Member) Pid() int { return m.proc.Pid() }
 
 // Kill ends the process with SIGKILL and returns once it is gone. Its data stay,
 // for Restart. No-op when it is down.
-func (m *Member) Kill() error {
-	m.op.Lock()
-	defer m.op.Unlock()
-	return m.kill()
-}
-
-func (m *Member) kill() error { return m.said("kill", m.proc.Kill()) }
-
-// said is an error of an operation.
-func (m *Member) said(what string, err error) error {
-	if err != nil {
-		err = fmt.Errorf("etcdtest: %s %s: %w", what, m.name, err)
-	}
-	return err
-}
+func (m *Member) Kill() error { return m.proc.Do("kill", m.proc.Kill) }
 
 // Stop halts the process with SIGSTOP and returns once none of its threads runs.
 // Its connections stay. No-op when it is stopped; an error when it is down.
 func (m *Member) Stop(ctx context.Context) error {
-	m.op.Lock()
-	defer m.op.Unlock()
-	ctx, cancel := m.c.life.Bounded(ctx)
-	defer cancel()
-	return m.said("stop", m.proc.Halt(ctx))
+	return m.proc.Do("stop", func() error {
+		ctx, cancel := m.c.life.Bounded(ctx)
+		defer cancel()
+		return m.proc.Halt(ctx)
+	})
 }
 
 // Cont lets a stopped process go on. No-op when it is running; an error when it
 // is down.
-func (m *Member) Cont() error {
-	m.op.Lock()
-	defer m.op.Unlock()
-	return m.said("cont", m.proc.Continue())
-}
+func (m *Member) Cont() error { return m.proc.Do("cont", m.proc.Continue) }
 
 // Restart kills the process if there is one and starts it again with the data and
 // the addresses it had. It returns once the member serves linearizable reads, or,
 // while fewer than a majority of the members run, once it listens.
 func (m *Member) Restart(ctx context.Context) error {
-	m.op.Lock()
-	defer m.op.Unlock()
-	if m.c.life.Err() != nil {
-		return errClosed
-	}
-	if err := m.kill(); err != nil {
-		return err
-	}
-	ctx, cancel := m.c.life.Bounded(ctx)
-	defer cancel()
-	return m.start(ctx)
+	return m.proc.Do("restart", func() error {
+		if m.c.life.Err() != nil {
+			return errClosed
+		}
+		if err := m.proc.Kill(); err != nil {
+			return err
+		}
+		ctx, cancel := m.c.life.Bounded(ctx)
+		defer cancel()
+		return m.start(ctx)
+	})
 }
 
 // start runs the process and waits until it is of use.
@@ -126,11 +105,10 @@ func (m *Member) start(ctx context.Context) error {
 	cmd := exec.Command(m.c.binary, m.args()...)
 	cmd.Dir = m.dir
 	cmd.Env = append(etcdEnv(), "PWD="+m.dir)
-	err := m.proc.Start(cmd)
-	if err == nil {
-		err = m.proc.Await(ctx, 20*time.Millisecond, m.probe)
+	if err := m.proc.Start(cmd); err != nil {
+		return err
 	}
-	return m.said("start", err)
+	return m.proc.Await(ctx, 20*time.Millisecond, m.probe)
 }
 
 func (m *Member) args() []string {

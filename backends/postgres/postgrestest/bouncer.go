@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/servertest"
@@ -29,9 +28,7 @@ type Bouncer struct {
 	roles    []string
 	dir      string
 	path     string
-
-	op   sync.Mutex // one operation on the process at a time
-	proc servertest.Program
+	proc     servertest.Program
 }
 
 // NewBouncer runs a PgBouncer before the server and returns once it listens. settings are those of
@@ -42,12 +39,7 @@ func (s *Server) NewBouncer(ctx context.Context, settings map[string]string, rol
 	if err != nil {
 		return nil, fmt.Errorf("postgrestest: pgbouncer: %w", err)
 	}
-	b.op.Lock()
-	defer b.op.Unlock()
-	if err := b.start(ctx); err != nil {
-		return nil, fmt.Errorf("postgrestest: %w", err)
-	}
-	return b, nil
+	return b, b.proc.Do("start", func() error { return b.start(ctx) })
 }
 
 func (g *group) newBouncer(s *Server, settings map[string]string, roles []string) (*Bouncer, error) {
@@ -63,7 +55,7 @@ func (g *group) newBouncer(s *Server, settings map[string]string, roles []string
 	b := &Bouncer{g: g, server: s, settings: settings, roles: append([]string{Superuser}, roles...), path: path}
 	b.name = fmt.Sprintf("bouncer%d", len(g.bouncers)+1)
 	b.dir = filepath.Join(g.temp, b.name)
-	b.proc.Name, b.proc.Log, b.proc.Tail = b.name, filepath.Join(g.temp, b.name+".log"), tail
+	b.proc.Kit, b.proc.Name, b.proc.Log, b.proc.Tail = "postgrestest", b.name, filepath.Join(g.temp, b.name+".log"), tail
 	g.bouncers = append(g.bouncers, b)
 	g.mu.Unlock()
 	if b.Route, err = g.addRoute(b.dial); err != nil {
@@ -105,65 +97,44 @@ func (b *Bouncer) start(ctx context.Context) error {
 	for name, text := range map[string]string{"users": users.String(), "pgbouncer.ini": ini.String()} {
 		path := filepath.Join(b.dir, name)
 		if err := errors.Join(os.WriteFile(path, []byte(text), 0o600), b.g.account.give(path)); err != nil {
-			return fmt.Errorf("start %s: %w", b.name, err)
+			return err
 		}
 	}
 	cmd := b.g.account.command(b.dir, b.path, "--quiet", filepath.Join(b.dir, "pgbouncer.ini"))
-	err := b.proc.Start(cmd)
-	if err == nil {
-		err = b.proc.Await(ctx, 5*time.Millisecond, func(ctx context.Context) error {
-			conn, err := b.dial(ctx)
-			if err != nil {
-				return err
-			}
-			return conn.Close()
-		})
+	if err := b.proc.Start(cmd); err != nil {
+		return err
 	}
-	if err != nil {
-		return fmt.Errorf("start %s: %w", b.name, err)
-	}
-	return nil
+	return b.proc.Await(ctx, 5*time.Millisecond, func(ctx context.Context) error {
+		conn, err := b.dial(ctx)
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	})
 }
 
 // Kill ends the process with SIGKILL and returns once it is gone. No-op when it is down.
-func (b *Bouncer) Kill() error {
-	b.op.Lock()
-	defer b.op.Unlock()
-	return b.kill()
-}
+func (b *Bouncer) Kill() error { return b.proc.Do("kill", b.kill) }
 
 func (b *Bouncer) kill() error {
 	if b.proc.Down() {
 		return nil
 	}
 	if err := b.proc.Kill(); err != nil {
-		return fmt.Errorf("postgrestest: kill %s: %w", b.name, err)
+		return err
 	}
 	return os.Remove(filepath.Join(b.dir, fmt.Sprintf(".s.PGSQL.%d", bouncerPort)))
 }
 
 // Restart kills the pooler if it runs and starts it again at the address it had.
 func (b *Bouncer) Restart(ctx context.Context) error {
-	b.op.Lock()
-	defer b.op.Unlock()
-	if err := b.kill(); err != nil {
-		return err
-	}
-	if b.g.life.Err() != nil {
-		return errClosed
-	}
-	if err := b.start(ctx); err != nil {
-		return fmt.Errorf("postgrestest: %w", err)
-	}
-	return nil
-}
-
-// end is kill at the group's end: an error if it had ended by itself.
-func (b *Bouncer) end() error {
-	b.op.Lock()
-	defer b.op.Unlock()
-	if err := b.proc.Close(); err != nil {
-		return fmt.Errorf("postgrestest: %w", err)
-	}
-	return nil
+	return b.proc.Do("restart", func() error {
+		if err := b.kill(); err != nil {
+			return err
+		}
+		if b.g.life.Err() != nil {
+			return errClosed
+		}
+		return b.start(ctx)
+	})
 }

@@ -55,19 +55,19 @@ func (s *Server) Stop() error {
 
 // ending is an operation after which the server is down.
 func (s *Server) ending(what string, end func() error) error {
-	s.op.Lock()
-	defer s.op.Unlock()
-	if s.proc.Down() {
-		return nil
-	}
-	if s.proc.Exited() {
-		return fmt.Errorf("postgrestest: %s: %w", what, s.proc.ExitError())
-	}
-	if err := end(); err != nil {
-		return fmt.Errorf("postgrestest: %s %s: %w", what, s.name, err)
-	}
-	s.proc.Gone()
-	return nil
+	return s.proc.Do(what, func() error {
+		if s.proc.Down() {
+			return nil
+		}
+		err := s.proc.Alive()
+		if err == nil {
+			err = end()
+		}
+		if err == nil {
+			s.proc.Gone()
+		}
+		return err
+	})
 }
 
 // killTimeout is how long processes may take to be gone.
@@ -130,7 +130,9 @@ func (s *Server) gone() error {
 func (s *Server) end() error {
 	var errs []error
 	if !s.proc.Down() {
-		if !s.proc.Exited() {
+		if s.proc.Exited() {
+			errs = append(errs, s.proc.ExitError())
+		} else {
 			errs = append(errs, s.shutDown(syscall.SIGQUIT))
 		}
 		s.proc.Gone()
@@ -152,23 +154,12 @@ func (s *Server) halt() error {
 
 // Pause halts every process of the server with SIGSTOP and returns once none runs. Connections
 // stay. No-op when it is paused; an error when it is down.
-func (s *Server) Pause() error {
-	s.op.Lock()
-	defer s.op.Unlock()
+func (s *Server) Pause() error { return s.proc.Do("pause", s.pause) }
+
+func (s *Server) pause() error {
 	if s.proc.Halted() {
 		return nil
 	}
-	err := s.proc.Alive()
-	if err == nil {
-		err = s.pause()
-	}
-	if err != nil {
-		return fmt.Errorf("postgrestest: pause %s: %w", s.name, err)
-	}
-	return nil
-}
-
-func (s *Server) pause() error {
 	if err := s.halt(); err != nil {
 		return err
 	}
@@ -190,16 +181,12 @@ func (s *Server) pause() error {
 
 // Resume lets a paused server go on. No-op when it is running; an error when it is down.
 func (s *Server) Resume() error {
-	s.op.Lock()
-	defer s.op.Unlock()
-	err := s.proc.Alive()
-	if err == nil {
-		err = s.resume()
-	}
-	if err != nil {
-		return fmt.Errorf("postgrestest: resume %s: %w", s.name, err)
-	}
-	return nil
+	return s.proc.Do("resume", func() error {
+		if err := s.proc.Alive(); err != nil {
+			return err
+		}
+		return s.resume()
+	})
 }
 
 func (s *Server) resume() error {
@@ -221,20 +208,17 @@ func (s *Server) resume() error {
 // Restart kills the server if it runs and starts it again with the data and the address it had. It
 // returns once the server answers; what it lost track of it has recovered from its log by then.
 func (s *Server) Restart(ctx context.Context) error {
-	s.op.Lock()
-	defer s.op.Unlock()
-	ctx, cancel := s.g.life.Bounded(ctx)
-	defer cancel()
-	if s.g.life.Err() != nil {
-		return errClosed
-	}
-	if err := s.gone(); err != nil {
-		return fmt.Errorf("postgrestest: restart %s: %w", s.name, err)
-	}
-	if err := s.start(ctx); err != nil {
-		return fmt.Errorf("postgrestest: %w", err)
-	}
-	return nil
+	return s.proc.Do("restart", func() error {
+		ctx, cancel := s.g.life.Bounded(ctx)
+		defer cancel()
+		if s.g.life.Err() != nil {
+			return errClosed
+		}
+		if err := s.gone(); err != nil {
+			return err
+		}
+		return s.start(ctx)
+	})
 }
 
 // watchdog lets stopped processes go on when this process dies: they end then, by the signal that

@@ -39,10 +39,9 @@ type Server struct {
 	dir    string // sockets; the working directory of the process
 	data   string
 	disk   string                 // where a file system of its own is mounted; "": none
-	feed   *Route                 // what the primary is reached through, of a server that follows or did
+	feed   atomic.Pointer[Route]  // what the primary is reached through, of a server that follows or did
 	source atomic.Pointer[Server] // the primary at present
 
-	op       sync.Mutex // one operation on the process at a time
 	proc     servertest.Program
 	watchdog *watchdog // while paused
 }
@@ -103,6 +102,9 @@ func Run(ctx context.Context, opts Options) (*Server, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("postgrestest: %w", err), g.close())
 	}
+	if err := s.proc.Do("start", func() error { return s.start(ctx) }); err != nil {
+		return nil, errors.Join(err, g.close())
+	}
 	return s, nil
 }
 
@@ -125,12 +127,7 @@ func (g *group) primary(ctx context.Context, opts Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := copyTree(s.data, from, g.account); err != nil {
-		return nil, err
-	}
-	s.op.Lock()
-	defer s.op.Unlock()
-	return s, s.start(ctx)
+	return s, copyTree(s.data, from, g.account)
 }
 
 // newServer makes all of a server that exists before its data and its process.
@@ -154,7 +151,7 @@ func (g *group) addServer(opts Options) (*Server, error) {
 		dir:  filepath.Join(g.temp, name),
 		data: filepath.Join(g.temp, name, "data"),
 	}
-	s.proc.Name, s.proc.Log, s.proc.Tail = name, filepath.Join(g.temp, name+".log"), tail
+	s.proc.Kit, s.proc.Name, s.proc.Log, s.proc.Tail = "postgrestest", name, filepath.Join(g.temp, name+".log"), tail
 	if err := g.account.mkdir(s.dir); err != nil {
 		return nil, err
 	}
@@ -183,15 +180,10 @@ func (g *group) close() error {
 	g.mu.Unlock() // no more servers, poolers and routes come
 	var errs []error
 	for _, b := range g.bouncers {
-		errs = append(errs, b.end())
+		errs = append(errs, b.proc.Do("close", b.proc.Close))
 	}
 	for _, s := range g.servers {
-		s.op.Lock() // an operation in flight ends with g.life
-		if !s.proc.Down() && s.proc.Exited() {
-			errs = append(errs, fmt.Errorf("postgrestest: %w", s.proc.ExitError()))
-		}
-		errs = append(errs, s.end())
-		s.op.Unlock()
+		errs = append(errs, s.proc.Do("close", s.end)) // an operation in flight ends with g.life
 	}
 	for _, r := range g.routes {
 		r.proxy.Close()
@@ -236,31 +228,25 @@ func (s *Server) settings() map[string]string {
 // start runs the server and waits until it answers.
 func (s *Server) start(ctx context.Context) error {
 	text := configuration(s.settings(), s.opts.Settings, s.following())
-	err := os.WriteFile(filepath.Join(s.data, "postgresql.conf"), text, 0o600)
-	if err != nil {
-		return fmt.Errorf("start %s: %w", s.name, err)
-	}
-	if err := s.g.account.give(filepath.Join(s.data, "postgresql.conf")); err != nil {
-		return fmt.Errorf("start %s: %w", s.name, err)
+	path := filepath.Join(s.data, "postgresql.conf")
+	if err := errors.Join(os.WriteFile(path, text, 0o600), s.g.account.give(path)); err != nil {
+		return err
 	}
 	cmd := s.g.account.command(s.dir, s.g.programs.path("postgres"), "-D", s.data)
 	if s.opts.Faketime {
 		env, err := s.clockEnv()
 		if err != nil {
-			return fmt.Errorf("start %s: %w", s.name, err)
+			return err
 		}
 		cmd.Env = append(cmd.Env, env...)
 	}
 	// An immediate shutdown, which ends all backends too; their parent's death ends those of one
 	// that is killed.
 	child.EndWithParent(cmd, syscall.SIGQUIT)
-	if err = s.proc.Start(cmd); err == nil {
-		err = s.proc.Await(ctx, 10*time.Millisecond, s.probe)
+	if err := s.proc.Start(cmd); err != nil {
+		return err
 	}
-	if err != nil {
-		return fmt.Errorf("start %s: %w", s.name, err)
-	}
-	return nil
+	return s.proc.Await(ctx, 10*time.Millisecond, s.probe)
 }
 
 // attempt bounds one request of a wait that repeats it.

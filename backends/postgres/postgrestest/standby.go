@@ -36,42 +36,34 @@ func (s *Server) NewStandby(ctx context.Context, opts ...Option) (*Server, error
 	if err != nil {
 		return nil, fmt.Errorf("postgrestest: standby: %w", err)
 	}
-	standby.op.Lock()
-	defer standby.op.Unlock()
-	if err := standby.follow(ctx, s); err != nil {
-		return nil, fmt.Errorf("postgrestest: standby %s of %s: %w", standby.name, s.name, err)
-	}
-	return standby, nil
+	return standby, standby.proc.Do("start", func() error { return standby.follow(ctx, s) })
 }
 
 // Follow makes the server a standby of another, whatever it was: it loses its data and takes the
 // other's. It returns once the server answers reads.
 func (s *Server) Follow(ctx context.Context, primary *Server) error {
-	s.op.Lock()
-	defer s.op.Unlock()
 	if s == primary || s.g != primary.g {
 		return fmt.Errorf("postgrestest: %s can't follow %s: they must be two servers begun by one Start",
 			s.name, primary.name)
 	}
-	if err := s.gone(); err != nil {
-		return fmt.Errorf("postgrestest: follow: %w", err)
-	}
-	if err := s.follow(ctx, primary); err != nil {
-		return fmt.Errorf("postgrestest: %s follows %s: %w", s.name, primary.name, err)
-	}
-	return nil
+	return s.proc.Do("follow "+primary.name+" by", func() error {
+		if err := s.gone(); err != nil {
+			return err
+		}
+		return s.follow(ctx, primary)
+	})
 }
 
 func (s *Server) follow(ctx context.Context, primary *Server) error {
 	ctx, cancel := s.g.life.Bounded(ctx)
 	defer cancel()
 	s.source.Store(primary)
-	if s.feed == nil {
+	if s.feed.Load() == nil {
 		feed, err := s.g.addRoute(func(ctx context.Context) (net.Conn, error) { return s.source.Load().dial(ctx) })
 		if err != nil {
 			return err
 		}
-		s.feed = feed
+		s.feed.Store(feed)
 	}
 	removeSharedMemory(s.data)
 	if err := emptyDir(s.data); err != nil {
@@ -111,10 +103,11 @@ func emptyDir(dir string) error {
 
 // following are the settings of a server that follows, or once did.
 func (s *Server) following() map[string]string {
-	if s.feed == nil {
+	feed := s.feed.Load()
+	if feed == nil {
 		return nil
 	}
-	host, port, _ := strings.Cut(s.feed.Addr(), ":")
+	host, port, _ := strings.Cut(feed.Addr(), ":")
 	return map[string]string{
 		"primary_conninfo": fmt.Sprintf("host=%s port=%s user=%s application_name=%s sslmode=disable connect_timeout=2",
 			host, port, Superuser, s.name),
@@ -126,12 +119,10 @@ func (s *Server) following() map[string]string {
 // Replication is the link over which a standby gets its primary's log; nil for a server that was
 // begun as a primary and never followed another.
 func (s *Server) Replication() *Link {
-	s.op.Lock()
-	defer s.op.Unlock()
-	if s.feed == nil {
-		return nil
+	if feed := s.feed.Load(); feed != nil {
+		return feed.Link
 	}
-	return s.feed.Link
+	return nil
 }
 
 // Synchronous makes commits of this server wait until one of the standbys has them on its disk;
