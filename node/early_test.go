@@ -113,10 +113,11 @@ func stopFrozen(t *testing.T, within time.Duration) {
 	_, err := n.ShardedType(sharding.Type{Name: "account", Props: adders(), Shards: 4})
 	require.NoError(t, err)
 	time.Sleep(5 * time.Second) // it has got its shards
-	store.SetRule(func(faultstore.Call) faultstore.Fault { return faultstore.Fault{Kind: faultstore.Pause} })
+	store.SetRule(func(faultstore.Call) faultstore.Fault {
+		return faultstore.Fault{Kind: faultstore.Delay, Delay: time.Hour}
+	})
 	defer func() {
 		store.SetRule(nil)
-		store.Resume()
 		time.Sleep(30 * time.Second) // protoactor's log of dead letters ends a second after the last
 		synctest.Wait()
 	}()

@@ -12,7 +12,7 @@
 // A rule looks at every call as it is made and picks a Fault, or none. What becomes of a call, with the
 // moments at which it may have to wait:
 //
-//	call ─▶ rule ─▶ partition healed? ─▶ Delay · Pause ─▶ partition healed? ─▶ the store ─▶ ReplyLate ─▶ partition healed? ─▶ reply
+//	call ─▶ rule ─▶ partition healed? ─▶ Delay ─────────▶ partition healed? ─▶ the store ─▶ ReplyLate ─▶ partition healed? ─▶ reply
 //	                                     Drop ──────────▶ ErrInjected        │
 //	                                     Deny ──────────▶ ErrInjected        │   and lease.ErrDenied
 //	                                     LandLate ──────▶ ErrInjected        └─ ApplyThenFail ─▶ ErrInjected
@@ -22,7 +22,7 @@
 // errors made here are ErrInjected, and the context's error and cause too where that ended the wait.
 // What the inner store answers is never changed.
 //
-// List, ListSession and Watch apply nothing, so the kinds mean for them: Delay and Pause hold up the
+// List, ListSession and Watch apply nothing, so the kinds mean for them: Delay holds up the
 // beginning; ReplyLate holds up the first value; Drop, Deny and LandLate fail before the first value;
 // ApplyThenFail fails in the middle, a List after its first record, a Watch after lease.EventSynced.
 // Partition and CutWatches end the watches that run; SetLag makes them lag behind. What was read before

@@ -77,14 +77,12 @@ const (
 	// it was sent, with a context that has the caller's values but no end. A
 	// partition does not hold it up: it is on its way.
 	LandLate
-	// Pause passes the call on at Resume; never, if the context ends before.
-	Pause
 	// Deny never passes the call on; the caller gets an error that is lease.ErrDenied, too,
 	// at once.
 	Deny
 )
 
-var kindNames = [...]string{"none", "delay", "drop", "apply then fail", "reply late", "land late", "pause", "deny"}
+var kindNames = [...]string{"none", "delay", "drop", "apply then fail", "reply late", "land late", "deny"}
 
 func (k Kind) String() string {
 	if int(k) < len(kindNames) {

@@ -47,7 +47,6 @@ func TestFaults(t *testing.T) {
 		{F{Kind: faultstore.LandLate, Delay: 2 * s, Hang: true}, 5 * s, true, 5 * s, true, 0},
 		{F{Kind: faultstore.LandLate}, 5 * s, true, 0, false, 1},
 		{F{Kind: faultstore.Deny}, 5 * s, true, 0, false, 0},
-		{F{Kind: faultstore.Pause}, 5 * s, true, 5 * s, false, 0},
 	} {
 		t.Run(fmt.Sprint(c.fault, " for ", c.timeout), func(t *testing.T) {
 			bubble(t, func(t *testing.T, k kit) {
@@ -95,7 +94,7 @@ func TestFaults(t *testing.T) {
 func TestACallOfADoneContextIsNeverSent(t *testing.T) {
 	for _, kind := range []faultstore.Kind{
 		faultstore.None, faultstore.Delay, faultstore.Drop, faultstore.ApplyThenFail, faultstore.ReplyLate,
-		faultstore.LandLate, faultstore.Pause,
+		faultstore.LandLate,
 	} {
 		bubble(t, func(t *testing.T, k kit) {
 			k.always(faultstore.Fault{Kind: kind, Hang: true})
@@ -107,33 +106,6 @@ func TestACallOfADoneContextIsNeverSent(t *testing.T) {
 			require.False(t, k.applied(t), kind)
 		})
 	}
-}
-
-func TestResumePassesOnWhatIsPaused(t *testing.T) {
-	bubble(t, func(t *testing.T, k kit) {
-		k.always(faultstore.Fault{Kind: faultstore.Pause})
-		var wg sync.WaitGroup
-		wg.Go(func() { require.NoError(t, k.acquire(t, time.Minute)) })
-		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			_, err := k.Acquire(ctx, node, []lease.Claim{{Name: "impatient"}})
-			require.ErrorIs(t, err, context.DeadlineExceeded)
-		})
-		time.Sleep(2 * time.Second)
-		require.False(t, k.applied(t))
-		k.Resume()
-		wg.Wait()
-		require.True(t, k.applied(t))
-		k.after(t, 2*time.Second)
-		err := func() error {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			_, err := k.Get(ctx, "n")
-			return err
-		}()
-		require.ErrorIs(t, err, faultstore.ErrInjected, "what is paused later waits for the next Resume")
-	})
 }
 
 func TestAPartitionHoldsUpEveryCallOnItsWayThereAndBack(t *testing.T) {
@@ -327,7 +299,7 @@ func TestWithoutAnInnerStoreEveryCallSaysSo(t *testing.T) {
 
 func TestCallsAndSwitchesMayMeetInAnyOrder(t *testing.T) {
 	bubble(t, func(t *testing.T, k kit) {
-		kinds := []faultstore.Kind{faultstore.None, faultstore.Delay, faultstore.ReplyLate, faultstore.LandLate, faultstore.Pause}
+		kinds := []faultstore.Kind{faultstore.None, faultstore.Delay, faultstore.ReplyLate, faultstore.LandLate}
 		var mu sync.Mutex
 		n := 0
 		k.SetRule(func(faultstore.Call) faultstore.Fault {
@@ -354,7 +326,6 @@ func TestCallsAndSwitchesMayMeetInAnyOrder(t *testing.T) {
 				time.Sleep(time.Millisecond)
 				k.Heal()
 				k.CutWatches()
-				k.Resume()
 				time.Sleep(time.Millisecond)
 			}
 		})

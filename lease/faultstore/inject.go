@@ -69,20 +69,11 @@ func do[T any](ctx context.Context, s *Store, call Call, apply func(context.Cont
 
 // outbound holds the call up before the store gets it.
 func (t *trip) outbound() error {
-	switch t.fault.Kind {
-	case Delay:
-		if err := t.sleep(t.fault.Delay); err != nil {
-			return err
-		}
-	case Pause:
-		t.store.mu.Lock()
-		resumed := t.store.paused
-		t.store.mu.Unlock()
-		if err := t.await(resumed); err != nil {
-			return err
-		}
-	default:
+	if t.fault.Kind != Delay {
 		return nil // depart has just found the way free
+	}
+	if err := t.sleep(t.fault.Delay); err != nil {
+		return err
 	}
 	return t.pass()
 }

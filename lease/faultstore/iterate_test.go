@@ -74,7 +74,6 @@ func TestIterationsMeetFaults(t *testing.T) {
 		{faultstore.Fault{Kind: faultstore.Deny}, 0, 0, false, true, 0},
 		{faultstore.Fault{Kind: faultstore.LandLate, Delay: s}, 0, 0, false, true, 0},
 		{faultstore.Fault{Kind: faultstore.ApplyThenFail}, 1, 4, true, true, 0},
-		{faultstore.Fault{Kind: faultstore.Pause}, 0, 0, false, true, 5 * s},
 	} {
 		t.Run(c.fault.Kind.String()+" "+c.fault.Delay.String(), func(t *testing.T) {
 			run := func(want int, it func(kit, context.Context) iteration) iteration {

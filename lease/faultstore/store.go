@@ -31,7 +31,6 @@ type Store struct {
 	mu       sync.Mutex
 	rule     func(Call) Fault
 	lag      func() time.Duration // of the next event of a watch
-	paused   chan struct{}        // closed by Resume
 	healed   chan struct{}        // closed by Heal; nil: no partition
 	cuts     map[*cut]struct{}
 	injected [ops]int
@@ -39,17 +38,11 @@ type Store struct {
 	landed   *sync.Cond // landing became 0
 }
 
-// Option changes a setting of Wrap.
-type Option func(*Store)
-
 // Wrap returns a Store that passes everything on to inner until it gets
 // otherwise. Without an inner store every call answers lease.ErrInvalid.
-func Wrap(inner lease.Store, opts ...Option) *Store {
-	s := &Store{inner: inner, paused: make(chan struct{}), cuts: map[*cut]struct{}{}}
+func Wrap(inner lease.Store) *Store {
+	s := &Store{inner: inner, cuts: map[*cut]struct{}{}}
 	s.landed = sync.NewCond(&s.mu)
-	for _, o := range opts {
-		o(s)
-	}
 	return s
 }
 
@@ -80,14 +73,6 @@ func (s *Store) SetLag(lag func() time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lag = lag
-}
-
-// Resume passes on the calls that are paused now.
-func (s *Store) Resume() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	close(s.paused)
-	s.paused = make(chan struct{})
 }
 
 // Partition holds up every call, on its way there and back, until Heal or the
