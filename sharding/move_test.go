@@ -1,12 +1,16 @@
 package sharding_test
 
 import (
+	"context"
 	"fmt"
 	"sync"
+	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/sharding"
 )
 
 // traffic sends numbered jobs from every node to some entities, until stop.
@@ -79,4 +83,64 @@ func (c *cluster) whole(ns ...*node) {
 		require.Zero(c.t, in.Unordered, n.id)
 		require.Zero(c.t, in.Overruns, n.id)
 	}
+}
+
+func TestAJoinMovesItsPart(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.hosting("a b c", 60)
+		f := c.traffic(10*time.Millisecond, ns...)
+		time.Sleep(time.Second)
+		d := c.node("d")
+		d.start(60)
+		ns = append(ns, d)
+		f.add(d, 10*time.Millisecond)
+		c.settled(20*time.Second, ns...)
+		moved := int64(0)
+		for _, n := range ns {
+			moved += n.region.Info().HandedOff
+		}
+		require.EqualValues(t, 15, moved)
+		time.Sleep(time.Second)
+		f.end()
+		c.whole(ns...)
+	})
+}
+
+func TestANodeLeavesUnderTraffic(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.hosting("a b c", 30)
+		f := c.traffic(10*time.Millisecond, ns[1:]...)
+		time.Sleep(time.Second)
+		began := time.Now()
+		require.NoError(t, ns[0].region.Stop(context.Background()))
+		t.Logf("stopped in %v", time.Since(began))
+		c.settled(5*time.Second, ns[1:]...)
+		require.NoError(t, ns[0].group.Leave(context.Background()))
+		f.end()
+		c.whole(ns...)
+	})
+}
+
+func TestACrashedNodesShardsComeBack(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.hosting("a b c", 30)
+		for i := range ids {
+			require.NoError(t, ns[2].region.Tell(fmt.Sprint("id", i), job{"x", 1}))
+		}
+		time.Sleep(100 * time.Millisecond)
+		ns[0].crash()
+		c.log.died("a")
+		time.Sleep(ttl + time.Second)
+		for _, n := range ns[1:] {
+			for i := range ids {
+				ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+				got, err := sharding.Ask[done](ctx, n.region, fmt.Sprint("id", i), job{n.id, 1})
+				cancel()
+				require.NoError(t, err, "%s id%d", n.id, i)
+				require.NotEqual(t, "a", got.Node)
+			}
+		}
+		c.settled(5*time.Second, ns[1:]...)
+		c.log.check()
+	})
 }

@@ -64,6 +64,32 @@ func TestScenario10TheCoordinatorFollowsTheLeader(t *testing.T) {
 	})
 }
 
+// 11: a rolling restart of all nodes loses nothing.
+func TestScenario11ARollingRestart(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.nodes("a", "b", "c")
+		for _, n := range ns {
+			n.start(24)
+		}
+		outside := c.node("out")
+		outside.start(24, sharding.WithProxyOnly())
+		c.settled(5*time.Second, ns...)
+		f := c.traffic(10*time.Millisecond, outside)
+		for i, n := range ns {
+			require.NoError(t, n.region.Stop(context.Background()))
+			require.NoError(t, n.group.Leave(context.Background()))
+			require.NoError(t, n.keeper.Close(context.Background()))
+			c.net.Kill(n.system.Address())
+			ns[i] = c.node(n.id)
+			ns[i].start(24)
+			c.settled(20*time.Second, ns...)
+		}
+		f.end()
+		c.whole(outside)
+		c.whole(ns...)
+	})
+}
+
 // A program may stop its singletons before its Regions: the coordinator is the
 // Region's to end.
 func TestScenario11SingletonsAreStoppedFirst(t *testing.T) {

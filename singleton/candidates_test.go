@@ -12,6 +12,53 @@ import (
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
+// A link that broke is no reason, then or later, not to hand over to a node that lives.
+func TestACandidateIsKnownAfterItsLinkBroke(t *testing.T) {
+	for _, later := range []time.Duration{0, time.Second, time.Minute, time.Hour} {
+		t.Run(later.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T, c *cluster) {
+				var log []string
+				a, b := c.node("a"), c.node("b")
+				ma := a.keeping(&log)
+				until(t, time.Second, "hosts", active(ma))
+				mb := b.keeping(&log)
+				time.Sleep(time.Second)
+				b.system.Root.Send(mb.PID(), job{Number: 7}) // both use the link
+				time.Sleep(time.Second)
+				c.net.Cut("a:1", "b:1")
+				time.Sleep(100 * time.Millisecond)
+				c.net.Heal("a:1", "b:1")
+				time.Sleep(later)
+				told := a.events()
+				require.NoError(t, ma.Stop(t.Context()))
+				until(t, time.Second, "hosts", active(mb))
+				require.Len(t, told.of(singleton.HandedOver), 1)
+				require.Empty(t, told.of(singleton.ColdStart))
+				require.Equal(t, "started with 7 on b", log[1])
+			})
+		})
+	}
+}
+
+// A node that could not introduce itself when it came does so once it can.
+func TestACandidateIntroducesItselfAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		var log []string
+		a, b := c.node("a"), c.node("b")
+		ma := a.keeping(&log)
+		until(t, time.Second, "hosts", active(ma))
+		c.net.Cut("a:1", "b:1")
+		mb := b.keeping(&log)
+		time.Sleep(time.Minute)
+		c.net.Heal("a:1", "b:1")
+		time.Sleep(20 * time.Second)
+		told := a.events()
+		require.NoError(t, ma.Stop(t.Context()))
+		until(t, time.Second, "hosts", active(mb))
+		require.Len(t, told.of(singleton.HandedOver), 1)
+	})
+}
+
 // Nodes that died while they waited do not hide one that lives, however many they were.
 func TestCandidatesThatDiedAreForgotten(t *testing.T) {
 	for _, deaths := range []int{6, 70} {

@@ -12,6 +12,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/singleton"
 )
@@ -116,6 +117,49 @@ func (e *events) of(k singleton.EventKind) (found []singleton.Event) {
 		}
 	}
 	return found
+}
+
+func TestScenario09HandOverLosesNothingAndKeepsOrder(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		each := tier.Draws(700, 700)
+		x := newTeam(c, 3)
+		for i, a := range x.ns { // links take time, each its own
+			for j, b := range x.ns {
+				c.net.SetDelay(a.system.Address(), b.system.Address(), time.Duration(200+100*i+50*j)*time.Microsecond)
+			}
+		}
+		c.log.behave = func(*node, actor.Context, *life) bool { time.Sleep(30 * time.Microsecond); return false }
+		x.lead(0)
+		x.hosts(0)
+		for round := 1; round <= 20; round++ {
+			for i := range each {
+				x.send()
+				time.Sleep(700 * time.Millisecond / time.Duration(each))
+				if i == each/7 {
+					x.lead(round % 3)
+				}
+			}
+			x.hosts(round % 3)
+			require.Len(t, x.events[(round-1)%3].of(singleton.HandedOver), (round+2)/3, "round %d: transferred, not released", round)
+		}
+		time.Sleep(5 * time.Second)
+		x.all()
+		c.log.check()
+	})
+}
+
+// A host that ends hands over to any other.
+func TestScenario09AHostThatEndsHandsOver(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a, b := c.node("a"), c.node("b")
+		ma, mb := a.hosts("x"), b.run("x")
+		time.Sleep(time.Second)
+		ea := a.events()
+		require.NoError(t, ma.Stop(t.Context()))
+		require.Len(t, ea.of(singleton.HandedOver), 1)
+		require.Equal(t, "b", ea.of(singleton.HandedOver)[0].Peer.ID)
+		require.True(t, active(mb)())
+	})
 }
 
 // keepsake is a child with a state: the number of the last job.

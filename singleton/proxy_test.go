@@ -65,6 +65,25 @@ func TestProxyBuffersWhileThereIsNoHost(t *testing.T) {
 	}
 }
 
+func TestProxyKeepsOrderBetweenNodes(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a, b := c.node("a"), c.node("b")
+		ma, mb := a.hosts("scheduler"), b.run("scheduler")
+		until(t, time.Second, "the host is known", func() bool { return mb.Status().Host.ID == "a" })
+		for i := range 2000 {
+			b.system.Root.Send(mb.PID(), job{Sender: "b", Number: i})
+			a.system.Root.Send(ma.PID(), job{Sender: "a", Number: i})
+		}
+		synctest.Wait()
+		next := map[string]int{}
+		for _, j := range c.log.snapshot()[0].jobs {
+			require.Equal(t, next[j.Sender], j.Number)
+			next[j.Sender]++
+		}
+		require.Equal(t, map[string]int{"a": 2000, "b": 2000}, next)
+	})
+}
+
 func TestProxyFindsTheHostAfterARestartAtTheSameAddress(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b := c.node("a"), c.node("b")

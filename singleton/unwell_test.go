@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
@@ -98,6 +99,44 @@ func TestTheNewHostDiesMidway(t *testing.T) {
 		}
 		require.Equal(t, 10, got, "what waited for the dead host reached the next")
 	})
+}
+
+// Whatever becomes of the transfer, one hosts in the end.
+func TestTransfersThatFail(t *testing.T) {
+	for what, f := range map[string]faultstore.Fault{
+		"refused":            {Kind: faultstore.Drop},
+		"applied, no answer": {Kind: faultstore.ApplyThenFail},
+		"lands late":         {Kind: faultstore.LandLate, Delay: 3 * time.Second},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T, c *cluster) {
+				x := newTeam(c, 3)
+				x.lead(0)
+				x.hosts(0)
+				times := 1
+				x.ns[0].store.SetRule(func(call faultstore.Call) faultstore.Fault {
+					if call.Op == faultstore.Transfer && times > 0 {
+						times--
+						return f
+					}
+					return faultstore.Fault{}
+				})
+				for range 1000 {
+					x.send()
+					time.Sleep(time.Millisecond)
+				}
+				x.lead(1)
+				for range 4000 {
+					x.send()
+					time.Sleep(time.Millisecond)
+				}
+				x.hosts(1)
+				time.Sleep(2 * time.Second)
+				c.log.check()
+				require.Zero(t, times)
+			})
+		})
+	}
 }
 
 func TestALeaderThatFlapsMovesNothing(t *testing.T) {
