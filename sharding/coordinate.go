@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding/internal/coordinator"
 	"github.com/holdfast-go/holdfast/sharding/internal/directory"
@@ -90,6 +91,14 @@ func (r *Region) tellCoordinator(m proto.Message) {
 		r.post(m)
 	} else if record, ok := r.table.Coordinator(); ok {
 		r.send(record.Owner.Address, m)
+	}
+}
+
+// Reconsider has the coordinator, wherever it is, ask the strategy again: for a
+// strategy that asks elsewhere. It does so by itself once a second.
+func (r *Region) Reconsider() {
+	if r.made() {
+		r.tellCoordinator(&wire.Report{Type: r.names.Key, From: r.self})
 	}
 }
 

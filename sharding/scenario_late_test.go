@@ -163,7 +163,7 @@ func TestScenario19AChase(t *testing.T) {
 		for range moves {
 			turn.Add(1)
 			for _, n := range ns {
-				n.region.AskStrategy()
+				n.region.Reconsider()
 			}
 			time.Sleep(30 * time.Millisecond)
 		}

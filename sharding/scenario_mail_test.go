@@ -80,7 +80,7 @@ func hostOf(shard int, hosts string) string {
 func (x *crew) move(hosts string) {
 	x.host.Store(&hosts)
 	for _, n := range []*node{x.a, x.b} {
-		n.region.AskStrategy()
+		n.region.Reconsider()
 	}
 }
 

@@ -255,6 +255,11 @@ func (c *Coordinator) give(orders []Order, k known) {
 
 // onReport frees the orders that came to nothing.
 func (c *Coordinator) onReport(m *wire.Report) {
+	if len(m.Failures) == 0 {
+		c.still = nil
+		c.soon(0) // Reconsider
+		return
+	}
 	if m.Coordinator != uint64(c.g.Token()) || m.Type != c.env.Type {
 		return
 	}
