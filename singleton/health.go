@@ -24,14 +24,16 @@ const badAfter = 30 * time.Second
 //   - its host is of a version that this node does not talk to (ErrProtocol);
 //   - users' code that makes a child (its Props), or follows the leader
 //     (Leadership.Follow), has not returned for 30 s: the error says what, and since when;
-//   - no host is known for 30 s. Where the records of the lease can't be followed (WithLease, or a store that neither
-//     watches nor lists) that is known only while messages wait for a host.
+//   - no host is known for 30 s. Where the records of the lease can't be followed (WithLease,
+//     or a store that neither watches nor lists) that is known only while messages wait for a
+//     host.
 //
 // It fails, too, while the store's history has gone back (Keeper.Setback): nothing is
 // hosted then.
 //
 // The error has a line for each singleton, with its name, some of them if they are
-// many. The check asks nothing of the store, returns at once and may be called concurrently. With a nil system it always fails with lease.ErrInvalid.
+// many. The check asks nothing of the store, returns at once and may be called concurrently.
+// With a nil system it always fails with lease.ErrInvalid.
 func Health(system *actor.ActorSystem) func(context.Context) error {
 	if system == nil {
 		return func(context.Context) error { return fmt.Errorf("singleton.Health: system: %w: nil", lease.ErrInvalid) }

@@ -77,7 +77,8 @@ type Gate struct {
 }
 
 // New returns an open gate, or one that is about to be lost if the term has
-// ended. It returns an error that is lease.ErrInvalid if the term has no context. A gate whose actor was never spawned must be closed.
+// ended. It returns an error that is lease.ErrInvalid if the term has no context. Close a gate
+// whose actor was never spawned.
 func New(o Options) (*Gate, error) {
 	if o.Term.Context() == nil { // of a user's lease
 		return nil, fmt.Errorf("gate: Term: %w: its context is nil", lease.ErrInvalid)

@@ -235,7 +235,7 @@ type notice struct {
 
 // breakLink drops what is queued on a link and collects the watches that depend on
 // it; under mu. Those are the sending side's: its connection to the watchee's
-// node is the one that breaks. A node that has sent nothing has none, and none is told of.
+// node is the one that breaks. A node that has sent nothing has no connection to lose.
 func (n *Net) breakLink(e ends) (told []notice) {
 	if p := n.pipes[e]; p != nil {
 		n.stats.Broken += uint64(len(p.frames))

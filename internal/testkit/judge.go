@@ -60,7 +60,7 @@ type Sim struct {
 	latest    map[string]*Life   // by id
 	Living    map[string][]*Life // by lease
 	Yielded   map[Hold]bool
-	Out       map[*Node]bool // crashed, or frozen: nobody there can act
+	Out       map[*Node]bool // crashed, or frozen: no actor there runs
 	Dead      map[*Node]int  // letters of what is tested
 	Fates     map[Job]*Fate
 	last      map[string]int      // the last number that was handled, of a sender in a calm time, by it and id
@@ -394,9 +394,9 @@ func (w Witness) Acquire(ctx context.Context, own lease.Session, claims []lease.
 	return outs, err
 }
 
-// given checks I4: nobody gives a record up under work that still runs, by right or
-// not. Only ReleaseAfterTTL may, a TTL after it was shut off, by the fastest clock: the event
-// that says so may come later.
+// given checks I4: no node gives a record up while work under it still runs. Only
+// ReleaseAfterTTL may, a TTL after that work was shut off, by the fastest clock: the event that
+// says so may come later.
 func (s *Sim) given(is bool, name string, token lease.Token, how string) {
 	if !is || token == 0 {
 		return

@@ -28,7 +28,7 @@ func RSS(pid int) uint64 {
 	return (resident - min(resident, shared)) * uint64(os.Getpagesize())
 }
 
-// Live is Heap once what nobody uses any more is collected.
+// Live is Heap after a garbage collection.
 func Live() uint64 {
 	runtime.GC()
 	runtime.GC() // what finalizers and pools held on to
