@@ -316,6 +316,13 @@ func (l *Ledger) closing(id lease.SessionID, done bool) {
 	s.closing, s.closed = true, done
 }
 
+// closed tells whether a session is known to have been closed.
+func (l *Ledger) closed(id lease.SessionID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.session(id).closed
+}
+
 // haunted tells whether a request to open a session may have landed after the
 // session was closed.
 func (l *Ledger) haunted(id lease.SessionID) (lease.Session, bool) {

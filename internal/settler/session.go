@@ -52,9 +52,10 @@ func (s *Store) bury(ctx context.Context, ids ...lease.SessionID) error {
 }
 
 // toGhosts buries what moves were answered to have been moved to: sessions that
-// were closed, and may have come back. What was moved goes with them, and no answer
-// to a move says that.
-func (s *Store) toGhosts(ctx context.Context, moves []lease.Transfer, outs []lease.Outcome) error {
+// are closed, and may have come back. What was moved goes with them. If the session was
+// closed before the move began, no answer to a move says that; if it was closed
+// meanwhile, it was closed after the move.
+func (s *Store) toGhosts(ctx context.Context, moves []lease.Transfer, outs []lease.Outcome, closed []bool) error {
 	for i, out := range outs {
 		to := moves[i].To.Session
 		if _, yes := s.ledger.haunted(to); !yes || !out.OK {
@@ -63,7 +64,9 @@ func (s *Store) toGhosts(ctx context.Context, moves []lease.Transfer, outs []lea
 		if err := s.repeat(ctx, func(ctx context.Context) error { return s.bury(ctx, to) }); err != nil {
 			return err
 		}
-		return fmt.Errorf("%+v was moved to a session that was closed: %w", moves[i].Held, ErrUnsettled)
+		if closed[i] {
+			return fmt.Errorf("%+v was moved to a session that was closed: %w", moves[i].Held, ErrUnsettled)
+		}
 	}
 	return nil
 }

@@ -290,7 +290,9 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.O
 	}
 	enders, asks := make([]*ender, len(moves)), make([]*ask, len(moves))
 	var targets []lease.SessionID
+	closed := make([]bool, len(moves)) // the session that move i is to was closed before
 	for i, m := range moves {
+		closed[i] = s.ledger.closed(m.To.Session)
 		enders[i] = s.ledger.ender(m.Held)
 		asks[i] = s.ledger.ask(askKey{m.Name, m.To.Session, m.To.Nonce}, 0)
 		targets = append(targets, m.To.Session)
@@ -311,7 +313,7 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.O
 		return err
 	})
 	if err == nil {
-		err = s.toGhosts(ctx, moves, outs)
+		err = s.toGhosts(ctx, moves, outs, closed)
 	}
 	if err != nil || len(outs) != len(moves) {
 		for _, e := range enders {

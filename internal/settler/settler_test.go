@@ -281,6 +281,7 @@ func TestSettlerSaysNoMoreThanItKnows(t *testing.T) {
 type comesBack struct {
 	Whole
 	times int
+	moved func() // if any, runs after a move, before its answer
 }
 
 func (c *comesBack) CloseSession(ctx context.Context, sess lease.Session) error {
@@ -290,25 +291,47 @@ func (c *comesBack) CloseSession(ctx context.Context, sess lease.Session) error 
 	return c.Whole.CloseSession(ctx, sess)
 }
 
-// TestSettlerKnowsOfSessionsThatComeBack: nobody is told that a record was moved to a
-// session that was closed, though it was.
-func TestSettlerKnowsOfSessionsThatComeBack(t *testing.T) {
-	onBench(t, func(t *testing.T, b bench) {
-		r, to := win(t, b, session(t, b, "a"), "job"), lease.Session{ID: 1 << 40, TTL: lasting, Owner: lease.Owner{ID: "b", Incarnation: "b"}}
-		b.inner = &comesBack{Whole: b.faults, times: 2} // for the owner, and once more
-		b.next(faultstore.OpenSession, unsaid)
-		g, err := b.OpenSession(t.Context(), to)
-		require.NoError(t, err)
-		require.NoError(t, g.Err)
-		require.NoError(t, b.CloseSession(t.Context(), to))
+func (c *comesBack) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.Outcome, error) {
+	outs, err := c.Whole.Transfer(ctx, moves)
+	if c.moved != nil {
+		c.moved()
+	}
+	return outs, err
+}
 
-		outs, err := b.Transfer(t.Context(), []lease.Transfer{{Held: r.Held(), To: lease.Offer{
-			Name: "job", Owner: to.Owner, Session: to.ID, TTL: to.TTL, Nonce: 9}}})
-		require.ErrorIs(t, err, ErrUnsettled, "%+v", outs)
-		left, err := b.direct.Get(t.Context(), "job")
-		require.NoError(t, err)
-		require.Empty(t, left, "its session has come back for good")
-	})
+// TestSettlerKnowsOfSessionsThatComeBack: the settler tells nobody that a record was moved
+// to a session that was closed before, though it was. If the session was closed
+// meanwhile, the record was moved first, and goes with the session.
+func TestSettlerKnowsOfSessionsThatComeBack(t *testing.T) {
+	for _, meanwhile := range []bool{false, true} {
+		onBench(t, func(t *testing.T, b bench) {
+			r, to := win(t, b, session(t, b, "a"), "job"), lease.Session{ID: 1 << 40, TTL: lasting, Owner: lease.Owner{ID: "b", Incarnation: "b"}}
+			inner := &comesBack{Whole: b.faults, times: 2} // for the owner, and once more
+			b.inner = inner
+			b.next(faultstore.OpenSession, unsaid)
+			g, err := b.OpenSession(t.Context(), to)
+			require.NoError(t, err)
+			require.NoError(t, g.Err)
+			shut := func() { require.NoError(t, b.CloseSession(t.Context(), to)) }
+			if meanwhile {
+				inner.times, inner.moved = 1, shut
+			} else {
+				shut()
+			}
+
+			outs, err := b.Transfer(t.Context(), []lease.Transfer{{Held: r.Held(), To: lease.Offer{
+				Name: "job", Owner: to.Owner, Session: to.ID, TTL: to.TTL, Nonce: 9}}})
+			if meanwhile {
+				require.NoError(t, err)
+				require.True(t, outs[0].OK, "%+v", outs[0])
+			} else {
+				require.ErrorIs(t, err, ErrUnsettled, "%+v", outs)
+			}
+			left, err := b.direct.Get(t.Context(), "job")
+			require.NoError(t, err)
+			require.Empty(t, left, "its session has come back for good")
+		})
+	}
 }
 
 // TestSettlerHidesWhatNobodyWaitsFor: a claim that lands when its caller has long
