@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/lease"
@@ -23,11 +24,10 @@ func TestARenewalBesideAQueueOfWriters(t *testing.T) {
 	sess := open(t, s, 1, owner("a"), time.Minute)
 	mine := win(t, s, sess, "job")
 	db := users(t, path, "")
-	const renewals, most = 30, 250
+	const renewals, most = 30, 8 * 30 // of the transactions that end during a renewal
 	var writers sync.WaitGroup
 	var wrote atomic.Int64
 	enough := make(chan struct{})
-	stop := sync.OnceFunc(func() { close(enough) })
 	for range 4 {
 		writers.Go(func() {
 			for {
@@ -47,24 +47,24 @@ func TestARenewalBesideAQueueOfWriters(t *testing.T) {
 					t.Errorf("not written: %v", err)
 					return
 				}
-				if wrote.Add(1) == most {
-					stop()
-				}
+				wrote.Add(1)
 			}
 		})
 	}
 	var worst, all time.Duration
-	n := 0
-	for ; n < renewals && wrote.Load() < most; n++ {
-		began := time.Now()
+	beside, n := int64(0), 0
+	for ; n < renewals && beside < most; n++ {
+		began, before := time.Now(), wrote.Load()
 		_, err := s.Renew(context.Background(), []lease.Session{sess})
-		require.NoError(t, err)
+		assert.NoError(t, err)
 		took := time.Since(began)
+		beside += wrote.Load() - before
 		worst, all = max(worst, took), all+took
 		time.Sleep(time.Millisecond)
 	}
-	stop()
+	close(enough)
 	writers.Wait()
-	t.Logf("%d renewals, on average after %v, at worst %v; the writers wrote %d times", n, all/time.Duration(n), worst, wrote.Load())
-	require.Equal(t, renewals, n, "renewals beside %d transactions", most)
+	t.Logf("%d renewals, on average after %v, at worst %v; the writers wrote %d times meanwhile, %d in all",
+		n, all/time.Duration(n), worst, beside, wrote.Load())
+	require.Less(t, beside, int64(most), "transactions that ended during %d renewals", n)
 }

@@ -178,7 +178,7 @@ func (r *Run) command(ctx context.Context, s Step) ([]outcome, error) {
 	args := append(slices.Clone(s.Go), s.Packages...)
 	name := "go"
 	if s.Low {
-		name, args = "nice", append([]string{"-n", strconv.Itoa(lowest), "go"}, args...)
+		name, args = "nice", append([]string{"-n", strconv.Itoa(low), "go"}, args...)
 	}
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = filepath.Join(r.root, s.Module)

@@ -139,10 +139,10 @@ func TestLanes(t *testing.T) {
 	if flags := os.Getenv("GOFLAGS"); flags == "" || len(flags) > 40 {
 		t.Fatal(flags)
 	}`
-	low := `	if p, err := syscall.Getpriority(syscall.PRIO_PROCESS, 0); p != 20-` + fmt.Sprint(lowest) + ` || err != nil {
+	weak := `	if p, err := syscall.Getpriority(syscall.PRIO_PROCESS, 0); p != 20-` + fmt.Sprint(low) + ` || err != nil {
 		t.Fatal("priority", p, err)
 	}`
-	r, out := repository(t, map[string]string{"remoting": alone, "node": alone, "backends/etcd": alone, "lease": low})
+	r, out := repository(t, map[string]string{"remoting": alone, "node": alone, "backends/etcd": alone, "lease": weak})
 	if v := r.round(t.Context(), all); len(v.Failed)+len(v.Flakes) > 0 {
 		t.Errorf("%+v\n%s", v, out)
 	}
