@@ -204,6 +204,7 @@ func TestShutdownTellsWatchersAndMayBeCalledTwice(t *testing.T) {
 }
 
 func TestAKilledProcessTerminatesItsWatches(t *testing.T) {
+	t.Parallel()
 	a, b := start(t), start(t)
 	a.do("watch %s echo", b.addr)
 	works(a, b)
@@ -249,6 +250,7 @@ func TestIPv6(t *testing.T) {
 }
 
 func TestMutualTLS(t *testing.T) {
+	t.Parallel()
 	ca := authority.New(t)
 	own := "HOLDFAST_TLS=" + ca.Issue(t, "127.0.0.1")
 	a, b := start(t, own), start(t, own)
@@ -268,6 +270,7 @@ func TestMutualTLS(t *testing.T) {
 
 // A peer speaks as the node its certificate is for, whatever it calls itself; the check can be set.
 func TestACertificateIsItsNodes(t *testing.T) {
+	t.Parallel()
 	own := "HOLDFAST_TLS=" + authority.New(t).Issue(t, "127.0.0.1")
 	a, other := start(t, own), start(t, own, "HOLDFAST_HOST=127.0.0.2")
 	notLetIn(other, a) // by its certificate it is not at 127.0.0.2

@@ -48,6 +48,7 @@ func TestSubscribersKeepNoLinkDown(t *testing.T) {
 
 // The end of a link that is given up is told once: the one that follows is not given up for it.
 func TestALinkThatIsGivenUpEndsNoOther(t *testing.T) {
+	t.Parallel()
 	a, b := start(t), start(t)
 	works(a, b)
 	for range 5 {

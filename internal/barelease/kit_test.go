@@ -8,6 +8,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/internal/barelease"
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultclock"
 	"github.com/holdfast-go/holdfast/lease/leasetest"
@@ -56,9 +57,14 @@ func bare(tb leasetest.TB) leasetest.Bare {
 
 func TestABareLeaseKeepsTheContract(t *testing.T) { leasetest.RunLease(t, bare, leasetest.FakeTime()) }
 
+func TestABareLeaseOnRealTime(t *testing.T) {
+	tier.NightlyOnly(t, "TestABareLeaseKeepsTheContract is the same on fake time")
+	testLease(t)
+}
+
 // On real time, without faults, for authors who can arrange none. The TTL is long enough for a machine that
 // is busy for seconds.
-func TestABareLeaseOnRealTime(t *testing.T) {
+func testLease(t *testing.T) {
 	const ttl = 5 * time.Second
 	leasetest.RunLease(t, func(tb leasetest.TB) leasetest.Bare {
 		book := barelease.NewBook() // a new one for each case
