@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/boundary"
 )
 
 // A request is bounded; what the store says when it is told to end still counts,
@@ -38,4 +41,11 @@ func TestCallIsBounded(t *testing.T) {
 			require.Equal(t, attempt+attempt/10, time.Since(began))
 		})
 	}
+}
+
+// The default logger writes warnings: what it would not write does not wait for it.
+func TestTheDefaultLoggersLevelIsKnown(t *testing.T) {
+	core := newLater(boundary.Default(), zap.String("keeper", "a")).logger().Core()
+	require.False(t, core.Enabled(zap.InfoLevel))
+	require.True(t, core.Enabled(zap.WarnLevel))
 }

@@ -283,7 +283,7 @@ func (f *follower) list(ctx context.Context) error {
 		return f.look()
 	}
 	recs, err := call(f.k, func(ctx context.Context) ([]Record, error) {
-		return gather(ctx, f.k.store.List(ctx, f.prefix), func(string, error) {}, everyRecord)
+		return gatherAll(ctx, f.k.store.List(ctx, f.prefix), func(string, error) {})
 	})
 	if err != nil {
 		return err

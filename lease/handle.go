@@ -209,7 +209,7 @@ func (k *Keeper) List(ctx context.Context, prefix string) ([]Record, error) {
 		return nil, err
 	}
 	recs, err := ask(ctx, k, func(ctx context.Context) ([]Record, error) {
-		return gather(ctx, k.store.List(ctx, prefix), k.badRecord, everyRecord)
+		return gatherAll(ctx, k.store.List(ctx, prefix), k.badRecord)
 	})
 	if err != nil {
 		return nil, k.errorf(prefix, err)
@@ -309,7 +309,7 @@ func (h *Handle) holdLocked(t *term) {
 	t.sess.held++
 	h.current.Store(t)
 	h.toldChildrenLocked()
-	h.k.measure(func(i *instruments) { i.held.Add(1) })
+	h.k.later.hold(1, h.k.instruments.held)
 	h.k.log.Info("won", zap.String("lease", h.name), zap.Uint64("token", uint64(t.token)))
 }
 
@@ -324,7 +324,7 @@ func (h *Handle) endLocked(tr transition, cause error) *term {
 	t.over.Store(true) // with it end those that hang on it, whose contexts are done before its own
 	h.orphanLocked(t, cause)
 	t.end(cause)
-	h.k.measure(func(i *instruments) { i.held.Add(-1) })
+	h.k.later.hold(-1, h.k.instruments.held)
 	return t
 }
 

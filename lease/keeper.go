@@ -112,7 +112,7 @@ func NewKeeper(store Store, cfg Config) (*Keeper, error) {
 		cfg:         cfg,
 		clock:       cfg.Clock,
 		owner:       Owner{ID: cfg.ID, Incarnation: newIncarnation(), Address: cfg.Address},
-		later:       newLater(cfg.Logger.With(zap.String("keeper", cfg.ID))),
+		later:       newLater(cfg.Logger, zap.String("keeper", cfg.ID)),
 		instruments: m,
 		wake:        make(chan struct{}, 1),
 		handles:     map[string]*Handle{},

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/feed"
+	"github.com/holdfast-go/holdfast/internal/meters"
 )
 
 // laterMost bounds what waits to be logged or measured.
@@ -17,11 +19,29 @@ const laterMost = 10_000
 // noted under Keeper.mu, where no users' code may run.
 type later struct {
 	log   *zap.Logger // the user's
+	least zapcore.Level
 	queue feed.Queue
+	held  atomic.Int64 // leases held
+	holds atomic.Bool  // that waits to be measured
+	told  int64        // what was measured last; the queue's
 }
 
-func newLater(log *zap.Logger) *later {
-	l := &later{log: log}
+// The classes of the queue: a burst of lines drops no measurement.
+const (
+	measurements = iota
+	lines
+)
+
+// newLater makes one of the user's logger, whose lines get the fields. The logger's level is asked for
+// when it writes; that of the default logger is known.
+func newLater(log *zap.Logger, fields ...zap.Field) *later {
+	l := &later{log: log.With(fields...), least: zapcore.DebugLevel}
+	switch log.Core() {
+	case boundary.Default().Core():
+		l.least = zapcore.WarnLevel
+	case zapcore.NewNopCore():
+		l.least = zapcore.InvalidLevel
+	}
 	l.queue = feed.Queue{Limit: laterMost,
 		Call: func(f func()) { _ = boundary.Contained(f) }, // it would have to be logged
 		Dropped: func(_ int, n int64, first bool) {
@@ -34,8 +54,20 @@ func newLater(log *zap.Logger) *later {
 	return l
 }
 
-// do calls f later.
-func (l *later) do(f func()) { l.queue.Put(0, feed.Item{Do: f}) }
+// hold measures that n more leases are held. It is never dropped: a number that waits is asked for when
+// it is measured, and has the Queue's key.
+func (l *later) hold(n int64, c meters.Counter) {
+	l.held.Add(n)
+	if l.holds.Swap(true) {
+		return
+	}
+	l.queue.Put(measurements, feed.Item{Key: l, Do: func() {
+		l.holds.Store(false)
+		n := l.held.Load()
+		c.Add(n - l.told)
+		l.told = n
+	}})
+}
 
 // wait waits for a moment until nothing is left to do.
 func (l *later) wait() {
@@ -45,27 +77,18 @@ func (l *later) wait() {
 	}
 }
 
-// logger returns the user's logger, written later. Its level is asked for then, too; that of
-// the default logger is known.
+// logger returns the user's logger, written later.
 func (l *later) logger() *zap.Logger {
-	least := zapcore.DebugLevel
-	switch l.log.Core() {
-	case boundary.Default().Core():
-		least = zapcore.WarnLevel
-	case zapcore.NewNopCore():
-		least = zapcore.InvalidLevel
-	}
-	return l.log.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return laterCore{c, least, l} }))
+	return l.log.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return laterCore{c, l} }))
 }
 
 // laterCore is the core of later's logger.
 type laterCore struct {
 	zapcore.Core
-	least zapcore.Level
-	l     *later
+	l *later
 }
 
-func (c laterCore) Enabled(level zapcore.Level) bool { return level >= c.least }
+func (c laterCore) Enabled(level zapcore.Level) bool { return level >= c.l.least }
 
 func (c laterCore) With(fields []zapcore.Field) zapcore.Core {
 	c.Core = zapcore.NewLazyWith(c.Core, fields)
@@ -80,10 +103,10 @@ func (c laterCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Che
 }
 
 func (c laterCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
-	c.l.do(func() {
+	c.l.queue.Put(lines, feed.Item{Do: func() {
 		if ce := c.Core.Check(e, nil); ce != nil {
 			ce.Write(fields...)
 		}
-	})
+	}})
 	return nil
 }

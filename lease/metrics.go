@@ -7,6 +7,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/holdfast-go/holdfast/internal/feed"
 	"github.com/holdfast-go/holdfast/internal/meters"
 )
 
@@ -40,7 +41,9 @@ func newInstruments(mp metric.MeterProvider, keeper, store string) (*instruments
 }
 
 // measure has instruments called, later.
-func (k *Keeper) measure(f func(*instruments)) { k.later.do(func() { f(k.instruments) }) }
+func (k *Keeper) measure(f func(*instruments)) {
+	k.later.queue.Put(measurements, feed.Item{Do: func() { f(k.instruments) }})
+}
 
 func (k *Keeper) measureRenewal(outcome string, left time.Duration) {
 	k.measure(func(i *instruments) {

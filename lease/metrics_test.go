@@ -10,6 +10,8 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
@@ -66,6 +68,36 @@ func (m *meter) read() map[string]int64 {
 		}
 	}
 	return got
+}
+
+// stalls is a zapcore.Core that writes when it is let.
+type stalls struct {
+	zapcore.LevelEnabler
+	until chan struct{}
+}
+
+func (s stalls) With([]zapcore.Field) zapcore.Core { return s }
+func (s stalls) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	return ce.AddCore(e, s)
+}
+func (s stalls) Write(zapcore.Entry, []zapcore.Field) error { <-s.until; return nil }
+func (s stalls) Sync() error                                { return nil }
+
+// What waits for a slow logger, and is dropped, drops no measurement; and none is needed to know what is
+// held.
+func TestALoggerThatStallsDropsNoMeasurement(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		slow := stalls{zapcore.InfoLevel, make(chan struct{})}
+		a, m := metered(t, store, func(c *lease.Config) { c.Logger = zap.New(slow) })
+		kept, l := a.hold("kept"), a.lease("x")
+		for range 6000 { // two lines each, of which 10 000 may wait
+			mustWin(t, l)
+			require.NoError(t, l.Release(t.Context()))
+		}
+		close(slow.until)
+		require.True(t, kept.CheckAlive())
+		require.EqualValues(t, 1, m.read()["held"])
+	})
 }
 
 func TestMetricsCountWhatTheySay(t *testing.T) {

@@ -43,12 +43,8 @@ func (r *reconciler) mine(waiters bool) (look, error) {
 		clear(r.k.bygone)
 		r.k.mu.Unlock()
 	}
-	recs, err := r.k.list()
-	l := look{found: make(map[string]Record, len(recs)), all: true}
-	for _, rec := range recs {
-		l.found[rec.Name] = rec
-	}
-	return l, err
+	found, err := r.k.list()
+	return look{found: found, all: true}, err
 }
 
 // bySession is mine by the records of the sessions that this Keeper has, or had and did not
@@ -74,7 +70,7 @@ func (r *reconciler) bySession(waiters bool) (look, error) {
 	var failed error
 	for _, s := range sessions {
 		recs, err := call(k, func(ctx context.Context) ([]Record, error) {
-			return gather(ctx, lister.ListSession(ctx, s), k.badRecord, everyRecord)
+			return gatherAll(ctx, lister.ListSession(ctx, s), k.badRecord)
 		})
 		switch {
 		case errors.Is(err, ErrSessionGone):
@@ -111,21 +107,25 @@ func (r *reconciler) bySession(waiters bool) (look, error) {
 	return l, err
 }
 
-// gather collects the records of a listing that keep wants; of a value that is no record its name
-// alone, after bad was called with it.
-func gather(ctx context.Context, listing iter.Seq2[Record, error], bad func(name string, err error), keep func(Record) bool) (recs []Record, err error) {
+// gather calls add with the records of a listing; of a value that is no record with its name alone,
+// after it called bad.
+func gather(ctx context.Context, listing iter.Seq2[Record, error], bad func(name string, err error), add func(Record)) error {
 	for rec, err := range listing {
 		switch {
 		case errors.Is(err, ErrBadRecord):
 			bad(rec.Name, err)
-			recs = append(recs, Record{Name: rec.Name})
+			add(Record{Name: rec.Name})
 		case err != nil:
-			return nil, err
-		case keep(rec):
-			recs = append(recs, rec)
+			return err
+		default:
+			add(rec)
 		}
 	}
-	return recs, ctx.Err()
+	return ctx.Err()
 }
 
-func everyRecord(Record) bool { return true }
+// gatherAll returns what gather calls add with.
+func gatherAll(ctx context.Context, listing iter.Seq2[Record, error], bad func(name string, err error)) (recs []Record, err error) {
+	err = gather(ctx, listing, bad, func(rec Record) { recs = append(recs, rec) })
+	return recs, err
+}

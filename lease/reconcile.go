@@ -280,13 +280,18 @@ func (r *reconciler) release(held []Held) {
 
 // list reads every record that is this incarnation's or bears the name of one of
 // its handles, and what is no record.
-func (k *Keeper) list() ([]Record, error) {
-	return call(k, func(ctx context.Context) ([]Record, error) {
-		return gather(ctx, k.store.List(ctx, ""), k.badRecord, func(rec Record) bool {
+func (k *Keeper) list() (map[string]Record, error) {
+	return call(k, func(ctx context.Context) (map[string]Record, error) {
+		found := map[string]Record{}
+		err := gather(ctx, k.store.List(ctx, ""), k.badRecord, func(rec Record) {
 			k.mu.Lock()
-			defer k.mu.Unlock()
-			return k.handles[rec.Name] != nil || rec.Owner.Incarnation == k.owner.Incarnation
+			wanted := rec.bad() || k.handles[rec.Name] != nil || rec.Owner.Incarnation == k.owner.Incarnation
+			k.mu.Unlock()
+			if wanted {
+				found[rec.Name] = rec
+			}
 		})
+		return found, err
 	})
 }
 
