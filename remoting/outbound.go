@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/remote"
@@ -29,24 +31,30 @@ type outbound struct {
 // shutdown began.
 type exit struct {
 	mu     sync.RWMutex // held by sends
-	closed bool
+	closed atomic.Bool
 }
 
-// close waits for sends under way.
+// close waits for sends under way, for a time: protoactor may tell a subscriber of the EventStream of
+// a dead letter in the midst of one.
 func (x *exit) close() {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.closed = true
+	x.closed.Store(true)
+	for began := time.Now(); !x.mu.TryLock(); time.Sleep(time.Millisecond) {
+		if time.Since(began) >= leaveTimeout {
+			return
+		}
+	}
+	x.mu.Unlock()
 }
 
 // pass runs send unless the exit is closed.
 func (x *exit) pass(send func()) bool {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	if !x.closed {
-		send()
+	if x.closed.Load() {
+		return false
 	}
-	return !x.closed
+	send()
+	return true
 }
 
 func (o *outbound) SendUserMessage(pid *actor.PID, message any) {

@@ -2,6 +2,8 @@ package remoting
 
 import (
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -24,4 +26,19 @@ func TestLeavingWaitsForOpenStreamsAndLetsNoneIn(t *testing.T) {
 
 	none := newStreams()
 	<-none.leave()
+}
+
+// A send that never returns, as a subscriber of dead letters may cause, holds up the end for a time.
+func TestTheEndWaitsForSendsForATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var x exit
+		hangs := make(chan struct{})
+		go x.pass(func() { <-hangs })
+		synctest.Wait()
+		began := time.Now()
+		x.close()
+		require.GreaterOrEqual(t, time.Since(began), leaveTimeout)
+		require.False(t, x.pass(func() {}))
+		close(hangs)
+	})
 }
