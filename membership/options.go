@@ -54,7 +54,7 @@ func WithLeaseOptions(o ...lease.Option) Option {
 }
 
 // WithLogger gets one line per transition. Default, also if l is nil: the Keeper's
-// logger; zap.NewNop() for silence. One that hangs or panics holds nothing up.
+// logger; zap.NewNop() for silence. It must return: one that hangs holds up the group here.
 func WithLogger(l *zap.Logger) Option { return func(s *settings) { s.logger = l } }
 
 // WithMeterProvider is for metrics. Default, also if p is nil: OpenTelemetry's global

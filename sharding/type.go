@@ -169,8 +169,7 @@ func WithLeaseOptions(o ...lease.Option) Option {
 
 // WithLogger gets one line per transition. Default, also if l is nil: the logger of the group's
 // Keeper; zap.NewNop() for silence.
-// Lines are written aside, in order: one that hangs or panics holds nothing up, and what
-// it does not keep up with is dropped, and counted.
+// It must return: one that hangs holds up all shards of the type here, never safety.
 func WithLogger(l *zap.Logger) Option { return func(s *settings) { s.logger = l } }
 
 // WithMeterProvider is where metrics go. Default, also if p is nil: OpenTelemetry's

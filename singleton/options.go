@@ -134,9 +134,8 @@ func WithBuffer(limit int, policy hosting.DropPolicy) Option {
 // would take over. At least 0. Default 5 s.
 func WithLinger(d time.Duration) Option { return func(s *settings) { s.linger = d } }
 
-// WithLogger gets one line per transition. Lines are written aside, in order: a logger that
-// hangs or panics holds nothing up, and what it does not keep up with is dropped, and
-// counted. zap.NewNop() is for silence. Default, also if l is nil: the Keeper's logger;
+// WithLogger gets one line per transition. It must return: one that hangs holds up the singleton,
+// never safety. zap.NewNop() is for silence. Default, also if l is nil: the Keeper's logger;
 // without a Keeper, warnings and errors go to slog.Default().
 func WithLogger(l *zap.Logger) Option { return func(s *settings) { s.logger = l } }
 

@@ -61,9 +61,8 @@ type Option func(*Store)
 func WithPrefix(p string) Option { return func(s *Store) { s.prefix = p } }
 
 // WithLogger gets what a Keeper does not tell: warnings, and at info what is of interest
-// to a reader who looks for something. It is called by a goroutine of its own, in order, as a
-// Keeper's is. Default, also if l is nil: warnings and errors go to slog.Default().
-// zap.NewNop() for silence.
+// to a reader who looks for something. It must return: one that hangs holds up its caller.
+// Default, also if l is nil: warnings and errors go to slog.Default(). zap.NewNop() for silence.
 func WithLogger(l *zap.Logger) Option { return func(s *Store) { s.log = l } }
 
 // New returns a store over client, which it neither changes nor closes. It sends

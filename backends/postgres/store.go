@@ -89,9 +89,8 @@ func WithUnsafe(settings ...string) Option {
 }
 
 // WithLogger gets what a Keeper does not tell: warnings, and at info what is of interest to a
-// reader who looks for something. It is called by a goroutine of its own, in order, as a
-// Keeper's is. Default, also if l is nil: warnings and errors go to slog.Default().
-// zap.NewNop() for silence.
+// reader who looks for something. It must return: one that hangs holds up its caller.
+// Default, also if l is nil: warnings and errors go to slog.Default(). zap.NewNop() for silence.
 func WithLogger(l *zap.Logger) Option { return func(s *Store) { s.log = l } }
 
 var validSchema = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
