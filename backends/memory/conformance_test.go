@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/lease/leasetest"
@@ -27,5 +28,6 @@ func TestConformanceOnFakeTime(t *testing.T) {
 }
 
 func TestConformanceOnRealTime(t *testing.T) {
+	tier.NightlyOnly(t, "TestConformanceOnFakeTime has the same cases")
 	leasetest.Run(t, fresh, leasetest.TTL(time.Second), leasetest.ExpirySlack(time.Second), leasetest.Unreachable(cutOff))
 }

@@ -14,6 +14,7 @@ import (
 )
 
 func TestAuthGivesUsersWhatTheyWereGranted(t *testing.T) {
+	t.Parallel()
 	c := Start(t)
 	stranger := c.Client(t)
 	require.NoError(t, c.enableAuth(t.Context()))
@@ -50,6 +51,7 @@ func TestAuthGivesUsersWhatTheyWereGranted(t *testing.T) {
 }
 
 func TestTLSAsksClientsForCertificates(t *testing.T) {
+	t.Parallel()
 	c := Start(t, WithTLS(authority.New(t).Issue(t, "127.0.0.1")), WithAuth())
 	put(t, c, "k", "v")
 	for name, change := range map[string]func(*clientv3.Config){

@@ -35,6 +35,7 @@ func lead(t *testing.T, c *Cluster, to *Member) {
 }
 
 func TestThreeMembersOutliveTheLossOfTheLeader(t *testing.T) {
+	t.Parallel()
 	c := Start(t, WithMembers(3))
 	require.Len(t, c.Endpoints(), 3)
 	ids := map[uint64]bool{}
@@ -68,6 +69,7 @@ func TestThreeMembersOutliveTheLossOfTheLeader(t *testing.T) {
 }
 
 func TestAllMembersRestart(t *testing.T) {
+	t.Parallel()
 	c := Start(t, WithMembers(3))
 	put(t, c, "k", "v")
 	for _, m := range c.Members() {
@@ -84,6 +86,7 @@ func TestAllMembersRestart(t *testing.T) {
 }
 
 func TestIsolatedMemberHearsNothingFromTheOthers(t *testing.T) {
+	t.Parallel()
 	if !canTellPeers {
 		t.Log("links between members need Linux")
 		require.Error(t, (&Member{c: &Cluster{members: []*Member{{}}}}).Isolate())

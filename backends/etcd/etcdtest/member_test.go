@@ -41,6 +41,7 @@ func TestOneMemberGrantsTTLsFromTwoSeconds(t *testing.T) {
 }
 
 func TestKillAndRestartKeepDataAndAddress(t *testing.T) {
+	t.Parallel()
 	c := Start(t)
 	m := c.Members()[0]
 	put(t, c, "k", "v")
