@@ -66,7 +66,7 @@ func hostile() target {
 			c.Respond("pong")
 		}
 	})
-	r, err := sharding.Start(system, group, sharding.Type{Name: "account", Props: props, Shards: 4}, sharding.WithSettle(0),
+	r, err := sharding.Start(system, group, sharding.Type{Name: "account", Props: props, Shards: 4}, sharding.WithSettle(0), sharding.WithLinger(0),
 		sharding.WithLogger(zap.New(panics{zapcore.ErrorLevel, n})))
 	if err != nil {
 		panic(err)

@@ -64,7 +64,7 @@ func FuzzPeer(f *testing.F) {
 	system := actor.NewActorSystem(remoting.LogTo(nil), actor.WithDeadLetterThrottleCount(0))
 	keeper, err := lease.NewKeeper(memory.New(), lease.Config{ID: "fuzz"})
 	require.NoError(f, err)
-	m, err := singleton.Start(system, keeper, "s", pong, singleton.WithLogger(log), singleton.WithPreferred("x", "fuzz"))
+	m, err := singleton.Start(system, keeper, "s", pong, singleton.WithLogger(log), singleton.WithPreferred("x", "fuzz"), singleton.WithLinger(0))
 	require.NoError(f, err)
 	f.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
