@@ -132,7 +132,7 @@ func TestRightStoresPass(t *testing.T) {
 	for _, f := range append(lawful, &flaw{text: "whole"}) {
 		t.Run(f.text, func(t *testing.T) { Run(t, twins(f), append(extras(f), FakeTime())...) })
 	}
-	if tier.Nightly() { // in the commit tier backends/memory runs the kit on real time
+	if tier.Nightly() { // in the commit tier stores with servers run the kit on real time
 		t.Run("real time", func(t *testing.T) { Run(t, twins(flawless), TTL(time.Second), ExpirySlack(time.Second)) })
 	}
 }
