@@ -4,6 +4,7 @@ package sqlite
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -24,7 +25,6 @@ func TestARenewalBesideAQueueOfWriters(t *testing.T) {
 	sess := open(t, s, 1, owner("a"), time.Minute)
 	mine := win(t, s, sess, "job")
 	db := users(t, path, "")
-	const renewals, most = 30, 8 * 30 // of the transactions that end during a renewal
 	var writers sync.WaitGroup
 	var wrote atomic.Int64
 	enough := make(chan struct{})
@@ -52,19 +52,19 @@ func TestARenewalBesideAQueueOfWriters(t *testing.T) {
 		})
 	}
 	var worst, all time.Duration
-	beside, n := int64(0), 0
-	for ; n < renewals && beside < most; n++ {
+	var behind []int64 // how many transactions each renewal came behind
+	for range 30 {
 		began, before := time.Now(), wrote.Load()
 		_, err := s.Renew(context.Background(), []lease.Session{sess})
 		assert.NoError(t, err)
 		took := time.Since(began)
-		beside += wrote.Load() - before
+		behind = append(behind, wrote.Load()-before)
 		worst, all = max(worst, took), all+took
 		time.Sleep(time.Millisecond)
 	}
 	close(enough)
 	writers.Wait()
-	t.Logf("%d renewals, on average after %v, at worst %v; the writers wrote %d times meanwhile, %d in all",
-		n, all/time.Duration(n), worst, beside, wrote.Load())
-	require.Less(t, beside, int64(most), "transactions that ended during %d renewals", n)
+	slices.Sort(behind)
+	t.Logf("renewals took %v on average, %v at worst; they came behind %v transactions", all/time.Duration(len(behind)), worst, behind)
+	require.Less(t, behind[len(behind)/2], int64(10), "in the middle") // a busy machine delays some for long
 }
