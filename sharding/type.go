@@ -229,7 +229,17 @@ func complete(t *Type, opts []Option) (settings, error) {
 	if err := lease.RenewalOf(s.leaseOptions...).ValidateAutomatic(); err != nil {
 		return s, fmt.Errorf("sharding type %.64q: WithLeaseOptions: %w", t.Name, err)
 	}
-	const longest = int64(input.Longest)
+	for _, x := range []struct {
+		what    string
+		is, min time.Duration
+	}{
+		{"WithStop", s.Stop, time.Millisecond}, {"WithSettle", s.Settle, 0}, {"WithPassivation", s.idle, 0}, {"WithLinger", s.linger, 0},
+		{"WithBackoff: least", s.backoffMin, time.Millisecond}, {"WithBackoff: most", s.backoffMax, s.backoffMin},
+	} {
+		if x.is < x.min || x.is > input.Longest {
+			return bad("%s: %v, must be at least %v and at most %v", x.what, x.is, x.min, input.Longest)
+		}
+	}
 	for _, x := range []struct {
 		what         string
 		is, min, max int64
@@ -237,25 +247,19 @@ func complete(t *Type, opts []Option) (settings, error) {
 		{"WithBuffer: the bound of a shard", int64(s.mail.Limit), 1, input.MaxCount}, {"WithBuffer: the bound in all", int64(s.total), 1, input.MaxCount},
 		{"WithStateLimit", int64(s.stateLimit), 0, input.MaxBytes},
 		{"WithMaxActive", int64(s.maxActive), 0, input.MaxCount}, {"WithRemember: entities a second", int64(s.recoverEvery), 1, input.MaxCount},
-		{"WithStop", int64(s.Stop), 1, longest}, {"WithSettle", int64(s.Settle), 0, longest}, {"WithPassivation", int64(s.idle), 0, longest},
-		{"WithBackoff: least", int64(s.backoffMin), int64(time.Millisecond), longest},
-		{"WithBackoff: most", int64(s.backoffMax), int64(s.backoffMin), longest}, {"WithLinger", int64(s.linger), 0, longest},
 	} {
-		if x.is < x.min {
-			return bad("%s: %d, must be at least %d", x.what, x.is, x.min)
-		}
-		if x.is > x.max {
-			return bad("%s: %d, must be at most %d", x.what, x.is, x.max)
+		if x.is < x.min || x.is > x.max {
+			return bad("%s: %d, must be at least %d and at most %d", x.what, x.is, x.min, x.max)
 		}
 	}
 	if s.idle > 0 && s.idle < 10*time.Millisecond {
 		return bad("WithPassivation: %v, must be 0 or at least 10ms", s.idle)
 	}
 	if s.mail.Policy > hosting.DropOldest {
-		return bad("WithBuffer: unknown policy %d", s.mail.Policy)
+		return bad("WithBuffer: %d, must be DropNewest or DropOldest", s.mail.Policy)
 	}
 	if s.overdue > hosting.ReleaseAfterTTL {
-		return bad("WithOverdue: unknown policy %d", s.overdue)
+		return bad("WithOverdue: %d, must be KeepLease or ReleaseAfterTTL", s.overdue)
 	}
 	if s.meters == nil {
 		s.meters = otel.GetMeterProvider()
