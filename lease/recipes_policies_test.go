@@ -68,7 +68,7 @@ func (r *reservation) pay(ctx context.Context, sell func(ctx context.Context, to
 	if err := sell(ctx, r.term.Token()); err != nil {
 		return err
 	}
-	return r.lease.Release(ctx)
+	return r.lease.Close(ctx) // it is free, here too
 }
 
 func TestRecipeReservation(t *testing.T) {
