@@ -115,7 +115,7 @@ type Grant struct {
 // A returned error means that nothing is known of any part of the call: all,
 // some or none of it was or will be applied. ErrSessionGone as the error of
 // Acquire is definite: nothing was applied; so is ErrDenied as that of any call. Outcomes and grants are in the order
-// of the arguments. Slices and maps that were passed are not kept.
+// of the arguments. Slices and maps that were passed are not kept, and those that are returned are the caller's.
 //
 // leasetest.Run checks all of this.
 type Store interface {
