@@ -113,7 +113,7 @@ func TestLargeDeadLetters(t *testing.T) {
 // counted.
 func TestTheLatestOfAKeyAlwaysArrives(t *testing.T) {
 	last := map[any]any{}
-	release := make(chan struct{})
+	var release chan struct{}
 	type change struct{ group, n int }
 	with(t, func(e any) {
 		<-release
@@ -121,6 +121,7 @@ func TestTheLatestOfAKeyAlwaysArrives(t *testing.T) {
 			last[c.group] = c.n
 		}
 	}, func(system *actor.ActorSystem, _ *observer.ObservedLogs) {
+		release = make(chan struct{})
 		out := outlet.Of(system)
 		reader := sdkmetric.NewManualReader()
 		require.NoError(t, out.Measure(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))))
@@ -158,11 +159,14 @@ func counted(t *testing.T, reader *sdkmetric.ManualReader) map[string]int64 {
 
 // Who waits for an answer that dead letters give has it, also where those are dropped.
 func TestADroppedDeadLetterIsAnswered(t *testing.T) {
-	release := make(chan struct{})
+	var release chan struct{}
 	with(t, func(any) { <-release }, func(system *actor.ActorSystem, _ *observer.ObservedLogs) {
+		release = make(chan struct{})
 		defer close(release)
 		out := outlet.Of(system)
-		for range outlet.Limit + 1 {
+		out.DeadLetter(gone(), "held up")
+		synctest.Wait() // the subscriber has it
+		for range outlet.Limit {
 			out.DeadLetter(gone(), "full")
 		}
 		asks := actor.NewFuture(system, time.Second)
