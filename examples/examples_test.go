@@ -30,11 +30,8 @@ func program(t *testing.T, name string) string {
 
 // The programs themselves, which find out whether what they show is true.
 func TestTheVerdictIsGood(t *testing.T) {
-	names := []string{"leader"} // singleton and sharding are run by .ci/run
-	if tier.Nightly() {
-		names = append(names, "cron")
-	}
-	for _, name := range names {
+	tier.NightlyOnly(t, ".ci/run runs singleton and sharding, which check themselves in the same way")
+	for _, name := range []string{"leader", "cron"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // they wait, mostly
 			out, err := exec.Command(program(t, name)).CombinedOutput()

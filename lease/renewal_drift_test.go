@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultstore"
 )
@@ -100,7 +101,11 @@ func TestAdaptiveAgainstFixed(t *testing.T) {
 	t.Logf("seed %d", seed)
 	cost := map[lease.Renewal]driftCost{}
 	table := []string{fmt.Sprintf("%-9s %13s %16s %14s   (TTL %v, %d h)", "renewal", "false losses", "without it", "requests/hour", ttl, hours)}
-	for _, r := range []lease.Renewal{lease.RenewDefault(), lease.RenewAt(0.2), lease.RenewEager(), lease.RenewLazy(), lease.RenewAdaptive()} {
+	policies := []lease.Renewal{lease.RenewAdaptive(), lease.RenewDefault(), lease.RenewEager()}
+	if tier.Nightly() {
+		policies = append(policies, lease.RenewAt(0.2), lease.RenewLazy())
+	}
+	for _, r := range policies {
 		c := drifting(t, seed, hours, r)
 		cost[r] = c
 		table = append(table, fmt.Sprintf("%-9v %13d %16v %14d", r, c.losses, c.without.Round(time.Second), c.requests/hours))

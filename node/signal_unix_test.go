@@ -38,7 +38,7 @@ func TestASignalThatComesDuringStart(t *testing.T) {
 	defer timer.Stop()
 	began := time.Now()
 	_, err := node.Start(t.Context(), node.Config{ID: "a", Store: store, Group: "bank",
-		StopWithin: 2 * time.Second, Logger: zap.NewNop()})
+		StopWithin: time.Second / 2, Logger: zap.NewNop()})
 	require.ErrorIs(t, err, node.ErrStopped)
 	require.ErrorContains(t, err, "terminated")
 	require.Less(t, time.Since(began), soon)

@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -127,9 +128,14 @@ func constants(t *testing.T, files ...string) map[string]string {
 }
 
 // TestRightStoresPass runs the whole kit over stores that keep the contract,
-// with and without what it leaves open.
+// with and without what it leaves open: in the commit tier over some of them, as drawn.
 func TestRightStoresPass(t *testing.T) {
-	for _, f := range append(lawful, &flaw{text: "whole"}) {
+	right := slices.Clone(lawful)
+	if !tier.Nightly() {
+		rand.Shuffle(len(right), func(i, j int) { right[i], right[j] = right[j], right[i] })
+		right = right[:3]
+	}
+	for _, f := range append(right, &flaw{text: "whole"}) {
 		t.Run(f.text, func(t *testing.T) { Run(t, twins(f), append(extras(f), FakeTime())...) })
 	}
 	if tier.Nightly() { // in the commit tier stores with servers run the kit on real time

@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/leasetest"
 	"github.com/holdfast-go/holdfast/lease/observed"
@@ -99,6 +100,10 @@ func TestConformance(t *testing.T) {
 
 // With requests that take a while, operations truly overlap.
 func TestConformanceOverSlowObjects(t *testing.T) {
+	kits := kits
+	if !tier.Nightly() {
+		kits = kits[:1]
+	}
 	for _, k := range kits {
 		t.Run(k.name, func(t *testing.T) {
 			slow := func(leasetest.TB) func() lease.Store {
