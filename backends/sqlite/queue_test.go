@@ -66,5 +66,5 @@ func TestARenewalBesideAQueueOfWriters(t *testing.T) {
 	writers.Wait()
 	slices.Sort(behind)
 	t.Logf("renewals took %v on average, %v at worst; they came behind %v transactions", all/time.Duration(len(behind)), worst, behind)
-	require.Less(t, behind[len(behind)/2], int64(10), "in the middle") // a busy machine delays some for long
+	require.Less(t, behind[len(behind)/2], int64(8), "the middle one") // a busy machine delays some for long
 }

@@ -59,7 +59,8 @@ func TestTerminateBackendsEndsClientsConnections(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	_, err = conn.Exec(t.Context(), "SELECT 1")
-	require.Error(t, err) // 57P01, or that the connection was closed before the client had read it
+	require.Error(t, err)
+	require.Contains(t, []string{"57P01", ""}, code(err), err) // none if the client met the closed connection first
 	require.True(t, conn.IsClosed())
 	require.Equal(t, 1, one[int](t, s.URL(), "SELECT 1"))
 }
