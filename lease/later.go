@@ -32,8 +32,8 @@ const (
 	lines
 )
 
-// newLater makes one of the user's logger, whose lines get the fields. The logger's level is asked for
-// when it writes; that of the default logger is known.
+// newLater adds fields to the lines of the user's logger. It asks that logger for its level when a line
+// is written, and knows the level of the default logger.
 func newLater(log *zap.Logger, fields ...zap.Field) *later {
 	l := &later{log: log.With(fields...), least: zapcore.DebugLevel}
 	switch log.Core() {
@@ -54,8 +54,8 @@ func newLater(log *zap.Logger, fields ...zap.Field) *later {
 	return l
 }
 
-// hold measures that n more leases are held. It is never dropped: a number that waits is asked for when
-// it is measured, and has the Queue's key.
+// hold measures that n more leases are held. One such item waits at a time, for all changes until then,
+// and its key keeps the queue from dropping it.
 func (l *later) hold(n int64, c meters.Counter) {
 	l.held.Add(n)
 	if l.holds.Swap(true) {

@@ -83,8 +83,8 @@ func (s stalls) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Checke
 func (s stalls) Write(zapcore.Entry, []zapcore.Field) error { <-s.until; return nil }
 func (s stalls) Sync() error                                { return nil }
 
-// What waits for a slow logger, and is dropped, drops no measurement; and none is needed to know what is
-// held.
+// A logger that stalls fills the queue of lines, not that of measurements: the number of held leases stays
+// right.
 func TestALoggerThatStallsDropsNoMeasurement(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
 		slow := stalls{zapcore.InfoLevel, make(chan struct{})}

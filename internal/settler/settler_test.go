@@ -299,9 +299,9 @@ func (c *comesBack) Transfer(ctx context.Context, moves []lease.Transfer) ([]lea
 	return outs, err
 }
 
-// TestSettlerKnowsOfSessionsThatComeBack: the settler tells nobody that a record was moved
-// to a session that was closed before, though it was. If the session was closed
-// meanwhile, the record was moved first, and goes with the session.
+// TestSettlerKnowsOfSessionsThatComeBack: a session was closed, and a late opening brought it back. The
+// settler calls a move to it unsettled. A move that began before the session was closed succeeds, and the
+// record goes with the session.
 func TestSettlerKnowsOfSessionsThatComeBack(t *testing.T) {
 	for _, meanwhile := range []bool{false, true} {
 		onBench(t, func(t *testing.T, b bench) {

@@ -259,7 +259,7 @@ func (s *Sim) DelayLinks(d time.Duration) {
 func (s *Sim) Misbehave(evt any, ours bool, hold func(time.Duration), callBack func(number int)) {
 	letter := false
 	if d, ok := evt.(*actor.DeadLetterEvent); ok {
-		_, nested := d.Message.(*actor.Terminated) // published while a watcher that is gone is told
+		_, nested := d.Message.(*actor.Terminated) // protoactor publishes it when it tells a watcher that has ended
 		letter = !nested
 	}
 	_, failure := evt.(*actor.SupervisorEvent)
