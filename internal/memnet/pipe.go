@@ -30,7 +30,7 @@ func (me *node) send(e ends, f frame) (ok bool) {
 	n.kinds[f.typeName] = Traffic{kind.Messages + 1, kind.Bytes + size}
 	if w.cut || n.nodes[e.to] == nil {
 		n.stats.Refused++
-		if me.links[e.to] == unused {
+		if me.links[e.to] != trying {
 			me.links[e.to] = trying
 			time.AfterFunc(triesFor, func() { me.tried(e.to) })
 		}
