@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -92,8 +93,9 @@ func (k *keepers) ask(n *node, ids, want int) (lost int) {
 	return lost
 }
 
-// told is how many cold starts were told.
+// events returns how many cold starts were told so far.
 func (k *keepers) events() (told, unknown int, whys []string) {
+	synctest.Wait() // the outlet tells them
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.told, k.noes, k.whys
