@@ -1,6 +1,8 @@
 package actors
 
 import (
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -29,8 +31,8 @@ func linksOf(system *actor.ActorSystem) *links {
 	})
 }
 
-// WatchLinks tells f, on a goroutine of its own, of every address that system's link to
-// broke, until stop.
+// WatchLinks tells f of every address that system's link to broke, until stop. f must not block: it
+// is called before the next link can be used.
 func WatchLinks(system *actor.ActorSystem, f func(address string)) (stop func()) {
 	l := linksOf(system)
 	key := new(int)
@@ -48,9 +50,7 @@ func WatchLinks(system *actor.ActorSystem, f func(address string)) (stop func())
 // whatever subscribers of the EventStream do. They hear of it by what it returns.
 func LinkBroke(system *actor.ActorSystem, address string) (publish func()) {
 	l := linksOf(system)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.tellLocked(address)
+	l.tell(address)
 	return func() {
 		e := &remote.EndpointTerminatedEvent{Address: address}
 		l.pass(e, true)
@@ -95,12 +95,10 @@ func (l *links) onPublished(evt any) {
 		return
 	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch {
-	case l.passing[e]:
-	case l.cutLocked(e.Address):
-	default:
-		l.tellLocked(e.Address)
+	known := l.passing[e] || l.cutLocked(e.Address)
+	l.mu.Unlock()
+	if !known {
+		l.tell(e.Address)
 	}
 }
 
@@ -112,8 +110,11 @@ func (l *links) cutLocked(address string) bool {
 	return true
 }
 
-func (l *links) tellLocked(address string) {
-	for _, f := range l.told {
-		go f(address) // one that does not return holds up no other
+func (l *links) tell(address string) {
+	l.mu.Lock()
+	told := slices.Collect(maps.Values(l.told))
+	l.mu.Unlock()
+	for _, f := range told {
+		f(address)
 	}
 }

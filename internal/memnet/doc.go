@@ -17,8 +17,8 @@
 //   - Watching an actor that does not exist, or stops, gives Terminated with reason Stopped.
 //     A broken link gives AddressTerminated, once for each watch, and an
 //     EndpointTerminatedEvent on the sending side, if that side ever sent over the link. A
-//     node without a link whose message can't arrive gets the event two seconds later, or when
-//     a later message makes the link.
+//     node without a link whose message can't arrive gets the event two seconds later, or before
+//     a message that makes the link.
 //
 // What differs: a link breaks at the moment of Cut or Kill. Mail over a cut link, or to an
 // address without a node, becomes a dead letter of the sender's system when its turn

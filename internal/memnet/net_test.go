@@ -224,7 +224,7 @@ func TestALinkThatWasNeverUsedBreaksUnheard(t *testing.T) {
 	})
 }
 
-// Mail that a cut link refuses is told of: when a later message arrives, or two seconds later.
+// A node hears of mail that a cut link refused, at the latest when a later message arrives.
 func TestALateLinkLostEarlierMail(t *testing.T) {
 	for _, used := range []bool{false, true} {
 		t.Run(fmt.Sprint("used before: ", used), func(t *testing.T) {

@@ -16,6 +16,9 @@ type pipe struct {
 
 // send queues f or says why not; the caller makes it a dead letter then.
 func (me *node) send(e ends, f frame) (ok bool) {
+	if me.comesAbout(e) { // what was sent before is lost
+		tell([]notice{{me, watch{addr: e.to}}})
+	}
 	n := me.net
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -36,9 +39,6 @@ func (me *node) send(e ends, f frame) (ok bool) {
 		}
 		return false
 	}
-	if me.links[e.to] == trying { // what was sent before is lost
-		go tell([]notice{{me, watch{addr: e.to}}})
-	}
 	me.links[e.to] = used
 	if !f.system && n.lose != nil && n.lose(e.from, e.to) {
 		n.stats.Lost++
@@ -58,6 +58,18 @@ func (me *node) send(e ends, f frame) (ok bool) {
 	}
 	f.from = me
 	p.push(f)
+	return true
+}
+
+// comesAbout reports whether a message makes a link that others could not make.
+func (me *node) comesAbout(e ends) bool {
+	n := me.net
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if me.dead || me.links[e.to] != trying || n.wire(e).cut || n.nodes[e.to] == nil {
+		return false
+	}
+	me.links[e.to] = used
 	return true
 }
 

@@ -184,16 +184,17 @@ func (n *Node) Watch(f func(address string)) (stop func()) {
 	}
 }
 
-// gone: remote says that the link to address broke.
+// gone: remote says that the link to address broke. What went over it counts as lost before anything
+// can go over the next: an answer that comes by that one says nothing of it.
 func (n *Node) gone(address string) {
 	n.mu.Lock()
 	p := n.peers[address]
 	n.mu.Unlock()
 	if p == nil {
-		n.broke(address)
+		go n.broke(address)
 		return
 	}
-	p.do(func(s *sender, now time.Duration) []returned {
+	p.hear(func(s *sender, now time.Duration) []returned {
 		back := s.gone(now)
 		s.broke = true // it may have been down, and watchers hear it all the same
 		return back
@@ -265,7 +266,7 @@ func (p *process) SendUserMessage(pid *actor.PID, message any) {
 		peer := n.peers[m.From.GetAddress()]
 		n.mu.Unlock()
 		if peer != nil && wire.Fits(m) {
-			peer.hear(m)
+			peer.hear(func(s *sender, now time.Duration) []returned { return s.ack(m, now) })
 		}
 	default:
 		outlet.Of(n.system).DeadLetter(pid, message)

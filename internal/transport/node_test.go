@@ -13,6 +13,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/memnet"
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
@@ -211,6 +212,19 @@ func TestAPeerThatDoesNotRead(t *testing.T) {
 		rest(20 * time.Second)
 		require.NotZero(t, o.linked.Load())
 		require.Len(t, b.seen(), n)
+	})
+}
+
+// What went over a link counts as lost before the next link can carry anything: the answer to a
+// probe that goes over that one would tell it had arrived.
+func TestABrokenLinkCountsAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *memnet.Net, a, _ *station) {
+		var lost atomic.Int64
+		require.True(t, a.straight("b", "1", &lost))
+		link := a.Link("b")
+		actors.LinkBroke(a.system, "b")
+		require.EqualValues(t, 1, lost.Load())
+		require.Greater(t, a.Link("b"), link)
 	})
 }
 

@@ -40,7 +40,7 @@ type Peer struct {
 	timer    *time.Timer
 	timerAt  time.Duration
 
-	back     []returned // by answers; for settle
+	back     []returned // by what was heard; for settle
 	heard    bool       // settle has to run
 	settling bool       // it does
 }
@@ -230,12 +230,12 @@ func (p *Peer) tellLocked() *Peer {
 	return p.lock()
 }
 
-// hear takes an answer, on the goroutine that reads a link. Sending runs users' code, and goes by
-// another: a send that hangs must not end what is read.
-func (p *Peer) hear(m *wire.Ack) {
+// hear takes what a link says: an answer, or that it broke. What that leads to goes by another
+// goroutine: sending runs users' code, and one that hangs must not end what is read.
+func (p *Peer) hear(f func(s *sender, now time.Duration) []returned) {
 	p = p.lock()
 	defer p.mu.Unlock()
-	p.back = append(p.back, p.s.ack(m, p.node.now())...)
+	p.back = append(p.back, f(&p.s, p.node.now())...)
 	p.heard = true
 	if !p.settling {
 		p.settling = true
@@ -243,7 +243,7 @@ func (p *Peer) hear(m *wire.Ack) {
 	}
 }
 
-// settle does what answers lead to: one goroutine at a time, so that what returns does so in
+// settle does what was heard leads to: one goroutine at a time, so that what returns does so in
 // order.
 func (p *Peer) settle() {
 	defer func() {
