@@ -70,7 +70,8 @@ func TestWhatRemotePublishesIsToldToUsers(t *testing.T) {
 		})
 		began := time.Now()
 		letter := &actor.DeadLetterEvent{PID: actor.NewPID("b:1", "x"), Message: "lost"}
-		events := []any{&remote.EndpointConnectedEvent{Address: "b:1"}, letter}
+		events := []any{"an event", letter}
+		n.events.Publish(&remote.EndpointConnectedEvent{Address: "b:1"}) // before the link is made
 		for _, e := range events {
 			n.events.Publish(e)
 		}

@@ -73,8 +73,7 @@ func (s *settings) grpcOptions() ([]grpc.ServerOption, []grpc.DialOption) {
 		server = append(server, grpc.Creds(credentials.NewTLS(s.serverTLS)))
 		creds = dialled{credentials.NewTLS(s.clientTLS), s.peerCheck, s.clientTLS.ServerName}
 	}
-	pauses := backoff.DefaultConfig
-	pauses.MaxDelay = 5 * time.Second
+	pauses := backoff.Config{BaseDelay: redialAfter, Multiplier: 1, MaxDelay: redialAfter}
 	return server, []grpc.DialOption{
 		grpc.WithTransportCredentials(creds),
 		grpc.WithChainStreamInterceptor(g.follow),
@@ -214,6 +213,8 @@ const (
 	keepaliveTimeout = 3 * time.Second
 	keepaliveMinTime = 5 * time.Second // what a server puts up with
 	connectTimeout   = 3 * time.Second
+	connectWithin    = 2 * time.Second // what is sent to a peer that is starting waits for it
+	redialAfter      = 50 * time.Millisecond
 	connectAttempts  = 1 // remote waits 2 s after each, and leaks all but the last connection
 )
 

@@ -67,6 +67,22 @@ func (n *Node) post(b *remote.MessageBatch, e *remote.MessageEnvelope, msg any) 
 	n.root.Send(target, msg)
 }
 
+// undelivered makes dead letters of a batch whose link can't be made. Whoever sent one of its
+// messages is told, as remote does.
+func (n *Node) undelivered(b *remote.MessageBatch) {
+	for _, e := range b.GetEnvelopes() {
+		target, sender := ends(b, e)
+		if sender != nil {
+			outlet.Tell(n.system, sender, &actor.DeadLetterResponse{Target: target})
+			continue
+		}
+		name := b.TypeNames[e.TypeId]
+		if msg, err := decode(e, name, typeOf(name)); err == nil {
+			outlet.Of(n.system).DeadLetter(target, msg)
+		}
+	}
+}
+
 // read decodes a message; nil if it was refused. The ways of mail past Envelopes tell its
 // sender what became of it, as for an Envelope that can't be opened.
 func (n *Node) read(b *remote.MessageBatch, e *remote.MessageEnvelope, who *identity, types []protoreflect.MessageType) any {

@@ -3,8 +3,10 @@ package remoting
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/remote"
@@ -18,11 +20,19 @@ import (
 // link is a stream to a peer, over which that says only that it has gone. Remote acts on it
 // on a goroutine that nothing contains, and may make dead letters, whose subscribers would
 // end the process if they panic. So it is done here.
+//
+// Remote takes the link for made at once, and the link holds what remote sends until it is. If remote
+// made it, every message of two seconds after an attempt that failed would be lost, also those to a
+// node that has started at that address meanwhile.
 type link struct {
-	grpc.ClientStream
-	node      *Node
-	address   string
-	connected bool // there was an answer; from then on remote has a goroutine that receives
+	grpc.ClientStream // after made
+	node              *Node
+	address           string
+	open              func() (grpc.ClientStream, error)
+	cancel            context.CancelFunc // of the stream
+	asked, answered   bool               // remote has sent its request; it has got its answer
+	made              chan struct{}      // closed when the link is made or has failed
+	failed            error              // after made
 }
 
 // links are those whose end has not been published. Remote knows a link by its address
@@ -67,47 +77,91 @@ func (g *guard) follow(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Clie
 	if n == nil {
 		return open(ctx, desc, cc, method, opts...)
 	}
-	l := &link{node: n, address: cc.Target()}
-	n.links.add(l)
-	s, err := open(ctx, desc, cc, method, opts...)
-	if err != nil {
-		n.links.remove(l)
-		return nil, err
+	l := &link{node: n, address: cc.Target(), made: make(chan struct{})}
+	ctx, l.cancel = context.WithCancel(ctx)
+	l.open = func() (grpc.ClientStream, error) {
+		return open(ctx, desc, cc, method, append(opts, grpc.WaitForReady(true))...)
 	}
-	l.ClientStream = s
+	n.links.add(l)
 	return l, nil
 }
 
-// SendMsg sends. Where the first message can't be, remote does not receive.
-func (l *link) SendMsg(m any) error {
-	err := l.ClientStream.SendMsg(m)
-	if err != nil && !l.connected {
-		l.node.links.remove(l)
+// connect makes the link with remote's request.
+func (l *link) connect(request any) {
+	defer close(l.made)
+	defer time.AfterFunc(connectWithin, l.cancel).Stop()
+	if l.ClientStream, l.failed = l.ask(request); l.failed == nil {
+		outlet.Of(l.node.system).Publish(&remote.EndpointConnectedEvent{Address: l.address})
 	}
-	return err
 }
 
-// RecvMsg returns the answer to the first message; then it ends when the link has.
-func (l *link) RecvMsg(m any) error {
-	if !l.connected {
-		err := l.ClientStream.RecvMsg(m)
-		if l.connected = err == nil; err != nil {
-			l.node.links.remove(l)
-		}
-		return err
+// ask opens the stream, and returns it once the peer has answered. Interceptors may be users'.
+func (l *link) ask(request any) (s grpc.ClientStream, err error) {
+	defer boundary.Contain(&err)
+	if s, err = l.open(); err != nil {
+		return nil, err
 	}
+	if err = s.SendMsg(request); err != nil {
+		return nil, err
+	}
+	var answer remote.RemoteMessage
+	if err = s.RecvMsg(&answer); err == nil && answer.GetConnectResponse() == nil {
+		err = fmt.Errorf("the peer answered %T", answer.MessageType)
+	}
+	return s, err
+}
+
+// SendMsg sends. The first message is remote's request.
+func (l *link) SendMsg(m any) error {
+	if !l.asked {
+		l.asked = true
+		go l.connect(m)
+		return nil
+	}
+	if <-l.made; l.failed != nil {
+		l.node.undelivered(m.(*remote.RemoteMessage).GetMessageBatch())
+		return nil
+	}
+	return l.ClientStream.SendMsg(m)
+}
+
+// RecvMsg answers remote's request; then it ends when the link has.
+func (l *link) RecvMsg(m any) error {
+	if !l.answered {
+		l.answered = true
+		m.(*remote.RemoteMessage).MessageType = &remote.RemoteMessage_ConnectResponse{ConnectResponse: &remote.ConnectResponse{}}
+		return nil
+	}
+	<-l.made
 	for {
-		err := l.ClientStream.RecvMsg(m)
+		what, err := "remoting: no link", l.failed
+		if err == nil {
+			what, err = "remoting: the link broke", l.ClientStream.RecvMsg(m)
+		}
 		if l.node.links.remove(l) {
 			l.node.lost(l.address) // before a logger is called, which may not return
 			if err != nil && !errors.Is(err, io.EOF) {
-				l.node.warn("remoting: the link broke", "address", l.address, "error", err)
+				l.node.warn(what, "address", l.address, "error", err)
 			}
 		}
 		if err != nil {
+			l.cancel()
 			return io.EOF
 		}
 	}
+}
+
+// CloseSend is called where remote gives the link up.
+func (l *link) CloseSend() error {
+	select {
+	case <-l.made:
+		if l.failed == nil {
+			return l.ClientStream.CloseSend()
+		}
+	default:
+		l.cancel()
+	}
+	return nil
 }
 
 // lost has remote give up the link to address, and all told that it is not to be used any
@@ -191,9 +245,11 @@ func (n *Node) before(event any) {
 
 // after is a subscriber that comes after remote itself: what is sent now makes a new link.
 func (n *Node) after(event any) {
-	if e, ok := event.(*remote.EndpointTerminatedEvent); ok {
+	switch e := event.(type) {
+	case *remote.EndpointTerminatedEvent:
 		n.ended(e.Address)
-	} else {
+	case *remote.EndpointConnectedEvent: // not yet: see link
+	default:
 		outlet.Of(n.system).Publish(event)
 	}
 }

@@ -1,0 +1,62 @@
+package node_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/node"
+	"github.com/holdfast-go/holdfast/singleton"
+)
+
+// A node restarts under its address while another, which answered it, still has answers for it. What is then
+// sent to what the new node hosts arrives, all of it.
+func TestMailToANodeThatRestartedUnderItsAddress(t *testing.T) {
+	store := memory.New()
+	a := start(t, "a", store)
+	const late = -1
+	slow := actor.PropsFromFunc(func(ctx actor.Context) {
+		if m, ok := ctx.Message().(Add); ok {
+			if m.N == late {
+				time.Sleep(200 * time.Millisecond)
+			}
+			ctx.Respond(Sum(m))
+		}
+	})
+	answers, err := a.Singleton("answers", slow)
+	require.NoError(t, err)
+	ask(t, func(ctx context.Context) (Sum, error) { return singleton.Ask[Sum](ctx, answers, Add{0}) })
+
+	address := freeAddress(t)
+	at := func(c *node.Config) { c.Listen = address }
+	b := start(t, "b", store, at)
+	asks, err := b.Singleton("answers", slow, singleton.WithProxyOnly())
+	require.NoError(t, err)
+	ask(t, func(ctx context.Context) (Sum, error) { return singleton.Ask[Sum](ctx, asks, Add{0}) })
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	_, _ = singleton.Ask[Sum](ctx, asks, Add{late}) // its answer finds no node
+	cancel()
+	stop(t, b)
+	time.Sleep(300 * time.Millisecond)
+
+	b = start(t, "b", store, at)
+	host, err := b.Singleton("sum", adders())
+	require.NoError(t, err)
+	ask(t, func(ctx context.Context) (Sum, error) { return singleton.Ask[Sum](ctx, host, Add{0}) })
+	sum, err := a.Singleton("sum", adders(), singleton.WithProxyOnly())
+	require.NoError(t, err)
+	for range 60 {
+		a.System().Root.Send(sum.PID(), Add{1})
+		time.Sleep(20 * time.Millisecond)
+	}
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		require.Equal(c, Sum{60}, ask(t, func(ctx context.Context) (Sum, error) { return singleton.Ask[Sum](ctx, host, Add{0}) }))
+	}, soon/2, 50*time.Millisecond, "%+v", sum.Status())
+	stop(t, a)
+	stop(t, b)
+}
