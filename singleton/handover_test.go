@@ -287,3 +287,49 @@ func TestPreferredNodesHost(t *testing.T) {
 		c.log.check()
 	})
 }
+
+// A leader may change more often than the child takes to stop. A host that has begun works for a
+// while before it hands over again, so the backlog gets done and does not only travel.
+func TestAHostWorksThoughTheLeaderChangesFasterThanItStops(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		ns := c.nodes("a", "b", "c")
+		for _, from := range ns {
+			for _, to := range ns {
+				c.net.SetDelay(from.system.Address(), to.system.Address(), 5*time.Millisecond)
+			}
+		}
+		c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
+			if _, ok := ctx.Message().(*actor.Stopping); ok {
+				time.Sleep(3 * time.Second)
+			}
+			return false
+		}
+		var leaders []*membership.Static
+		lead := func(n *node) {
+			for _, l := range leaders {
+				l.Set(n.keeper.Owner())
+			}
+		}
+		s := &speaker{n: ns[0], name: "s"}
+		for i, n := range ns {
+			leaders = append(leaders, membership.NewStatic(n.keeper.Owner()))
+			if m := n.run("x", singleton.WithLeadership(leaders[i])); i == 0 {
+				s.m = m
+			}
+		}
+		lead(ns[0])
+		until(t, time.Second, "hosts", active(s.m))
+		for i := range 60 {
+			lead(ns[i%3])
+			for range 200 {
+				s.say()
+				time.Sleep(10 * time.Millisecond)
+			}
+		}
+		require.Greater(t, len(s.handled()), s.sent*9/10)
+		until(t, 20*time.Second, "all is handled", func() bool { return len(s.handled()) == s.sent })
+		s.inOrder()
+		require.Greater(t, len(c.log.snapshot()), 10, "and it moves")
+		c.log.check()
+	})
+}

@@ -122,7 +122,7 @@ const (
 	dropSpawn                                         // shut the child off; tell Ended when none runs, and unstuck when Props have returned
 	startBackoff                                      // tell backoffOver after a pause that grows
 	cancelBackoff
-	askLater // tell unwanted again after a while
+	askLater // tell unwanted again after a second
 	finish   // end the manager
 )
 
@@ -271,7 +271,11 @@ func (s *turn) begin(e event) {
 	switch e {
 	case handover.Opened:
 		s.fire(e)
-		s.reconsider()
+		if s.closing() || s.wanted {
+			s.reconsider()
+		} else {
+			s.add(askLater) // its tenure: where the leader changes often, the backlog would only travel
+		}
 	case spawnFailed:
 		if !s.willing() {
 			s.fire(handover.Ended)
