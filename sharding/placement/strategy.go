@@ -42,9 +42,9 @@ type View struct {
 // own, once at a time on a node, and has 2 s to answer; beyond that, and if it fails,
 // see sharding.StrategyFailed.
 type Strategy interface {
-	// Target returns for each shard the incarnation of the host that is to hold
-	// it; empty for no opinion: its holder keeps it, and if it has none it
-	// stays down.
+	// Target returns for each shard the incarnation or ID of the host that is to
+	// hold it; empty for no opinion: its holder keeps it, and if it has none it
+	// stays down. A name of no host is a failure (sharding.StrategyFailed).
 	Target(View) []string
 }
 

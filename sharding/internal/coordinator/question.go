@@ -83,13 +83,29 @@ func (c *Coordinator) follow(q *question, target []string) {
 	}
 }
 
-// target asks a strategy.
+// target asks a strategy, and returns incarnations.
 func target(st placement.Strategy, v placement.View) ([]string, error) {
-	shards := len(v.Owners)
-	v.Hosts, v.Owners = slices.Clone(v.Hosts), slices.Clone(v.Owners) // it may write to them
-	target := slices.Clone(st.Target(v))
-	if len(target) != shards {
-		return nil, fmt.Errorf("it returned %d targets for %d shards", len(target), shards)
+	asked := v
+	asked.Hosts, asked.Owners = slices.Clone(v.Hosts), slices.Clone(v.Owners) // it may write to them
+	target := slices.Clone(st.Target(asked))
+	if len(target) != len(v.Owners) {
+		return nil, fmt.Errorf("it returned %d targets for %d shards", len(target), len(v.Owners))
+	}
+	incarnations := map[string]string{"": ""}
+	for _, h := range v.Hosts {
+		incarnations[h.ID] = h.Incarnation
+	}
+	for _, h := range v.Hosts {
+		incarnations[h.Incarnation] = h.Incarnation
+	}
+	for shard, name := range target {
+		inc, ok := incarnations[name]
+		switch {
+		case ok:
+			target[shard] = inc
+		case name != v.Owners[shard]:
+			return nil, fmt.Errorf("shard %d: there is no host %q", shard, boundary.Cut(name))
+		}
 	}
 	return target, nil
 }

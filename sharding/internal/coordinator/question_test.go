@@ -32,6 +32,22 @@ func TestAnAnswerOrdersNothingWhileLeasesOfShardsAreTaken(t *testing.T) {
 	}
 }
 
+// A strategy may name a host by its ID. A name of no host is an error, or the shard stayed down
+// without a word.
+func TestAStrategyNamesHosts(t *testing.T) {
+	v := placement.View{Hosts: []placement.Host{{ID: "a", Incarnation: "i1"}, {ID: "b", Incarnation: "i2"}}, Owners: []string{"", "i1", "gone", ""}}
+	says := func(names ...string) ([]string, error) {
+		return target(placement.StrategyFunc(func(v placement.View) []string { clear(v.Hosts); clear(v.Owners); return names }), v)
+	}
+	got, err := says("b", "i2", "gone", "")
+	require.NoError(t, err)
+	require.Equal(t, []string{"i2", "i2", "gone", ""}, got)
+	for _, names := range [][]string{{"c", "", "", ""}, {"gone", "", "", ""}} {
+		_, err = says(names...)
+		require.ErrorContains(t, err, "shard 0: there is no host")
+	}
+}
+
 // ordered reports whether a shard that lives is moved to another host when the strategy says so,
 // leases of shards having been taken before it does, or not.
 func ordered(t *testing.T, taken bool) bool {
