@@ -39,11 +39,11 @@ var _ Leadership = (*Election)(nil)
 // leaves. Errors: lease.ErrNameInUse if the Keeper's lease "leader/<group>" is taken;
 // lease.ErrClosed after Leave.
 func (g *Group) Leadership() (*Election, error) {
+	if g == nil || g.keeper == nil {
+		return nil, errUnmade
+	}
 	fail := func(err error) (*Election, error) {
 		return nil, fmt.Errorf("leadership of group %.64q: %w", g.names.group, err)
-	}
-	if g.keeper == nil {
-		return nil, errUnmade
 	}
 	g.electing.Lock()
 	defer g.electing.Unlock()

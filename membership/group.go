@@ -55,13 +55,13 @@ type Group struct {
 	electing sync.Mutex // held while the election is made
 }
 
-// errUnmade is what a Group answers that Join did not make.
-var errUnmade = fmt.Errorf("group: %w: the zero value, must come from membership.Join", lease.ErrInvalid)
+// errUnmade is what a Group answers that Join did not make, as nil where a node has not joined yet.
+var errUnmade = fmt.Errorf("group: %w: not joined, must come from membership.Join", lease.ErrInvalid)
 
 // check is the beginning of the calls that a user may make of a zero Group, or with no
 // context.
 func (g *Group) check(ctx context.Context) error {
-	if g.keeper == nil {
+	if g == nil || g.keeper == nil {
 		return errUnmade
 	}
 	if err := lease.ValidateContext(ctx); err != nil {

@@ -236,18 +236,26 @@ func (n *Node) begin() (done func(), err error) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.stopping {
+	if n.stopping || n.life.Err() != nil {
 		return nil, ErrStopped
 	}
 	n.starting.Add(1)
 	return n.starting.Done, nil
 }
 
+// stops returns err, as ErrStopped if the node began to stop meanwhile.
+func (n *Node) stops(err error) error {
+	if n.life.Err() != nil {
+		return fmt.Errorf("%w: %w", ErrStopped, err)
+	}
+	return err
+}
+
 // Singleton starts this node's part of a singleton: see singleton.Start, which gets the
 // node's Keeper, logger and meters. Options given here count more; what Config.Settings say of
 // its lease counts more than those.
 //
-// Errors: ErrStopped, and those of singleton.Start.
+// Errors: ErrStopped, also where a signal comes meanwhile, and those of singleton.Start.
 func (n *Node) Singleton(name string, props *actor.Props, opts ...singleton.Option) (*singleton.Manager, error) {
 	done, err := n.begin()
 	if err != nil {
@@ -263,7 +271,7 @@ func (n *Node) Singleton(name string, props *actor.Props, opts ...singleton.Opti
 	}
 	m, err := singleton.Start(n.system, n.keeper, name, props, append(own, around(n, n.cfg.Settings.find(ofSingletons, name), opts, singleton.WithLeaseOptions)...)...)
 	if err != nil {
-		return nil, err
+		return nil, n.stops(err)
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -301,7 +309,7 @@ func (n *Node) ShardedType(t sharding.Type, opts ...sharding.Option) (*sharding.
 		return fail(ErrStopped)
 	}
 	if n.gone != nil {
-		return fail(n.gone)
+		return fail(n.stops(n.gone))
 	}
 	var own []sharding.Option
 	if n.cfg.Logger != nil {
@@ -312,7 +320,7 @@ func (n *Node) ShardedType(t sharding.Type, opts ...sharding.Option) (*sharding.
 	}
 	r, err := sharding.Start(n.system, n.group, t, append(own, around(n, n.cfg.Settings.find(ofSharded, t.Name), opts, sharding.WithLeaseOptions)...)...)
 	if err != nil {
-		return nil, err
+		return nil, n.stops(err)
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -126,6 +126,8 @@ func TestANodeStartsWithoutItsStore(t *testing.T) {
 	store.Partition()
 	n := start(t, "a", store, func(c *node.Config) { c.HTTP = "127.0.0.1:0" })
 	require.Nil(t, n.Group())
+	_, err := n.Group().Leadership()
+	require.ErrorIs(t, err, lease.ErrInvalid, "no panic")
 	code, body := get(t, n, "/readyz")
 	require.Equal(t, http.StatusServiceUnavailable, code)
 	require.Contains(t, body, `group "bank" is not joined yet`)

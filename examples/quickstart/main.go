@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log"
 	"os"
 	"time"
@@ -55,6 +56,9 @@ func main() {
 }
 
 func check(err error) {
+	if errors.Is(err, node.ErrStopped) {
+		os.Exit(0) // a signal came while it started
+	}
 	if err != nil {
 		log.Fatal(err)
 	}
