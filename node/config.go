@@ -87,7 +87,7 @@ type Type struct {
 // Types returns the types of values; a pointer stands for what it points to. Each is named
 // by its package and its own name, such as "main.AddJob": nodes that are to understand each
 // other must have it in a package of one path. remoting.Register gives names that outlive a move of
-// the code. Values travel as JSON.
+// the code. Values travel as JSON, by their exported fields: a struct of which none is exported can't.
 //
 // A type that got a name before, in this process, keeps that name and its codec.
 func Types(values ...any) []Type {

@@ -1,11 +1,13 @@
 package wire
 
 import (
+	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -163,15 +165,29 @@ func isProto(typ reflect.Type) bool {
 	return own
 }
 
-// representable finds types that JSON can never write, such as functions. A
-// zero value that fails for another reason proves nothing.
+// representable finds types that JSON can never write, such as functions, and structs of which it
+// writes no field: they would arrive empty. A zero value that fails for another reason proves nothing.
 func representable(typ reflect.Type) error {
+	written := func(f reflect.StructField) bool { return f.IsExported() && f.Tag.Get("json") != "-" }
+	if typ.Kind() == reflect.Struct && typ.NumField() > 0 && !marshals(typ) && !slices.ContainsFunc(reflect.VisibleFields(typ), written) {
+		return errors.New("no field is exported: it would arrive empty")
+	}
 	var unsupported *json.UnsupportedTypeError
 	err := boundary.Call(func() error { _, err := json.Marshal(reflect.Zero(typ).Interface()); return err })
 	if errors.As(err, &unsupported) {
 		return err
 	}
 	return nil
+}
+
+// marshals reports whether a type writes its own JSON.
+func marshals(typ reflect.Type) bool {
+	for _, of := range []reflect.Type{reflect.TypeFor[json.Marshaler](), reflect.TypeFor[encoding.TextMarshaler]()} {
+		if reflect.PointerTo(typ).Implements(of) {
+			return true
+		}
+	}
+	return false
 }
 
 // Codec is a remoting.Codec.

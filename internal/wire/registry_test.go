@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
@@ -214,6 +215,8 @@ func TestTheDecodedValueDoesNotReferToThePayload(t *testing.T) {
 	require.Equal(t, "abc", string(got.(*wire.Envelope).Payload))
 }
 
+type sealed struct{ _ int }
+
 func TestRegistrationIsChecked(t *testing.T) {
 	r := wire.NewRegistry()
 	require.NoError(t, wire.Register[order](r, "order", nil))
@@ -234,6 +237,7 @@ func TestRegistrationIsChecked(t *testing.T) {
 		"is an interface":                       wire.Register[error](r, "invoice", nil),
 		"needs no registration":                 wire.Register[wire.Nack](r, "nack", nil),
 		"no JSON for it":                        wire.Register[func()](r, "f", nil),
+		"no field is exported":                  wire.Register[sealed](r, "sealed", nil),
 		"codec name \"json\" is taken":          wire.Register[invoice](r, "invoice", plain{"json"}),
 		"codec name \"proto\" is taken":         wire.Register[invoice](r, "invoice", plain{"proto"}),
 		"codec name has 0 bytes":                wire.Register[invoice](r, "invoice", plain{}),
@@ -242,6 +246,8 @@ func TestRegistrationIsChecked(t *testing.T) {
 		require.ErrorIs(t, err, lease.ErrInvalid, bound)
 		require.ErrorContains(t, err, bound)
 	}
+	require.NoError(t, wire.Register[time.Time](r, "time", nil), "it writes its own JSON")
+	require.NoError(t, wire.Register[struct{}](r, "nothing", nil))
 	require.NoError(t, wire.Register[embeds](r, "embeds", nil), "embedding a message is not being one")
 	got := roundTrip(t, r, embeds{wrapperspb.String("x"), 1}).(embeds)
 	require.Equal(t, 1, got.More)
