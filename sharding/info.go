@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/sharding/internal/directory"
 )
 
 // Info is what a node knows of a type, and what it does for it.
@@ -125,8 +127,8 @@ func (r *Region) nodes(held map[string]int) (all []NodeInfo) {
 
 // Health is a check as health.Handler takes it. It fails, with a line for each
 // reason, while this node is no member of the group (membership.Group.Health), while it
-// is not registered for the type (ErrNotHosting), and when the Region has ended
-// (ErrClosed). It asks nothing of the store, and returns at once.
+// is not registered for the type (ErrNotHosting), while no shard has a host on any node, and
+// when the Region has ended (ErrClosed). It asks nothing of the store, and returns at once.
 func (r *Region) Health(ctx context.Context) error {
 	if err := r.may(ctx); err != nil {
 		return err
@@ -137,6 +139,9 @@ func (r *Region) Health(ctx context.Context) error {
 	err := r.group.Health(ctx)
 	if t, ok := r.regionLease.Term(); !ok || !t.CheckAlive() {
 		err = errors.Join(err, fmt.Errorf("%q is not registered: %w", r.regionName(), ErrNotHosting))
+	}
+	if !slices.ContainsFunc(r.table.All(), func(s directory.ShardRecord) bool { return s.Held }) {
+		err = errors.Join(err, errors.New("no shard has a host: no node hosts the type, or all are drained"))
 	}
 	if err != nil {
 		return fmt.Errorf("sharding type %q: %w", r.typ.Name, err)

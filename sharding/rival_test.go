@@ -86,3 +86,26 @@ func TestARefusedIDMovesNothing(t *testing.T) {
 		require.Equal(t, moved, one.region.Info().HandedOff+three.region.Info().HandedOff)
 	})
 }
+
+// Health fails on every node while no shard has a host: none hosts the type, or all are drained.
+func TestHealthOfATypeThatNobodyHosts(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		p, a := c.node("p"), c.node("a")
+		p.start(8, sharding.WithProxyOnly())
+		time.Sleep(time.Minute)
+		require.ErrorContains(t, p.region.Health(t.Context()), "no shard has a host")
+		a.start(8)
+		c.settled(5*time.Second, a)
+		for _, n := range []*node{p, a} {
+			require.NoError(t, n.region.Health(t.Context()))
+		}
+		require.NoError(t, a.region.Drain(context.Background()))
+		synctest.Wait()
+		for _, n := range []*node{p, a} {
+			require.ErrorContains(t, n.region.Health(t.Context()), "no shard has a host")
+		}
+		a.region.Undrain()
+		time.Sleep(10 * time.Second)
+		require.NoError(t, p.region.Health(t.Context()))
+	})
+}
