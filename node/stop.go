@@ -90,7 +90,8 @@ func (n *Node) Run(ctx context.Context) error {
 // Stop ends the node: its sharded types, and every singleton of its actor system, side
 // by side; then the group, the Keeper, remoting and HTTP. Readiness fails from its beginning on.
 //
-// A step that ctx ends early does not keep the later ones from being done. The error
+// A step that ctx ends early does not keep the later ones from being done. The same holds once no
+// lease is held any more and the store has been away for two seconds. The error
 // names the steps that left something behind, and what: leases that were not released
 // are free for others a TTL after. What each step took is logged. Only the first call's
 // ctx counts; a later call waits for the first, or until its own ctx ends.
@@ -117,7 +118,39 @@ func (n *Node) Stop(ctx context.Context) error {
 	}
 }
 
+// uselessAfter is for how long a Stop goes on where it can hand over and release nothing.
+const uselessAfter = 2 * time.Second
+
+// useful ends ctx once no lease is held any more and the store is away, which it says.
+func (n *Node) useful(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		look := time.NewTicker(watchEvery)
+		defer look.Stop()
+		for since := time.Now(); ; {
+			select {
+			case <-look.C:
+			case <-ctx.Done():
+				return
+			}
+			switch in := n.keeper.Info(); {
+			case in.Failure == nil || in.Held > 0:
+				since = time.Now()
+			case time.Since(since) >= uselessAfter:
+				cancel(fmt.Errorf("no lease is held any more, and the store is away: %w", in.Failure))
+				return
+			}
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
 func (n *Node) stop(ctx context.Context) {
+	if n.keeper != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = n.useful(ctx)
+		defer cancel()
+	}
 	n.step("what was being started", func() error { return boundary.Wait(ctx, &n.starting) })
 	n.step("sharded types and singletons", func() error { return n.stopParts(ctx) })
 	if g := n.Group(); g != nil {

@@ -34,7 +34,7 @@ var alone = map[string]struct {
 	"lease/wait.go":                 {1, "OnFree of users, which may not return"},
 	"internal/feed/latest.go":       {1, "a follower of users, which may not return"},
 	"internal/feed/queue.go":        {1, "subscribers, loggers and instruments of users; ends when nothing waits"},
-	"node/stop.go":                  {1, "waits for signals, and stops the node itself"},
+	"node/stop.go":                  {2, "waits for signals, and stops the node itself; ends a stop that is of no use, and with it"},
 	"remoting/link.go":              {2, "a peer that reads nothing holds one up until its connection is closed; the other makes a link, for 2 s at most"},
 	"sharding/leave.go":             {1, "the last of a Region, which Stop waits for by a channel"},
 	"sharding/entry.go":             {1, "Props of users, that may not return"},
