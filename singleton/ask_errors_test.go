@@ -108,7 +108,7 @@ func TestAskIsAnsweredWithAnErrorFromAnotherNode(t *testing.T) {
 		defer cancel()
 		_, err = singleton.Ask[done](ctx, m, job{Number: 2})
 		require.ErrorIs(t, err, hosting.ErrUndeliverable, "at once, and not when its time is over")
-		require.ErrorContains(t, err, "unknown type, sent as \"*errors.errorString\": the answer: on node a:1: *errors.errorString is not registered: call remoting.Register[")
+		require.ErrorContains(t, err, "unknown type, sent as \"*errors.errorString\": the answer: on node a:1: *errors.errorString is not registered: give it to node.Types, or call remoting.Register[")
 		synctest.Wait()
 		require.EqualValues(t, 1, dead.Load(), "it is a dead letter where it was sent")
 	})
@@ -131,7 +131,7 @@ func TestAskNamesTheUndeliveredMessage(t *testing.T) {
 		require.Equal(t, hosting.ReasonUnknownType, u.Notice.Reason)
 		require.ErrorContains(t, err, `singleton "scheduler": message undeliverable: singleton_test.unknown: unknown type`)
 		require.ErrorContains(t, err, u.Notice.Detail)
-		require.ErrorContains(t, err, "on node b:1: singleton_test.unknown is not registered: call remoting.Register[singleton_test.unknown](")
+		require.ErrorContains(t, err, "on node b:1: singleton_test.unknown is not registered: give it to node.Types, or call remoting.Register[singleton_test.unknown](")
 		require.Equal(t, 1, strings.Count(err.Error(), "unknown type")+strings.Count(err.Error(), "unknown message type"), "said once: %v", err)
 
 		// Too large.

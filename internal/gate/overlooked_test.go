@@ -56,7 +56,7 @@ func TestMailThatCanNotTravelIsWarnedOf(t *testing.T) {
 			}
 			lines := strings.Split(strings.TrimSpace(text.String()), "\n")
 			require.Len(t, lines, 2, text.String())
-			require.Contains(t, lines[0], fmt.Sprintf(`on node a:1: %[1]s is not registered: call remoting.Register[%[1]s](`, named("stranger")))
+			require.Contains(t, lines[0], fmt.Sprintf(`on node a:1: %[1]s is not registered: give it to node.Types, or call remoting.Register[%[1]s](`, named("stranger")))
 			require.Contains(t, lines[1], fmt.Sprintf(`call remoting.Register[%s](`, named("outsider")))
 		})
 	}

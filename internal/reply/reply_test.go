@@ -195,7 +195,7 @@ func TestTheAskerHearsThatItsAnswerCanNotTravel(t *testing.T) {
 		nack, ok := got.(*wire.Nack)
 		require.True(t, ok, "%T", got)
 		require.Equal(t, wire.Reason_REASON_UNKNOWN_TYPE, nack.Reason)
-		require.Contains(t, nack.Detail, "on node a:1: reply_test.secret is not registered: call remoting.Register[reply_test.secret](")
+		require.Contains(t, nack.Detail, "on node a:1: reply_test.secret is not registered: give it to node.Types, or call remoting.Register[reply_test.secret](")
 
 		f := actor.NewFuture(b, time.Minute) // an answer of a type that b lacks
 		b.Root.Send(actor.NewPID("b:1", "holdfast/replies"), &wire.Envelope{Type: "no.such", Codec: "json", Payload: []byte("1"), Target: wire.AddressOf(f.PID())})

@@ -60,7 +60,7 @@ func (r *Registry) Encode(msg any, limit int) (typeName, codec string, payload [
 }
 
 func unregistered(msg any) error {
-	return fmt.Errorf("%w: %T is not registered: call remoting.Register[%s](%q) when the program begins, on every node", ErrUnknownType, msg,
+	return fmt.Errorf("%w: %T is not registered: give it to node.Types, or call remoting.Register[%s](%q), when the program begins, on every node", ErrUnknownType, msg,
 		strings.TrimPrefix(fmt.Sprintf("%T", msg), "*"), "a name")
 }
 
@@ -169,7 +169,7 @@ func (r *Registry) Decode(typeName, codec string, payload []byte) (any, error) {
 	name, pointer := strings.CutPrefix(typeName, "*")
 	e := r.types.Load().byName[name]
 	if e == nil {
-		return nil, fmt.Errorf("%w: no type is registered as %.64q: call remoting.Register for it when the program begins, on every node", ErrUnknownType, name)
+		return nil, fmt.Errorf("%w: no type is registered as %.64q: give it to node.Types, or call remoting.Register for it, when the program begins, on every node", ErrUnknownType, name)
 	}
 	c := e.codec
 	switch codec {
