@@ -88,8 +88,8 @@ func TestPlainMessagesThatWereMadeUp(t *testing.T) {
 func TestTheDoorKeepsOrder(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b := c.node("a"), c.node("b")
-		ma := a.hosts("x")
-		mb := b.run("x", singleton.WithBuffer(100_000, hosting.DropNewest))
+		room := singleton.WithBuffer(100_000, hosting.DropNewest) // the door may be shut for long
+		ma, mb := a.hosts("x", room), b.run("x", room)
 		b.mustAsk(mb.PID(), 0)
 		const each = 3000
 		var all sync.WaitGroup
