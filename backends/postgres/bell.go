@@ -28,6 +28,8 @@ type bell struct {
 	mu    sync.Mutex
 	busy  bool // it is being rung
 	again bool
+
+	house chores // of ring alone
 }
 
 // changed has the watches of this Store look, and tells other processes.
@@ -43,14 +45,24 @@ func (s *Store) changed() {
 	go b.ring()
 }
 
-// ring rings until nothing has changed since it began to.
+// ring rings until nothing has changed since it began to. Where nothing of this Store watches, it
+// then does its share of the chores.
 func (b *bell) ring() {
-	for again := true; again; {
+	attempt := func(f func(context.Context) error) bool {
 		ctx, cancel := context.WithTimeout(context.Background(), asking)
-		err := b.s.db.Run(ctx, "SELECT "+b.s.function("ring")+"()::text", nil, func(db.Scan) error { return nil })
-		cancel()
+		defer cancel()
+		err := f(ctx)
 		if err != nil {
-			b.s.log.Info("ringing for other processes fails: they look by themselves", zap.Error(err))
+			b.s.log.Info("a request after a change fails: other processes look by themselves", zap.Error(err))
+		}
+		return err == nil
+	}
+	for again := true; again; {
+		rang := attempt(func(ctx context.Context) error {
+			return b.s.db.Run(ctx, "SELECT "+b.s.function("ring")+"()::text", nil, func(db.Scan) error { return nil })
+		})
+		if rang && !b.s.hub.watches() {
+			b.house.do(attempt)
 		}
 		time.Sleep(bellRest)
 		b.mu.Lock()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	mrand "math/rand/v2"
 	"strings"
 	"sync"
 	"time"
@@ -20,8 +19,7 @@ import (
 //	first watch ─▶ run ─▶ begin: wait for the writers of that moment
 //	                 │
 //	                 ├─▶ read ◀── every poll, when this Store changed something, when the bell rings
-//	                 ├─▶ sweep, when a session may have run out, at least once per second
-//	                 └─▶ purge, once a minute
+//	                 └─▶ chores, when something is due
 //	last watch ends ─▶ run ends
 
 const (
@@ -97,6 +95,13 @@ func (h *hub) look(probe bool) {
 	}
 }
 
+// watches reports whether a watch runs.
+func (h *hub) watches() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.run != nil
+}
+
 func (r *run) look() {
 	select {
 	case r.wake <- struct{}{}:
@@ -169,28 +174,14 @@ func (r *run) loop() {
 	if !began {
 		return
 	}
-	now := time.Now()
-	read, sweep := now, now
-	purge := now.Add(time.Duration(mrand.Float64() * float64(purging)))
+	house := chores{s: r.s}
 	for {
-		if now = time.Now(); !now.Before(sweep) {
-			sweep = now.Add(r.sweep())
-		}
+		due := house.do(r.attempt)
+		pause := r.s.poll
 		if r.read() {
-			read = time.Now().Add(r.pause())
-		} else {
-			read = time.Now().Add(r.s.poll)
+			pause = r.pause()
 		}
-		if now = time.Now(); !now.Before(purge) {
-			purge = now.Add(r.purge())
-		}
-		next := read
-		for _, t := range []time.Time{sweep, purge} {
-			if t.Before(next) {
-				next = t
-			}
-		}
-		if !r.rest(time.Until(next)) {
+		if !r.rest(min(pause, time.Until(due))) {
 			return
 		}
 	}

@@ -45,7 +45,7 @@ func gone(want lease.Session) error {
 const closing = 5000
 
 // CloseSession implements lease.Store: with one request for each 5000 records. When the first was
-// applied the session is over for good, and what is left of it is removed by the Stores that watch.
+// applied the session is over for good, and Stores that watch, or change something, remove what is left.
 // The error is ErrGuarded if that is so of a name that a transaction guards.
 func (s *Store) CloseSession(ctx context.Context, want lease.Session) error {
 	if err := s.made(ctx); err != nil {

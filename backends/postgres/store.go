@@ -132,7 +132,7 @@ func New(pool *pgxpool.Pool, opts ...Option) (*Store, error) {
 		}
 	}
 	s.log = cmp.Or(s.log, boundary.Default())
-	s.hub.s, s.bell.s = s, s
+	s.hub.s, s.bell.s, s.bell.house.s = s, s, s
 	return s, nil
 }
 

@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
 )
 
-// This file keeps the house while there are watches: what has run out is made final, and what is of
-// no use any more is removed.
+// This file keeps the house: what has run out is made final, and what is of no use any more is removed,
+// a page at a time. Stores that watch do so all the time, others when they have changed something.
 
 const (
 	// sweepMost is the longest time between sweeps, sweepGuarded that while a guard holds up one,
@@ -21,21 +21,41 @@ const (
 	purgePage    = 5000
 )
 
-// sweep makes it final for what has run out, and returns when to do so again.
-func (r *run) sweep() time.Duration {
+// chores is when what is due. It belongs to one goroutine.
+type chores struct {
+	s            *Store
+	sweep, purge time.Time // the zero time: now
+}
+
+// do does what is due, and returns when to come again. attempt makes a request.
+func (c *chores) do(attempt func(f func(ctx context.Context) error) (ok bool)) time.Time {
+	if now := time.Now(); !now.Before(c.sweep) {
+		c.sweep = now.Add(c.swept(attempt))
+	}
+	if now := time.Now(); !now.Before(c.purge) {
+		c.purge = now.Add(c.purged(attempt))
+	}
+	if c.purge.Before(c.sweep) {
+		return c.purge
+	}
+	return c.sweep
+}
+
+// swept makes it final for what has run out, and returns when to do so again.
+func (c *chores) swept(attempt func(func(context.Context) error) bool) time.Duration {
 	var freed, next, more int64
-	ok := r.attempt(func(ctx context.Context) error {
+	ok := attempt(func(ctx context.Context) error {
 		query := "SELECT freed::bigint, coalesce(next_ms, -1), more::int::bigint FROM " +
-			r.s.function("sweep") + "($1::int)"
-		return r.s.call(ctx, "sweep", query, []any{int64(sweepPage)},
+			c.s.function("sweep") + "($1::int)"
+		return c.s.call(ctx, "sweep", query, []any{int64(sweepPage)},
 			func(scan db.Scan) error { return scan(&freed, &next, &more) })
 	})
 	if freed > 0 {
-		r.s.changed()
+		c.s.changed()
 	}
 	switch {
 	case !ok:
-		return r.s.poll
+		return c.s.poll
 	case freed >= sweepPage:
 		return 0
 	case more != 0:
@@ -47,15 +67,15 @@ func (r *run) sweep() time.Duration {
 	return min(time.Duration(next)*time.Millisecond+time.Duration(mrand.Int64N(int64(20*time.Millisecond))), sweepMost)
 }
 
-// purge removes what is of no use any more, and returns when to do so again.
-func (r *run) purge() time.Duration {
+// purged removes what is of no use any more, and returns when to do so again.
+func (c *chores) purged(attempt func(func(context.Context) error) bool) time.Duration {
 	var n int64
-	ok := r.attempt(func(ctx context.Context) error {
-		return r.s.call(ctx, "purge", "SELECT "+r.s.function("purge")+"($1::int)::bigint", []any{int64(purgePage)},
+	ok := attempt(func(ctx context.Context) error {
+		return c.s.call(ctx, "purge", "SELECT "+c.s.function("purge")+"($1::int)::bigint", []any{int64(purgePage)},
 			func(scan db.Scan) error { return scan(&n) })
 	})
 	if ok && n >= purgePage {
-		return r.s.poll
+		return c.s.poll
 	}
 	return time.Duration(float64(purging) * (0.75 + mrand.Float64()/2))
 }
