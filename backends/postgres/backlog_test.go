@@ -3,6 +3,7 @@
 package postgres_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
@@ -12,6 +13,21 @@ import (
 	"github.com/holdfast-go/holdfast/backends/postgres"
 	"github.com/holdfast-go/holdfast/lease"
 )
+
+// backlog makes sessions that have run out, each with some names, as a program leaves them behind that
+// was killed, or that gives nothing back.
+func backlog(t *testing.T, p *pgxpool.Pool, s *postgres.Store, sessions, names int) {
+	t.Helper()
+	for _, q := range []string{
+		fmt.Sprintf("INSERT INTO %s.session SELECT i + 1000000, 'dead', 'dead', '', 1000, clock_timestamp() - interval '1 hour' "+
+			"FROM generate_series(1, %d) i", s.SchemaName(), sessions),
+		fmt.Sprintf("INSERT INTO %s.lease (name, session, rev, nonce) SELECT 'dead/' || i || '/' || n, i + 1000000, i, i "+
+			"FROM generate_series(1, %d) i, generate_series(1, %d) n", s.SchemaName(), sessions, names),
+	} {
+		_, err := p.Exec(t.Context(), q)
+		require.NoError(t, err)
+	}
+}
 
 // number is what a query about the schema counts.
 func number(t *testing.T, p *pgxpool.Pool, s *postgres.Store, query string) (n int) {
@@ -24,6 +40,68 @@ const (
 	sessions = "SELECT count(*) FROM %s.session"
 	standing = "SELECT count(*) FROM %s.lease WHERE session IS NOT NULL"
 )
+
+// TestSweepIsBounded: one sweep makes it final for no more sessions and names than it is told to, however
+// many have run out, and says that there are more.
+func TestSweepIsBounded(t *testing.T) {
+	t.Parallel()
+	p := pool(t)
+	for _, of := range []struct{ sessions, names, sweeps int }{{250, 1, 3}, {250, 0, 3}, {1, 250, 3}} {
+		s := fresh(t, p)
+		backlog(t, p, s, of.sessions, of.names)
+		open := session(t, s, "a")
+		for n := 1; ; n++ {
+			ended, stood := number(t, p, s, "SELECT count(*) FROM %s.session WHERE ends <= clock_timestamp() AND ends > '-infinity'"),
+				number(t, p, s, standing)
+			var freed int
+			var next *int64
+			var more bool
+			require.NoError(t, p.QueryRow(t.Context(), "SELECT freed, next_ms, more FROM "+s.SchemaName()+".sweep(100)").Scan(&freed, &next, &more))
+			if n > of.sweeps {
+				require.False(t, more)
+				require.NotNil(t, next, "when %d runs out", open.ID)
+				break
+			}
+			require.Positive(t, freed, "%+v", of)
+			require.LessOrEqual(t, ended-number(t, p, s, "SELECT count(*) FROM %s.session WHERE ends <= clock_timestamp() AND ends > '-infinity'"), 100)
+			require.LessOrEqual(t, stood-number(t, p, s, standing), 100)
+			require.Equal(t, n < of.sweeps, more, "%+v, sweep %d", of, n)
+		}
+		require.Equal(t, 1, number(t, p, s, sessions), "%+v", of)
+		require.Zero(t, number(t, p, s, standing), "%+v", of)
+	}
+}
+
+// TestAWatchBeginsBesideABacklog: to begin a watch, and to read what stands then, nothing is made final,
+// so that it takes no longer beside very much that has run out. The watch is told of all of that later.
+func TestAWatchBeginsBesideABacklog(t *testing.T) {
+	t.Parallel()
+	p := pool(t)
+	s := fresh(t, p)
+	win(t, s, session(t, s, "a"), "job")
+	backlog(t, p, s, 3000, 2)
+	require.Equal(t, 1, number(t, p, s, "SELECT count(*) FROM %s.watch_snapshot('job', true, 1000000)"))
+	require.Equal(t, 3001, number(t, p, s, sessions+" WHERE ends > '-infinity'"))
+
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	stand, synced := map[string]bool{}, false
+	for ev, err := range s.Watch(ctx, "") {
+		require.NoError(t, err)
+		switch ev.Kind {
+		case lease.EventPut:
+			stand[ev.Record.Name] = true
+		case lease.EventDelete:
+			delete(stand, ev.Record.Name)
+		case lease.EventSynced:
+			synced = true
+		}
+		if synced && len(stand) <= 1 {
+			break
+		}
+	}
+	require.Equal(t, map[string]bool{"job": true}, stand)
+}
 
 // TestWhoOnlyAcquiresKeepsHouse: rows don't stay for ever where no Store watches, as where leases are
 // taken by lease/provider alone, and run out.

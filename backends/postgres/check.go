@@ -15,7 +15,7 @@ const schemaVersion = 1
 
 // functionsEdition is the edition of the functions that this code needs and makes. It grows with each
 // change of them, also over versions of the schema.
-const functionsEdition = 2
+const functionsEdition = 3
 
 // edition is the SQL of the edition of the functions of a schema, read from the catalog, as one that
 // is older has no such function; then it is 0. All that it names is of pg_catalog, as a schema of the

@@ -20,8 +20,8 @@ import (
 func TestEdition(t *testing.T) {
 	t.Parallel()
 	s := silent(t, nowhere(t))
-	require.Contains(t, s.Functions(), "SELECT 2 $$;")
-	require.Equal(t, "15192b8a8c8ee3b7", fmt.Sprintf("%x", sha256.Sum256([]byte(s.Functions())))[:16])
+	require.Contains(t, s.Functions(), "SELECT 3 $$;")
+	require.Equal(t, "471bc9d5aa6f9f19", fmt.Sprintf("%x", sha256.Sum256([]byte(s.Functions())))[:16])
 	require.NotContains(t, s.Functions(), "CREATE TABLE")
 	for _, statement := range strings.Split(s.Functions(), "\n\n") {
 		require.Contains(t, s.Schema(), statement)
@@ -57,7 +57,7 @@ func TestFunctionsOfAnotherEdition(t *testing.T) {
 		} {
 			exec(none)
 			exec(older)
-			deniedBy(t, silent(t, p, schema), postgres.ErrSchema, "has functions of edition 0, which is older than 2: call Migrate")
+			deniedBy(t, silent(t, p, schema), postgres.ErrSchema, "has functions of edition 0, which is older than 3: call Migrate")
 			mend()
 			require.Equal(t, 1, stands())
 			works(t, silent(t, p, schema))

@@ -12,8 +12,8 @@ import (
 // a page at a time. Stores that watch do so all the time, others when they have changed something.
 
 const (
-	// sweepMost is the longest time between sweeps, sweepGuarded that while a guard holds up one,
-	// and sweepPage how many names one frees.
+	// sweepMost is the longest time between sweeps, sweepGuarded the first one after which a sweep
+	// is repeated that a guard holds up, and sweepPage how many sessions and names one removes.
 	sweepMost    = time.Second
 	sweepGuarded = 50 * time.Millisecond
 	sweepPage    = 2000
@@ -24,7 +24,8 @@ const (
 // chores is when what is due. It belongs to one goroutine.
 type chores struct {
 	s            *Store
-	sweep, purge time.Time // the zero time: now
+	sweep, purge time.Time     // the zero time: now
+	held         time.Duration // the last pause because of a guard
 }
 
 // do does what is due, and returns when to come again. attempt makes a request.
@@ -53,18 +54,25 @@ func (c *chores) swept(attempt func(func(context.Context) error) bool) time.Dura
 	if freed > 0 {
 		c.s.changed()
 	}
-	switch {
-	case !ok:
+	if !ok {
 		return c.s.poll
-	case freed >= sweepPage:
-		return 0
-	case more != 0:
-		return sweepGuarded
-	case next < 0:
-		return sweepMost
 	}
-	// Sweepers that wait for the same session are kept apart.
-	return min(time.Duration(next)*time.Millisecond+time.Duration(mrand.Int64N(int64(20*time.Millisecond))), sweepMost)
+	pause := sweepMost
+	if next >= 0 {
+		// Sweepers that wait for the same session are kept apart.
+		pause = min(time.Duration(next)*time.Millisecond+time.Duration(mrand.Int64N(int64(20*time.Millisecond))), sweepMost)
+	}
+	if more == 0 || freed > 0 {
+		c.held = 0
+	}
+	switch {
+	case more == 0:
+		return pause
+	case freed > 0:
+		return 0
+	}
+	c.held = min(max(2*c.held, sweepGuarded), sweepMost)
+	return min(pause, c.held)
 }
 
 // purged removes what is of no use any more, and returns when to do so again.

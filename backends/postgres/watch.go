@@ -22,7 +22,7 @@ type watcher = feed.Watch[change]
 // Watch implements lease.Watcher: a snapshot as of one moment, in one request, and then the log of
 // changes, which all watches of a Store read together. Changes of one name come in their order,
 // those of several names in any. Expiries are made final, and told, by the Stores that watch: soon
-// after the end if this one's watch runs.
+// after the end if this one's watch runs. A snapshot has what ran out and was not made final yet.
 //
 // The iteration ends with the context's error, ErrWatchOverrun, ErrWatchLost, one that is
 // lease.ErrDenied, or when the database could not be asked for 10 s. The loop's body may call the

@@ -1,6 +1,6 @@
 -- The edition of these functions. It grows with each change of them, also over versions of the
 -- schema, so that Migrate can tell which are newer.
-CREATE OR REPLACE FUNCTION holdfast.edition() RETURNS int LANGUAGE sql IMMUTABLE AS $$ SELECT 2 $$;
+CREATE OR REPLACE FUNCTION holdfast.edition() RETURNS int LANGUAGE sql IMMUTABLE AS $$ SELECT 3 $$;
 
 -- Not everybody may execute what was made anew, by this role: others may make functions meanwhile. It
 -- is given to the owner of the tables, also if a superuser made it: that role can change what it calls,

@@ -67,17 +67,18 @@ BEGIN
   END IF;
 END $$;
 
--- Makes it final for what has run out, of p_limit names at the most. The answer is how many names
--- were freed, in how many milliseconds the next session runs out, as it stands (NULL: there is
--- none), and whether more is left, as when a guard holds a name.
+-- Makes it final for what has run out, of p_limit sessions and p_limit names at the most. The answer is
+-- how many of both it removed, whether more is left, as when a guard holds a name, and, unless it is the
+-- next call's to go on at once, in how many milliseconds the next session runs out, as it stands (NULL:
+-- there is none).
 CREATE OR REPLACE FUNCTION holdfast.sweep(p_limit int, OUT freed int, OUT next_ms bigint, OUT more boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE dead bigint[]; ended bigint[]; names text[]; locked bigint[];
+DECLARE dead bigint[]; ended bigint[]; names text[]; locked bigint[]; removed int;
 BEGIN
   PERFORM holdfast.ready();
   freed := 0;
   more := false;
-  dead := ARRAY(SELECT s.id FROM holdfast.session s WHERE s.ends <= clock_timestamp());
+  dead := ARRAY(SELECT s.id FROM holdfast.session s WHERE s.ends <= clock_timestamp() LIMIT p_limit);
   IF dead <> '{}' THEN
     PERFORM holdfast.enter();
     PERFORM holdfast.finish(dead);
@@ -90,10 +91,14 @@ BEGIN
     locked := ARRAY(SELECT s.id FROM holdfast.session s WHERE s.id = ANY (ended) FOR UPDATE SKIP LOCKED);
     DELETE FROM holdfast.session s WHERE s.id = ANY (locked)
       AND NOT EXISTS (SELECT FROM holdfast.lease l WHERE l.session = s.id AND l.format = 1);
-    more := EXISTS (SELECT FROM holdfast.session s WHERE s.id = ANY (dead));
+    GET DIAGNOSTICS removed = ROW_COUNT;
+    freed := freed + removed;
+    more := cardinality(dead) = p_limit OR EXISTS (SELECT FROM holdfast.session s WHERE s.id = ANY (dead));
   END IF;
-  SELECT ceil(extract(epoch FROM min(s.ends) - clock_timestamp()) * 1000)::bigint INTO next_ms
-    FROM holdfast.session s WHERE s.ends > clock_timestamp();
+  IF NOT more OR freed = 0 THEN
+    SELECT ceil(extract(epoch FROM min(s.ends) - clock_timestamp()) * 1000)::bigint INTO next_ms
+      FROM holdfast.session s WHERE s.ends > clock_timestamp();
+  END IF;
 END $$;
 
 -- Removes what is of no use any more: changes of ten minutes ago, and names that were free for an

@@ -46,7 +46,8 @@ BEGIN
     ORDER BY c.seq;
 END $$;
 
--- The records under a prefix and the numbers after p_floor that are visible, as of one moment.
+-- The records under a prefix and the numbers after p_floor that are visible, as of one moment. What has run
+-- out stands until it is made final, which changes tell: however much that is, a watch begins.
 CREATE OR REPLACE FUNCTION holdfast.watch_snapshot(p_prefix text, p_records boolean, p_floor bigint)
 RETURNS TABLE (kind text, seq bigint, name text, format int, session bigint, rev bigint, nonce bigint,
   meta text, owner text, incarnation text, address text, ttl bigint, left_ms bigint, since_us bigint)
@@ -54,10 +55,6 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
   PERFORM holdfast.ready();
-  IF p_records THEN
-    PERFORM holdfast.expire(ARRAY(SELECT l.name FROM holdfast.session s JOIN holdfast.lease l ON l.session = s.id
-      WHERE s.ends <= clock_timestamp()));
-  END IF;
   RETURN QUERY
     SELECT 'change', c.seq, NULL, NULL::int, NULL::bigint, NULL::bigint, NULL::bigint, NULL, NULL, NULL, NULL, NULL::bigint, NULL::bigint, NULL::bigint
     FROM holdfast.change c WHERE c.seq > p_floor
