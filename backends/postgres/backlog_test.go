@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -134,4 +135,39 @@ func TestWhoOnlyAcquiresKeepsHouse(t *testing.T) {
 			number(t, p, s, "SELECT count(*) FROM %s.lease WHERE name LIKE 'free/%%'") == 0 &&
 			number(t, p, s, "SELECT count(*) FROM %s.change WHERE at < clock_timestamp() - interval '10 min'") == 0
 	})
+}
+
+// TestAWatchThatBeginsBesideAWriter: it asks less and less often whether a writer has ended that is
+// under way for long, as one whose commit waits for a standby.
+func TestAWatchThatBeginsBesideAWriter(t *testing.T) {
+	t.Parallel()
+	p, asked := counted(t)
+	s := fresh(t, p)
+	works(t, s)
+	tx, err := pool(t).Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	_, err = tx.Exec(t.Context(), "SELECT "+s.SchemaName()+".enter()") // as each writer does
+	require.NoError(t, err)
+	synced := make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	began := time.Now()
+	go func() {
+		defer close(synced)
+		for ev, err := range s.Watch(ctx, "") {
+			if err != nil || ev.Kind == lease.EventSynced {
+				return
+			}
+		}
+	}()
+	defer func() { cancel(); <-synced }()
+	const fewest = 12
+	eventually(t, "it asks again and again", func() bool { return asked.of("watch_begin") >= fewest })
+	require.Greater(t, time.Since(began), time.Second, "%d requests", fewest) // 2+4+…+128, then 250 ms each
+	require.NoError(t, tx.Rollback(t.Context()))
+	select {
+	case <-synced:
+	case <-time.After(soon):
+		t.Fatal("it does not begin when the writer has ended")
+	}
 }

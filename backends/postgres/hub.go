@@ -202,7 +202,7 @@ func (r *run) pause() time.Duration {
 func (r *run) begin() bool {
 	var last int64
 	var writers map[string]bool
-	for {
+	for pause := time.Duration(0); ; {
 		ok := r.attempt(func(ctx context.Context) error {
 			var at int64
 			var history, under string
@@ -229,7 +229,7 @@ func (r *run) begin() bool {
 		if ok && len(writers) == 0 {
 			break
 		}
-		pause := 2 * time.Millisecond
+		pause = min(max(2*pause, 2*time.Millisecond), r.s.poll) // a writer may wait long, as for its standby
 		if !ok {
 			pause = r.s.poll
 		}
