@@ -69,6 +69,9 @@ CREATE TRIGGER holdfast_delete AFTER DELETE ON holdfast_lease BEGIN
 END;
 `
 
+// index is for the sweep that each write begins with. Files that were made before have the tables without it.
+const index = "CREATE INDEX IF NOT EXISTS holdfast_session_ends ON holdfast_session (ends)"
+
 // prepare makes the tables unless they are there, in a transaction.
 func prepare(l *link) error {
 	var tables int

@@ -39,3 +39,24 @@ func TestATableThatIsMissing(t *testing.T) {
 		}
 	}
 }
+
+// Each write looks for the sessions that have ended, and each watch for the next that does: by an index,
+// however many there are, also in a file that an older program has made.
+func TestEndsAreFoundByAnIndex(t *testing.T) {
+	path := file(t)
+	for _, older := range []bool{false, true} {
+		if older {
+			_, err := users(t, path, "").Exec("DROP INDEX holdfast_session_ends")
+			require.NoError(t, err)
+		}
+		s, err := New(context.Background(), path)
+		require.NoError(t, err)
+		for _, q := range []string{"SELECT id FROM holdfast_session WHERE ends <= 1 ORDER BY ends LIMIT 1", "SELECT min(ends) FROM holdfast_session"} {
+			var id, parent, unused int
+			var plan string
+			require.NoError(t, users(t, path, "").QueryRow("EXPLAIN QUERY PLAN "+q).Scan(&id, &parent, &unused, &plan))
+			require.Contains(t, plan, "SEARCH holdfast_session USING COVERING INDEX holdfast_session_ends", q)
+		}
+		require.NoError(t, s.Close())
+	}
+}

@@ -193,6 +193,9 @@ func (s *Store) open(ctx context.Context, begin bool, id string) (is string, err
 	if err := l.exec("UPDATE holdfast_meta SET last = last WHERE 0"); err != nil { // may it be written?
 		return "", err
 	}
+	if err := l.exec(index); err != nil {
+		return "", err
+	}
 	s.seen.Store(m.last)
 	return is, l.exec("COMMIT")
 }
