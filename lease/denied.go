@@ -53,12 +53,21 @@ func (k *Keeper) deniedLocked(what string, sent, now Reading, err error) {
 	}
 }
 
-// deniedIn is err, or what denies the first session that a renewal was denied for.
-func deniedIn(grants []Grant, err error) error {
+// heardOf is what a renewal says of the store: err, what denies the first session that it was denied
+// for, or, if the store's word came for none of the sessions, why it did not for the last.
+func heardOf(grants []Grant, err error) error {
+	if err != nil {
+		return err
+	}
+	some := false
 	for _, g := range grants {
-		if err == nil && errors.Is(g.Err, ErrDenied) {
+		if errors.Is(g.Err, ErrDenied) {
 			return g.Err
 		}
+		some, err = some || answered(g.Err), g.Err
+	}
+	if some {
+		return nil
 	}
 	return err
 }

@@ -3,6 +3,7 @@ package lease_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -112,6 +113,66 @@ func TestOneLostRequestIsNoOutage(t *testing.T) {
 		for _, e := range logs.All() {
 			require.NotContains(t, e.Message, "store ")
 		}
+	})
+}
+
+// apart is a store that answers each session of a renewal by itself: while it is away with an error that
+// means that nothing is known, though the call has none.
+type apart struct {
+	*memory.Store
+	away atomic.Pointer[func(lease.Session) bool]
+}
+
+var errAway = errors.New("connection refused")
+
+func (a *apart) Renew(ctx context.Context, of []lease.Session) ([]lease.Grant, error) {
+	grants, err := a.Store.Renew(ctx, of)
+	if away := a.away.Load(); away != nil {
+		for i, s := range of {
+			if (*away)(s) {
+				grants[i] = lease.Grant{Err: errAway}
+			}
+		}
+	}
+	return grants, err
+}
+
+// A renewal in which no session has the store's word is none, also where the errors are those of the
+// sessions. One that has it for some of them is.
+func TestARenewalOfNoSessionIsNoAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		logged, logs := observed(zapcore.WarnLevel)
+		s := &apart{Store: store}
+		a := start(t, s, "a", logged, func(c *lease.Config) { c.Jitter = -1 }) // both are renewed in one request
+		a.hold("x", lease.WithOwnSession())
+		a.hold("y", lease.WithOwnSession())
+		failed := 0
+		one := func(lease.Session) bool { failed++; return failed == 1 }
+		s.away.Store(&one)
+		for range 100 {
+			time.Sleep(ttl / 100)
+			require.NoError(t, a.Info().Failure)
+		}
+		require.Greater(t, failed, 2)
+		require.Equal(t, 1, logs.FilterMessage("renewal failed, trying again until the deadline").Len())
+		logs.TakeAll()
+
+		all := func(lease.Session) bool { return true }
+		s.away.Store(&all)
+		for range 5 {
+			time.Sleep(ttl)
+			require.ErrorIs(t, a.Info().Failure, errAway)
+		}
+		lines := logs.TakeAll()
+		require.Len(t, lines, 1, "%v", lines)
+		require.Equal(t, "store unreachable", lines[0].Message)
+
+		s.away.Store(nil)
+		_, err := a.lease("z").Acquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, a.Info().Failure)
+		synctest.Wait()
+		require.Equal(t, 1, logs.FilterMessage("store reachable again").Len(), "%v", logs.All())
 	})
 }
 

@@ -287,7 +287,7 @@ func (k *Keeper) renew(ss []*session) {
 	if err == nil && len(grants) != len(ss) {
 		err = errors.New("the store answered with a wrong number of grants")
 	}
-	k.heard(ofSessions, sent, deniedIn(grants, err))
+	k.heard(ofSessions, sent, heardOf(grants, err))
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	defer k.kick()
