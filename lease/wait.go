@@ -196,9 +196,8 @@ func (h *Handle) Wait(ctx context.Context) error {
 	return h.k.errorf(h.name, ErrClosed)
 }
 
-// freeLocked tells the waiters for h: at once, unless very many names become
-// free together. Then the herd is spread: over a millisecond for each that became
-// free in the second before, up to a second. How many are waited for does not count.
+// freeLocked tells the waiters for h: at once, unless many names become free together. Then the
+// herd is spread. How many are waited for does not count.
 func (k *Keeper) freeLocked(h *Handle) {
 	if len(h.free) == 0 {
 		return
@@ -223,23 +222,22 @@ func (k *Keeper) freeLocked(h *Handle) {
 	k.clock.AfterFunc(time.Duration(mrand.Float64()*float64(spread)), fire)
 }
 
-// herd counts the names that became free one soon after another.
+// herd is the names that became free of late: a millisecond for each, less what has passed since. So
+// names that become free one after another, or one again and again, are none.
 type herd struct {
-	began time.Duration
-	names int
+	last time.Duration // when a name did
+	size time.Duration
 }
 
-// herdTime is for how long a herd is one, and the longest time it is spread over.
+// herdTime is the longest time over which a herd is spread.
 const herdTime = time.Second
 
 // next counts a name that becomes free now, and returns the time over which to
 // spread its waiters.
 func (d *herd) next(now time.Duration) time.Duration {
-	if now >= d.began+herdTime {
-		*d = herd{began: now}
-	}
-	d.names++
-	return min(time.Duration(d.names-1)*time.Millisecond, herdTime)
+	spread := max(d.size-max(now-d.last, 0), 0) // a clock may be below zero
+	*d = herd{last: now, size: min(spread+time.Millisecond, herdTime)}
+	return spread
 }
 
 // tickWaiting looks at the names that are due.

@@ -207,6 +207,24 @@ func TestAHerdIsSpreadByWhatBecameFree(t *testing.T) {
 	})
 }
 
+// One name that changes hands again and again is no herd: each time its waiter is told at once.
+func TestOneNameIsNoHerd(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		a, b := start(t, store, "a"), start(t, store, "b")
+		la, lb := a.lease("job"), b.lease("job")
+		for range 100 { // within a second
+			mustWin(t, la)
+			free := make(chan struct{}, 1)
+			lb.OnFree(func() { free <- struct{}{} })
+			time.Sleep(5 * time.Millisecond)
+			require.Empty(t, free)
+			require.NoError(t, la.Release(t.Context()))
+			synctest.Wait()
+			require.Len(t, free, 1, "no time has passed")
+		}
+	})
+}
+
 // closing gives the handles up as soon as their Keeper is closed.
 func closing(t *testing.T, hs []*lease.Handle) context.Context {
 	for _, h := range hs {
