@@ -75,6 +75,6 @@ func (p *Provider) heedLimits() (err error) {
 			lease.ErrInvalid, l.MinTTL, l.MaxTTL, always.least, always.most, l.Name)
 	}
 	room := lease.StoreLimits{Name: l.Name, MaxMetadata: l.MaxMetadata}
-	longest := map[string]string{askedKey: (always.most - 1).String(), givingKey: "yes"}
+	longest := map[string]string{askedKey: (always.most - 1).String(), givingKey: toGive}
 	return room.ValidateClaim(lease.Claim{Name: "owned/k", Metadata: longest})
 }

@@ -23,6 +23,9 @@ import (
 //	                  ▲  └─ renew (token stays)   │
 //	                  └────────── claim ──────────┘
 //
+// The mark says which of two it is: a key that is given up, or one whose TTL changes, which stays the
+// owner's, and which a renewal may claim too.
+//
 // Every claim has a session of its own, and only a mark is written under one that stood before. So
 // a session may be closed, also late, by a call that saw that nothing stands under it: what may come
 // under it yet is a mark, and no caller was told that a mark is held.
@@ -47,16 +50,16 @@ func (c *call) acquire(ttl time.Duration, free bool) (Result, error) {
 			return Result{}, err
 		}
 		own := stands && r.Owner.Incarnation == c.owner.Incarnation
-		marked := own && r.Metadata[givingKey] != ""
+		mark := r.Metadata[givingKey]
 		asked := r.Metadata[askedKey] == ttl.String()
 		var result Result
 		switch {
-		case stands && !own, !free && (!own || marked):
+		case stands && !own, !free && (!own || mark == toGive):
 			return c.held(r), nil
-		case own && !marked && asked:
+		case own && mark == "" && asked:
 			result, err = c.renew(r)
-		case own && !marked && !asked:
-			_, _, err = c.mark()
+		case own && mark == "":
+			_, _, err = c.mark(toChange)
 		default:
 			result, err = c.claim(r.Token, ttl)
 			if err == nil && result.Acquired && own {
@@ -123,11 +126,10 @@ func (c *call) take(s lease.Session, over lease.Token, metadata map[string]strin
 // release gives the key up, if it is the owner's.
 func (c *call) release() error {
 	for range rounds {
-		r, ok, err := c.mark()
+		r, ok, err := c.mark(toGive)
 		if err != nil || !ok {
 			return err
 		}
-		c.wrote = true // the mark: the owner has it again if it had been free just before
 		done, err := c.send(func() ([]lease.Outcome, error) { return c.p.store.Release(c.ctx, []lease.Held{r.Held()}) })
 		if done.OK {
 			c.close(sessionOf(r))
@@ -167,11 +169,10 @@ func (c *call) transfer(to string, ttl time.Duration) (Result, error) {
 
 // move hands over what is marked, in one step.
 func (c *call) move(target *call, ttl time.Duration) (Result, error) {
-	r, ok, err := c.mark()
+	r, ok, err := c.mark(toGive)
 	if err != nil || !ok {
 		return Result{}, err
 	}
-	c.wrote = true // the mark, as in release
 	s := session(target.owner, ttl)
 	if _, err := c.open(s); err != nil {
 		return Result{}, err
@@ -215,8 +216,9 @@ func (c *call) send(request func() ([]lease.Outcome, error)) (lease.Outcome, err
 	return out[0], out[0].Err
 }
 
-// mark writes into the owner's record that it is being given up. false: it is not the owner's.
-func (c *call) mark() (lease.Record, bool, error) {
+// mark writes into the owner's record that it is being given up, or changed. false: it is not the
+// owner's.
+func (c *call) mark(why string) (lease.Record, bool, error) {
 	var s lease.Session // that was opened in the last round
 	for range rounds {
 		r, stands, err := c.get()
@@ -230,8 +232,11 @@ func (c *call) mark() (lease.Record, bool, error) {
 		if _, err := c.open(s); err != nil { // it may not be known here
 			return r, false, err
 		}
-		metadata := map[string]string{askedKey: r.Metadata[askedKey], givingKey: "yes"}
+		metadata := map[string]string{askedKey: r.Metadata[askedKey], givingKey: why}
 		marked, ok, err := c.take(s, r.Token, metadata)
+		if ok {
+			c.wrote = true // the owner has it again if it had been free just before
+		}
 		if err != nil || ok {
 			return marked, ok, err
 		}

@@ -22,7 +22,8 @@
 // that into the record, under a new token, and then acts on that token alone. An owner that finds such
 // a record when it acquires takes it back under another token, and the late request is refused. Two
 // calls that give a key up in one owner's name at one time are each right by themselves, but what one
-// frees the other may hand over.
+// frees the other may hand over; and what is freed while it is renewed for another TTL, by Renew or by
+// a Transfer that is repeated, may be the owner's again.
 //
 // An error that is lease.ErrDenied, and not lease.ErrUnknown, says that nothing was changed. It is
 // both where a Release or Transfer had begun: the key is the owner's, and stays so when it acquires it

@@ -40,7 +40,9 @@ const maxOwner = 256
 // Metadata of the records.
 const (
 	askedKey  = "holdfast/asked"  // the TTL that was asked for: the store may have granted more
-	givingKey = "holdfast/giving" // the record is being given up
+	givingKey = "holdfast/giving" // the record is marked, for one of these
+	toGive    = "yes"             // it is being given up
+	toChange  = "ttl"             // its TTL is being changed
 )
 
 // New returns a Provider over store. The error is lease.ErrInvalid if that is nil, or if its

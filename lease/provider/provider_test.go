@@ -69,6 +69,12 @@ func TestOverStores(t *testing.T) {
 			renewed, err = p.Renew(t.Context(), name, "b", ttl)
 			require.NoError(t, err)
 			require.False(t, renewed)
+			for _, other := range []time.Duration{ttl, 3 * ttl, 2 * ttl} {
+				renewed, err = q.Renew(t.Context(), name, "a", other)
+				require.NoError(t, err)
+				require.True(t, renewed, "to %v", other)
+				require.Greater(t, acquire(t, p, name, "a", other).Token, longer.Token)
+			}
 
 			require.NoError(t, p.Release(t.Context(), name, "b"), "it does nothing")
 			owner, err := p.Owner(t.Context(), name)
@@ -84,6 +90,9 @@ func TestOverStores(t *testing.T) {
 			moved, err = p.Transfer(t.Context(), name, "a", "c", ttl)
 			require.NoError(t, err)
 			require.True(t, moved, "it has been, and the call may be repeated")
+			moved, err = p.Transfer(t.Context(), name, "a", "c", 2*ttl)
+			require.NoError(t, err)
+			require.True(t, moved, "also for another time")
 			third := acquire(t, p, name, "c", ttl)
 			require.True(t, third.Acquired)
 			require.Greater(t, third.Token, longer.Token)

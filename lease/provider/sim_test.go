@@ -26,8 +26,8 @@ var histories = simulate.New("provider", 600, 10000)
 
 // Processes act in the names of three owners on two keys, over a store that is slow, loses requests
 // and replies, and applies some long after their callers gave up. What an owner was told to have no
-// other gets before it expires, unless somebody gave it up in that owner's name since; tokens grow;
-// and what was answered can be put into one order.
+// other gets before it expires, unless somebody gave it up in that owner's name since, nor is that
+// owner told that it does not have it; tokens grow; and what was answered can be put into one order.
 func TestHistories(t *testing.T) {
 	histories.Run(t, func(t *testing.T, seed uint64) {
 		synctest.Test(t, func(t *testing.T) { play(t, histories.Random(seed), true) })
@@ -45,9 +45,9 @@ func TestHistoriesWithoutTransfers(t *testing.T) {
 type untransferring struct{ lease.Store }
 
 func play(t *testing.T, r *simulate.Random, transfers bool) {
-	j := &journal{t: t, ttls: []time.Duration{2 * time.Second, 2 * time.Second, 5 * time.Second}, began: time.Now()}
+	j := &journal{t: t, ttls: []time.Duration{2 * time.Second, 2 * time.Second, 5 * time.Second}, began: time.Now(), atomic: transfers}
 	if transfers && r.IntN(2) == 0 {
-		j.ttls, j.linear = []time.Duration{24 * time.Hour}, true // nothing expires
+		j.ttls, j.linear = []time.Duration{24 * time.Hour, 24 * time.Hour, 48 * time.Hour}, true // nothing expires
 	}
 	backing := memory.New()
 	var all sync.WaitGroup
@@ -116,6 +116,7 @@ type journal struct {
 	t      *testing.T
 	ttls   []time.Duration
 	linear bool
+	atomic bool
 	began  time.Time
 
 	mu     sync.Mutex
@@ -205,6 +206,26 @@ func (o op) ends(held op) bool {
 	return o.what == "release" || o.what == "transfer" || o.what != "owner" && o.ttl != held.ttl
 }
 
+// losing reports whether o's answer says that owner did not have the key, as far as it was asked for.
+func (o op) losing(owner string) bool {
+	switch {
+	case o.err != nil || o.ok:
+		return false
+	case o.what == "transfer":
+		return o.owner == owner || o.to == owner
+	}
+	return o.what == "renew" && o.owner == owner
+}
+
+// givenUp reports whether another call than o may have the key be given up in owner's name: one under
+// way at the time, or before that, of which a part may have been applied or be so late.
+func (j *journal) givenUp(o op, owner string) bool {
+	return slices.ContainsFunc(j.ops, func(g op) bool {
+		return g != o && g.key == o.key && g.owner == owner && (g.what == "release" || g.what == "transfer") &&
+			g.from.Before(o.until) && (g.until.After(o.from) || g.err != nil)
+	})
+}
+
 func (j *journal) check() {
 	for _, o := range j.ops {
 		if o.err != nil {
@@ -216,6 +237,12 @@ func (j *journal) check() {
 			continue
 		}
 		for _, o := range j.ops {
+			if o.key == held.key && o.losing(held.owner) && !o.from.Before(held.until) && o.until.Before(held.result.Expires) && (j.atomic || o.what == "renew") {
+				gaveUp := j.givenUp(o, held.owner) || slices.ContainsFunc(j.ops, func(g op) bool {
+					return g != o && g.key == held.key && g.until.After(held.from) && g.from.Before(o.until) && g.ends(held)
+				})
+				require.True(j.t, gaveUp, "%s was told that it does not have it:\n%v%v%v", held.owner, held, o, j.ops)
+			}
 			other, won := o.wins()
 			if !won || o.key != held.key || other == held.owner {
 				continue
@@ -263,14 +290,14 @@ func (j *journal) linearizable(key string) {
 		Init: func() []any { return []any{has{}} },
 		Step: func(s, in, _ any) []any {
 			state, o := s.(has), in.(op)
-			next, fits := state.after(o)
+			next, fits := state.after(o, j.givenUp)
 			switch {
 			case o.err == nil && fits:
 				return []any{next}
 			case o.err == nil:
 				return nil
 			case state.owner == "": // what was to mark the record has come after its end
-				return []any{state, next, has{o.owner, state.token}}
+				return []any{state, next, has{o.owner, state.token}, has{o.to, state.token}}
 			}
 			return []any{state, next}
 		},
@@ -286,13 +313,19 @@ func (j *journal) linearizable(key string) {
 
 // after is the state after o, and whether o's answer fits it. Of an unknown one only the state
 // counts.
-func (s has) after(o op) (has, bool) {
+func (s has) after(o op, givenUp func(o op, owner string) bool) (has, bool) {
 	mine := s.owner == o.owner
+	again := func(owner string) (has, bool) { // what is freed while its TTL changes
+		return has{owner, s.token}, s.owner == "" && o.ok && givenUp(o, owner)
+	}
 	switch o.what {
 	case "owner":
 		return s, o.result.Owner == s.owner
 	case "renew":
-		return s, o.ok == mine || mine // it is being given up
+		if next, ok := again(o.owner); ok {
+			return next, true
+		}
+		return s, o.ok == mine || mine && givenUp(o, o.owner)
 	case "release":
 		if mine {
 			return has{"", s.token}, true
@@ -300,10 +333,13 @@ func (s has) after(o op) (has, bool) {
 		return s, true
 	case "transfer":
 		if s.owner == o.to && s.owner != "" {
-			return s, true // to may be giving it up
+			return s, o.ok || givenUp(o, o.to)
 		}
 		if mine {
 			return has{o.to, s.token}, o.ok
+		}
+		if next, ok := again(o.to); ok {
+			return next, true
 		}
 		return s, !o.ok
 	}
