@@ -90,7 +90,7 @@ func (c *call) renew(r lease.Record) (Result, error) {
 	if !stands || now.Held() != r.Held() {
 		return Result{}, nil // it had expired, or another call acted in the owner's name
 	}
-	return Result{true, c.owner.ID, r.Token, sent.Add(grant.TTL)}, nil
+	return Result{true, c.owner.ID, r.Token, expires(sent, grant)}, nil
 }
 
 // claim takes the key, which is free or under the token over, under a session of its own.
@@ -107,7 +107,7 @@ func (c *call) claim(over lease.Token, ttl time.Duration) (Result, error) {
 		}
 		return Result{}, err
 	}
-	return Result{true, c.owner.ID, won.Token, sent.Add(grant.TTL)}, nil
+	return Result{true, c.owner.ID, won.Token, expires(sent, grant)}, nil
 }
 
 // take claims the key under s, in the place of what has the token over. false: something else
@@ -270,6 +270,10 @@ func (c *call) open(s lease.Session) (lease.Grant, error) {
 	}
 	return grant, err
 }
+
+// expires is how long the owner may count on what was granted by a request that was sent then: for the
+// TTL less a tenth, by which the store's clock may be ahead.
+func expires(sent time.Time, g lease.Grant) time.Time { return sent.Add(g.TTL - g.TTL/10) }
 
 // close ends a session under which nothing is held any more; else it ends with its TTL.
 func (c *call) close(s lease.Session) {

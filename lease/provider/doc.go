@@ -11,7 +11,8 @@
 //
 // Of one key there is one owner at a time, by the store's clock. A Result that is Acquired holds until
 // Expires, unless another call acquires, releases or transfers the key in the same owner's name: any
-// caller with the name may. Expires is by this process's clock, from before the request was sent. That
+// caller with the name may. Expires is by this process's clock, nine tenths of the TTL from before the
+// request was sent: the store's clock may run faster by the rest. This process's
 // clock stands still while the machine is suspended; where this may happen compare Expires.Round(0)
 // with time.Now().Round(0), too: these are by the wall clock. Tokens grow with every change of owner,
 // and with every new term.

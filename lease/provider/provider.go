@@ -29,8 +29,9 @@ type Result struct {
 	// Token is the fencing token of the term. It stays while the same owner acquires again with the
 	// same TTL, and grows else; 0 if another has the key.
 	Token lease.Token
-	// Expires is when the term ends unless it is renewed. Of another owner's it is an estimate, and
-	// zero where the store does not tell.
+	// Expires is when the owner may not count on the key any more unless it is renewed: a tenth of the
+	// TTL before that ends. Of another owner's it is an estimate of the end, and zero where the store
+	// does not tell.
 	Expires time.Time
 }
 

@@ -160,6 +160,37 @@ func TestWhatLandsLate(t *testing.T) {
 	}
 }
 
+// quick is a store whose clock is 9 % faster than that of the others.
+type quick struct{ *memory.Store }
+
+func (q quick) OpenSession(ctx context.Context, s lease.Session) (lease.Grant, error) {
+	s.TTL = s.TTL * 100 / 109
+	g, err := q.Store.OpenSession(ctx, s)
+	g.TTL = g.TTL * 109 / 100
+	return g, err
+}
+
+// A store whose clock is quick by less than a tenth gives the key to nobody before the owner's result
+// expires.
+func TestExpiresBeforeTheStoreDoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := over(t, quick{memory.New()})
+		const ttl = 30 * time.Second
+		for what, held := range map[string]func() provider.Result{
+			"acquired": func() provider.Result { return acquire(t, p, "acquired", "a", ttl) },
+			"renewed": func() provider.Result {
+				acquire(t, p, "renewed", "a", ttl)
+				time.Sleep(ttl / 3)
+				return acquire(t, p, "renewed", "a", ttl)
+			},
+		} {
+			for r := held(); time.Now().Before(r.Expires); time.Sleep(10 * time.Millisecond) {
+				require.False(t, acquire(t, p, what, "b", ttl).Acquired, "%v before it expires", time.Until(r.Expires))
+			}
+		}
+	})
+}
+
 // floored is a store with a least TTL of a second.
 type floored struct{ *memory.Store }
 
