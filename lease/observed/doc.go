@@ -30,6 +30,9 @@
 // tokens are counted in the record, and a release leaves a tombstone with the count: one small object
 // for each name that was ever used, which must not be deleted.
 //
+// A listing ends dead sessions, and deletes free records of a Numbered; so does opening a session, if there
+// was none for a minute. It takes a Store that is in use for longer than that and the TTL.
+//
 // An error of the objects never counts as a renewal or as a win. A write that lands late does so on the
 // condition of the version it was made for. A renewal is one request per session, Acquire and Release
 // are three per name, at most 16 at once, Get is two. There is no lease.Watcher, and Claim.While is

@@ -267,3 +267,25 @@ func TestObservationsOfLongAgoAreForgotten(t *testing.T) {
 		require.Less(t, observed.Sights(a.store), 300)
 	})
 }
+
+// Owners that come and go, each with a Store of its own that nobody lists from, leave nothing for
+// long where one Store stays in use; and what lives stays.
+func TestWhatOwnersLeaveIsRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objects := observedtest.NewNumbered()
+		long := newPeer(t, objects, 1000)
+		long.keep()
+		long.win("long")
+		for id := lease.SessionID(1); id <= 50; id++ {
+			newPeer(t, objects, id).win(fmt.Sprint("short/", id))
+		}
+		require.Len(t, objects.All(), 2*51)
+		for range 5 {
+			time.Sleep(time.Minute)
+			_, err := long.store.OpenSession(t.Context(), long.session)
+			require.NoError(t, err)
+		}
+		require.Len(t, objects.All(), 2)
+		require.Len(t, long.get("long"), 1)
+	})
+}

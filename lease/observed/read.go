@@ -234,6 +234,6 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[lease.Record,
 				return err
 			})
 		}
-		_ = s.tidy(ctx)
+		_, _ = s.tidy(ctx)
 	}
 }

@@ -120,6 +120,7 @@ func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Gran
 	if err := s.fits(op, key, value); err != nil {
 		return lease.Grant{}, err
 	}
+	s.tidySeldom(ctx, first.TTL)
 	for {
 		g, there, err := s.look(ctx, op, want.ID)
 		if err != nil {
@@ -222,25 +223,62 @@ func (s *Store) CloseSession(ctx context.Context, of lease.Session) error {
 	}
 }
 
-// tidy looks at every session, and so ends those that are not renewed.
-func (s *Store) tidy(ctx context.Context) error {
+// tidyAfter is how long nothing was listed when opening a session tidies.
+const tidyAfter = time.Minute
+
+// tidySeldom tidies for those who never list, within a tenth of the TTL of the session that is opened.
+func (s *Store) tidySeldom(ctx context.Context, ttl time.Duration) {
+	s.mu.Lock()
+	due := s.clock.Now().Mono-s.tidied >= tidyAfter
+	s.mu.Unlock()
+	if !due {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, ttl/10)
+	defer cancel()
+	var records []Object // before the sessions, which stand first
+	if s.number != nil {
+		records, _ = s.objects.all(ctx, recordPrefix)
+	}
+	listed, err := s.tidy(ctx)
+	if err != nil {
+		return // the next does it
+	}
+	_ = each(len(records), func(i int) error {
+		name, ok := unescape(strings.TrimPrefix(records[i].Key, recordPrefix))
+		if n := s.parse(name, records[i], true); ok && n.err == nil && !listed[n.Session] {
+			_, err := s.objects.Delete(ctx, records[i].Key, n.version)
+			return err
+		}
+		return nil
+	})
+}
+
+// tidy looks at every session, and so ends those that are not renewed. It returns which there were.
+func (s *Store) tidy(ctx context.Context) (listed map[lease.SessionID]bool, err error) {
+	s.mu.Lock()
+	s.tidied = s.clock.Now().Mono
+	s.mu.Unlock()
 	all, err := s.objects.all(ctx, sessionPrefix)
 	if err != nil {
-		return s.unknown("list", sessionPrefix, err)
+		return nil, s.unknown("list", sessionPrefix, err)
 	}
-	return each(len(all), func(i int) error {
-		id, err := strconv.ParseInt(strings.TrimPrefix(all[i].Key, sessionPrefix), 10, 64)
-		if err != nil {
-			return nil // none of ours
+	listed = make(map[lease.SessionID]bool, len(all))
+	ids := make([]lease.SessionID, len(all))
+	for i, o := range all {
+		if id, err := strconv.ParseInt(strings.TrimPrefix(o.Key, sessionPrefix), 10, 64); err == nil { // else none of ours
+			ids[i], listed[lease.SessionID(id)] = lease.SessionID(id), true
 		}
+	}
+	return listed, each(len(all), func(i int) error {
 		o, err := decodeSession(all[i].Value)
-		if err != nil {
+		if err != nil || ids[i] == 0 {
 			return nil // it holds what it holds, until it is read
 		}
-		if g := s.note(lease.SessionID(id), o, all[i].Version); g.left(s.clock.Now().Mono) > 0 {
+		if g := s.note(ids[i], o, all[i].Version); g.left(s.clock.Now().Mono) > 0 {
 			return nil
 		}
-		_, _, err = s.look(ctx, "list", lease.SessionID(id))
+		_, _, err = s.look(ctx, "list", ids[i])
 		return err
 	})
 }

@@ -32,7 +32,8 @@ type Store struct {
 
 	mu      sync.Mutex
 	sights  map[lease.SessionID]sight
-	sweepAt int // number of sights at which to look for those of long ago
+	sweepAt int           // number of sights at which to look for those of long ago
+	tidied  time.Duration // when all sessions were listed last
 }
 
 // Option changes a setting of New.
@@ -95,6 +96,7 @@ func New(objects Objects, opts ...Option) (*Store, error) {
 			return nil
 		}
 	}
+	s.tidied = s.clock.Now().Mono
 	s.limits.While = false // two objects are not compared in one write
 	s.limits.Batch = cmp.Or(s.limits.Batch, batch)
 	return s, nil
