@@ -24,7 +24,8 @@ type Result struct {
 	// Acquired: the key is the owner's until Expires.
 	Acquired bool
 	// Owner is who has the key: the one that acquired it, or another. It is empty if the other is
-	// no Provider's owner.
+	// no Provider's owner. It is the one that did not acquire it where that had the key until it ran
+	// out, and a transaction guards it (package backends/postgres).
 	Owner string
 	// Token is the fencing token of the term. It stays while the same owner acquires again with the
 	// same TTL, and grows else; 0 if another has the key.
@@ -154,11 +155,10 @@ func (p *Provider) call(ctx context.Context, what string, a arguments, f func(*c
 	if len(a.owners) > 0 {
 		c.owner = of(a.owners[0])
 	}
-	err = func() (err error) {
-		defer boundary.Contain(&err)
-		r, err = f(c)
-		return err
-	}()
+	err = boundary.Call(func() (err error) { r, err = f(c); return err })
+	if errors.Is(err, lease.ErrSessionGone) && !c.wrote { // it ran out, and stands while a transaction guards it
+		return Result{Owner: c.owner.ID}, nil
+	}
 	return r, err
 }
 

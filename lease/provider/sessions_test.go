@@ -2,6 +2,7 @@ package provider_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -218,4 +219,39 @@ func TestASessionThatEndsBeforeATransfer(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, moved)
 	})
+}
+
+// guarded is a store as PostgreSQL is while a transaction guards what has run out: it stands, under a
+// session that is gone, and can't be claimed.
+type guarded struct {
+	*memory.Store
+	by bool
+}
+
+func (g *guarded) OpenSession(ctx context.Context, s lease.Session) (lease.Grant, error) {
+	if g.by {
+		return lease.Grant{}, fmt.Errorf("open session: %w", lease.ErrSessionGone)
+	}
+	return g.Store.OpenSession(ctx, s)
+}
+
+// What has run out is nobody's, and that is what the owner is told while it stands on.
+func TestWhatRanOutAndIsGuarded(t *testing.T) {
+	s := &guarded{Store: memory.New()}
+	p := over(t, s)
+	acquire(t, p, "k", "a", time.Minute)
+	s.by = true
+	for _, ttl := range []time.Duration{time.Minute, time.Hour} {
+		got := acquire(t, p, "k", "a", ttl)
+		require.Equal(t, provider.Result{Owner: "a"}, got)
+		renewed, err := p.Renew(t.Context(), "k", "a", ttl)
+		require.NoError(t, err)
+		require.False(t, renewed)
+	}
+	moved, err := p.Transfer(t.Context(), "k", "a", "b", time.Minute)
+	require.NoError(t, err)
+	require.False(t, moved)
+	require.NoError(t, p.Release(t.Context(), "k", "a"))
+	s.by = false
+	require.True(t, acquire(t, p, "k", "a", time.Minute).Acquired)
 }
