@@ -100,6 +100,7 @@ func (c *call) claim(over lease.Token, ttl time.Duration) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
+	s.TTL = grant.TTL // for the record
 	won, ok, err := c.take(s, over, map[string]string{askedKey: ttl.String()})
 	if err != nil || !ok {
 		if !c.wrote {
@@ -174,13 +175,14 @@ func (c *call) move(target *call, ttl time.Duration) (Result, error) {
 		return Result{}, err
 	}
 	s := session(target.owner, ttl)
-	if _, err := c.open(s); err != nil {
+	grant, err := c.open(s)
+	if err != nil {
 		return Result{}, err
 	}
 	done, err := c.send(func() ([]lease.Outcome, error) {
 		return c.p.store.(lease.TransferStore).Transfer(c.ctx, []lease.Transfer{{
 			Held:     r.Held(),
-			To:       lease.Offer{Name: c.name, Owner: s.Owner, Session: s.ID, TTL: s.TTL, Nonce: rand.Uint64()},
+			To:       lease.Offer{Name: c.name, Owner: s.Owner, Session: s.ID, TTL: grant.TTL, Nonce: rand.Uint64()},
 			Metadata: map[string]string{askedKey: ttl.String()},
 		}})
 	})

@@ -103,6 +103,21 @@ func TestOverStores(t *testing.T) {
 			require.NoError(t, err)
 			require.Empty(t, owner)
 			require.Greater(t, acquire(t, p, name, "b", ttl).Token, third.Token)
+
+			short := acquire(t, p, name+"/short", "a", time.Second) // etcd grants 2 s
+			record := func() lease.Record {
+				key, err := provider.Name(name + "/short")
+				require.NoError(t, err)
+				found, err := s.client().Get(t.Context(), key)
+				require.NoError(t, err)
+				require.Len(t, found, 1)
+				return found[0]
+			}
+			require.Less(t, time.Until(short.Expires), record().TTL, "as granted")
+			moved, err = p.Transfer(t.Context(), name+"/short", "a", "c", time.Second)
+			require.NoError(t, err)
+			require.True(t, moved)
+			require.Less(t, time.Until(short.Expires), record().TTL, "as granted")
 		})
 	}
 }
