@@ -71,20 +71,21 @@ func (t *narrowTerm) end(cause error) {
 	}
 }
 
-// follow ends the context also when outer tells of a loss, until stop is called.
+// follow ends the context also when outer tells of a loss, until stop is called, which ends the term.
 func (t *narrowTerm) follow() (stop func()) {
 	t.ctx, t.cancel = context.WithCancelCause(t.Term.Context())
-	if t.outer == nil {
-		return func() {}
-	}
-	unregister := t.outer.OnLost(func(loss Loss) { t.cancel(cmp.Or[error](loss.Reason, ErrExpired)) })
-	if !asked(t.outer.CheckAlive, t.cancel) { // a loss before the registration is not told
-		t.cancel(ErrExpired) // unless it said why
+	var unregister func() bool
+	if t.outer != nil {
+		unregister = t.outer.OnLost(func(loss Loss) { t.cancel(cmp.Or[error](loss.Reason, ErrExpired)) })
+		if !asked(t.outer.CheckAlive, t.cancel) { // a loss before the registration is not told
+			t.cancel(ErrExpired) // unless it said why
+		}
 	}
 	return func() {
-		if unregister != nil { // though it must not be
+		if unregister != nil { // of an outer it must not be
 			unregister()
 		}
+		t.end(ErrReleased) // or the context within would keep this one
 	}
 }
 

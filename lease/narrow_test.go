@@ -96,3 +96,26 @@ func TestATermIsAsNarrowAsWhatWrapsItsLease(t *testing.T) {
 		require.ErrorIs(t, context.Cause(term.Context()), lease.ErrExpired)
 	})
 }
+
+// The term of a lease that has none of its own can be asked of itself, and tells nothing.
+func TestATermThatIsMadeTellsNothing(t *testing.T) {
+	p := &plain{}
+	mustWin(t, p)
+	term, stop := lease.TermOf(p)
+	defer stop()
+	require.Zero(t, term.(lease.Informed).Info())
+}
+
+// What TermOf registers is freed by stop: a lease that is held for long is asked for its term again and
+// again.
+func TestTermOfKeepsNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		l := &narrowed{Lease: start(t, store, "a").lease("job")}
+		mustWin(t, l)
+		term, stop := lease.TermOf(l)
+		require.True(t, term.CheckAlive())
+		stop()
+		require.ErrorIs(t, context.Cause(term.Context()), lease.ErrReleased, "else it hangs on the context of the term within")
+		require.True(t, l.CheckAlive())
+	})
+}

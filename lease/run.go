@@ -74,6 +74,15 @@ type outcome struct {
 
 func (o outcome) error() error { return errors.Join(o.err, o.loss, o.release) }
 
+// tried is error for callers to whom ErrHeld says that f did not run: of an f that returned such, the
+// text.
+func (o outcome) tried() error {
+	if errors.Is(o.err, ErrHeld) {
+		o.err = errors.New(o.err.Error())
+	}
+	return o.error()
+}
+
 // runUnder runs f under l, which was just acquired, and releases it.
 func runUnder(ctx context.Context, l Lease, f func(ctx context.Context, t Term) error) (o outcome) {
 	t, stop := TermOf(l)
@@ -180,29 +189,30 @@ func nameOf(l Lease) string {
 // has none (As finds no Termed) it makes one from CheckAlive and OnLost: its
 // token is 0, and its clock is the system's. If the lease is not alive any more
 // the term has ended. A CheckAlive of l, or a Check of its own Term, that panics ends the term, with
-// a cause that is ErrInconsistent, and is not called again. stop frees what it registered.
+// a cause that is ErrInconsistent, and is not called again. stop frees what it registered, and
+// ends a term that was made so: not the lease's own.
 func TermOf(l Lease) (t Term, stop func()) {
-	if td, ok := As[Termed](l); ok {
-		var outer Lease
-		if n, ok := td.(narrow); ok {
-			td, outer = n.Termed, n.outer
-		}
-		t, ok := td.Term()
-		if _, ours := t.(*term); ok && ours && outer == nil {
-			return t, func() {}
-		}
-		if ok && !input.Nil(t) {
-			n := narrowed(t, outer)
-			return n, n.follow()
-		}
-		n := narrowed(bareTerm{l}, nil)
-		n.follow()
-		n.end(ErrExpired)
-		return n, func() {}
+	td, termed := As[Termed](l)
+	if !termed {
+		n := narrowed(bareTerm{l}, l)
+		return n, n.follow()
 	}
-	n := narrowed(bareTerm{l}, l)
-	unregister := n.follow()
-	return n, func() { unregister(); n.end(ErrReleased) }
+	var outer Lease
+	if n, ok := td.(narrow); ok {
+		td, outer = n.Termed, n.outer
+	}
+	t, ok := td.Term()
+	if _, ours := t.(*term); ok && ours && outer == nil {
+		return t, func() {}
+	}
+	if ok = ok && !input.Nil(t); !ok {
+		t, outer = bareTerm{l}, nil
+	}
+	n := narrowed(t, outer)
+	if stop = n.follow(); !ok {
+		n.end(ErrExpired)
+	}
+	return n, stop
 }
 
 // bareTerm is the term of a lease that has none of its own, to be narrowed by that. The name is the

@@ -80,7 +80,8 @@ func (p *Pool) Run(ctx context.Context, f func(ctx context.Context, slot int, t 
 }
 
 // TryRun is Run for who does not wait. If each slot was found to be held, at some moment during the
-// call, or if others wait here, the error is ErrHeld; Holders tells by whom.
+// call, or if others wait here, the error is ErrHeld; Holders tells by whom. As that of TryRun it says
+// that f did not run.
 func (p *Pool) TryRun(ctx context.Context, f func(ctx context.Context, slot int, t Term) error) error {
 	return p.run(ctx, "lease.Pool.TryRun", false, f)
 }
@@ -97,7 +98,11 @@ func (p *Pool) run(ctx context.Context, what string, waits bool, f func(ctx cont
 		return fmt.Errorf("pool %q of %d slots: %w", p.name, len(p.slots), err)
 	}
 	defer p.give(i)
-	return runUnder(ctx, p.slots[i], func(ctx context.Context, t Term) error { return f(ctx, i, t) }).error()
+	o := runUnder(ctx, p.slots[i], func(ctx context.Context, t Term) error { return f(ctx, i, t) })
+	if waits {
+		return o.error()
+	}
+	return o.tried()
 }
 
 func (p *Pool) check(ctx context.Context) error {

@@ -8,7 +8,8 @@ import (
 // TryRun is Run for who does not wait: it makes one attempt (Acquire), and runs f if that wins.
 // If another has the lease, the error is ErrHeld, with the holder as a *HeldError where the lease
 // is a Keeper's, or can tell its holder (HolderFinder); f is not called. It is ErrHeld, too, while
-// another call of Run or of its like, in this process, has the lease or waits for it.
+// another call of Run or of its like, in this process, has the lease or waits for it. It is never
+// ErrHeld if f ran: an error of f's that is so, for another lease was held, is returned as its text.
 //
 // Errors of Acquire are returned as they are: after ErrUnknown the lease may have been free, or
 // won and given back. All else is as Run does it.
@@ -28,7 +29,7 @@ func TryRun(ctx context.Context, l Lease, f func(ctx context.Context, t Term) er
 	if err := tryAcquire(ctx, l); err != nil {
 		return err
 	}
-	return runUnder(ctx, l, f).error()
+	return runUnder(ctx, l, f).tried()
 }
 
 // tryAcquire makes one attempt; nil: l is ours.

@@ -141,3 +141,29 @@ func TestTryRunTellsWhatKeptItFromAcquiring(t *testing.T) {
 		require.ErrorIs(t, lease.TryRun(t.Context(), unlike{Lease: la}, notCalled), lease.ErrInvalid)
 	})
 }
+
+// ErrHeld says that f did not run: an f that failed as something else is held does not have it said.
+func TestErrHeldSaysThatTheWorkDidNotRun(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		a, b := start(t, store, "a"), start(t, store, "b")
+		b.hold("inner")
+		inner := a.lease("inner")
+		pool, err := lease.NewPool(a.Keeper, "pool", 1)
+		require.NoError(t, err)
+		work := func(ctx context.Context) error {
+			err := lease.TryRun(ctx, inner, notCalled)
+			require.ErrorIs(t, err, lease.ErrHeld)
+			return err
+		}
+		for what, err := range map[string]error{
+			"TryRun":      lease.TryRun(t.Context(), a.lease("job"), func(ctx context.Context, _ lease.Term) error { return work(ctx) }),
+			"Pool.TryRun": pool.TryRun(t.Context(), func(ctx context.Context, _ int, _ lease.Term) error { return work(ctx) }),
+		} {
+			require.NotErrorIs(t, err, lease.ErrHeld, what)
+			var held *lease.HeldError
+			require.False(t, errors.As(err, &held), what)
+			require.ErrorContains(t, err, `"inner"`, what)
+		}
+		require.NoError(t, pool.Close(t.Context()))
+	})
+}

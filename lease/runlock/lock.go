@@ -2,6 +2,7 @@ package runlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -80,7 +81,11 @@ func (l *Locks) Around(ctx context.Context, workflow, run string, f func(ctx con
 		within, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
 		defer context.AfterFunc(t.Context(), func() { cancel(context.Cause(t.Context())) })()
-		return f(within, t)
+		err := f(within, t)
+		if errors.Is(err, lease.ErrHeld) { // of another run: here it would say that f did not run
+			err = errors.New(err.Error())
+		}
+		return err
 	}
 	lock, err := l.open(ctx, workflow, run)
 	if err != nil {

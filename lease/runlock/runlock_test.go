@@ -350,6 +350,29 @@ func TestHooksNest(t *testing.T) {
 	})
 }
 
+// ErrHeld says that another worker has the run, not that the work, within or not, met one of another run.
+func TestErrHeldIsOfTheRun(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		a, b := start(t, store, "a", nil), start(t, store, "b", nil)
+		other, err := b.Try(t.Context(), "ship", "9")
+		require.NoError(t, err)
+		work := func(ctx context.Context, _ lease.Term) error {
+			err := a.Around(ctx, "ship", "9", notCalled)
+			require.ErrorIs(t, err, lease.ErrHeld)
+			return err
+		}
+		err = a.Around(t.Context(), "order", "42", func(ctx context.Context, _ lease.Term) error {
+			err := a.Around(ctx, "order", "42", work)
+			require.NotErrorIs(t, err, lease.ErrHeld)
+			require.ErrorContains(t, err, `"runlock/ship/9"`)
+			return work(ctx, nil)
+		})
+		require.NotErrorIs(t, err, lease.ErrHeld)
+		require.ErrorContains(t, err, `"runlock/ship/9"`)
+		require.NoError(t, other.Release(t.Context()))
+	})
+}
+
 func TestWhatNewRefuses(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
 		k, err := lease.NewKeeper(store, lease.Config{ID: "a", Logger: zap.NewNop()})
