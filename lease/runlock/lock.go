@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -26,25 +25,6 @@ func (k *Lock) Term() lease.Term {
 	return k.term
 }
 
-// Renew makes sure that no one else has the lock for ttl from now on, though no heartbeat should
-// follow: before work that may stop the process for long. It asks the store. ttl is above 0 and at
-// most the TTL of the locks, or the error is lease.ErrInvalid. Errors besides are those of
-// lease.Handle.Renew: lease.ErrNotHeld if the lock was lost or released. None of them ends the lock.
-func (k *Lock) Renew(ctx context.Context, ttl time.Duration) error {
-	if err := k.check(ctx); err != nil {
-		return err
-	}
-	if ttl <= 0 || ttl > k.l.ttl {
-		return fmt.Errorf("runlock.Lock.Renew %q: ttl: %w: %v, must be above 0 and at most the TTL of %v", k.h.Name(), lease.ErrInvalid, ttl, k.l.ttl)
-	}
-	if !k.term.CheckAlive() {
-		return fmt.Errorf("runlock %q: %w", k.h.Name(), lease.ErrNotHeld)
-	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	return k.h.Renew(ctx)
-}
-
 // Release gives the lock up, after the work has stopped. On an error, lease.ErrUnknown or
 // lease.ErrDenied, it goes on in the background, or the TTL ends it. It does nothing when it is
 // called again.
@@ -54,6 +34,7 @@ func (k *Lock) Release(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	k.l.held.CompareAndDelete(k.h.Name(), k.h)
 	return k.h.Close(ctx)
 }
 
@@ -91,7 +72,7 @@ func (l *Locks) Around(ctx context.Context, workflow, run string, f func(ctx con
 	if err != nil {
 		return err
 	}
-	defer drop(lock.h)
+	defer l.drop(lock.h)
 	return lease.TryRun(ctx, bounded{lock.h}, func(ctx context.Context, t lease.Term) error {
 		return f(context.WithValue(ctx, at, t), t)
 	})

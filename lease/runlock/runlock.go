@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/input"
@@ -30,6 +31,7 @@ type Locks struct {
 	k     *lease.Keeper
 	ttl   time.Duration
 	lease []lease.Option
+	held  sync.Map // name: *lease.Handle, of those that are held, or may be soon
 }
 
 // New returns the locks of k. An error is lease.ErrInvalid, and names the setting and its bound, or
@@ -50,12 +52,13 @@ func New(k *lease.Keeper, opts ...Option) (*Locks, error) {
 	if err != nil {
 		return refused(err)
 	}
-	drop(h)
+	l.drop(h)
 	return l, nil
 }
 
 // drop closes a handle that holds nothing, or gives its claim up in the background.
-func drop(h *lease.Handle) {
+func (l *Locks) drop(h *lease.Handle) {
+	l.held.CompareAndDelete(h.Name(), h)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = h.Close(ctx)
@@ -129,7 +132,7 @@ func (l *Locks) Try(ctx context.Context, workflow, run string) (*Lock, error) {
 	won := false
 	defer func() {
 		if !won {
-			drop(lock.h)
+			l.drop(lock.h)
 		}
 	}()
 	t, err := lock.h.AcquireTerm(bound)
@@ -157,7 +160,30 @@ func (l *Locks) open(ctx context.Context, workflow, run string) (*Lock, error) {
 	if err != nil {
 		return nil, err
 	}
+	l.held.Store(name, h)
 	return &Lock{l: l, h: h}, nil
+}
+
+// Renew makes sure that no one else has the lock of a run, which Try or Around has taken here, for ttl
+// from now on, though no heartbeat should follow: before work that may stop the process for long. It
+// asks the store. ttl is above 0 and at most the TTL of the locks (WithTTL), which heartbeats extend
+// to again and again; else the error is lease.ErrInvalid. Errors besides are those of
+// lease.Handle.Renew: lease.ErrNotHeld if it is not held here. None of them ends the lock.
+func (l *Locks) Renew(ctx context.Context, workflow, run string, ttl time.Duration) error {
+	name, err := l.check(ctx, workflow, run)
+	if err != nil {
+		return err
+	}
+	if ttl <= 0 || ttl > l.ttl {
+		return fmt.Errorf("runlock.Renew %q: ttl: %w: %v, must be above 0 and at most the TTL of %v", name, lease.ErrInvalid, ttl, l.ttl)
+	}
+	h, ok := l.held.Load(name)
+	if !ok {
+		return fmt.Errorf("runlock %q: %w", name, lease.ErrNotHeld)
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return h.(*lease.Handle).Renew(ctx)
 }
 
 func (l *Locks) check(ctx context.Context, workflow, run string) (name string, err error) {

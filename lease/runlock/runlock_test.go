@@ -217,7 +217,7 @@ func TestNoCallTakesATTL(t *testing.T) {
 		require.Error(t, within(func() error { _, err := a.Try(t.Context(), "order", "42"); return err }))
 		require.Error(t, within(func() error { _, err := a.Get(t.Context(), "order", "42"); return err }))
 		require.Error(t, within(func() error { return a.Around(t.Context(), "order", "43", notCalled) }))
-		require.ErrorIs(t, within(func() error { return lock.Renew(t.Context(), 30*time.Minute) }), lease.ErrUnknown)
+		require.ErrorIs(t, within(func() error { return a.Renew(t.Context(), "order", "42", 30*time.Minute) }), lease.ErrUnknown)
 		require.ErrorIs(t, within(func() error { return lock.Release(t.Context()) }), lease.ErrUnknown)
 		a.store.SetRule(nil)
 		require.NoError(t, a.Around(t.Context(), "order", "44", func(context.Context, lease.Term) error {
@@ -242,10 +242,10 @@ func TestRenew(t *testing.T) {
 		lock, err := a.Try(t.Context(), "order", "42")
 		require.NoError(t, err)
 		before := store.Stats().Renew
-		require.NoError(t, lock.Renew(t.Context(), time.Minute))
+		require.NoError(t, a.Renew(t.Context(), "order", "42", time.Minute))
 		require.Equal(t, before, store.Stats().Renew, "so much is left")
 		time.Sleep(5 * time.Minute)
-		require.NoError(t, lock.Renew(t.Context(), 30*time.Minute))
+		require.NoError(t, a.Renew(t.Context(), "order", "42", 30*time.Minute))
 		require.Equal(t, before+1, store.Stats().Renew)
 		at := time.Now()
 		a.store.Partition() // as if the process stood still: it stays for all of that time
@@ -256,14 +256,23 @@ func TestRenew(t *testing.T) {
 		require.Less(t, time.Since(at), 30*time.Minute)
 		a.store.Heal()
 		synctest.Wait()
-		require.ErrorIs(t, lock.Renew(t.Context(), time.Minute), lease.ErrNotHeld, "the worker itself has stopped trusting it")
+		require.ErrorIs(t, a.Renew(t.Context(), "order", "42", time.Minute), lease.ErrNotHeld, "the worker itself has stopped trusting it")
 		for _, ttl := range []time.Duration{0, -1, 30*time.Minute + 1} {
-			err := lock.Renew(t.Context(), ttl)
+			err := a.Renew(t.Context(), "order", "42", ttl)
 			require.ErrorIs(t, err, lease.ErrInvalid)
 			require.ErrorContains(t, err, "at most the TTL of 30m0s")
 		}
 		require.NoError(t, lock.Release(t.Context()))
-		require.ErrorIs(t, lock.Renew(t.Context(), time.Minute), lease.ErrNotHeld)
+		require.ErrorIs(t, a.Renew(t.Context(), "order", "42", time.Minute), lease.ErrNotHeld)
+		require.NoError(t, a.Around(t.Context(), "order", "42", func(ctx context.Context, _ lease.Term) error {
+			time.Sleep(5 * time.Minute)
+			before := store.Stats().Renew
+			require.NoError(t, a.Renew(ctx, "order", "42", 30*time.Minute), "that of an Around")
+			require.Equal(t, before+1, store.Stats().Renew)
+			require.ErrorIs(t, a.Renew(ctx, "order", "43", time.Minute), lease.ErrNotHeld, "another run")
+			return nil
+		}))
+		require.ErrorIs(t, a.Renew(t.Context(), "order", "42", time.Minute), lease.ErrNotHeld)
 	})
 }
 
@@ -421,7 +430,7 @@ func TestBadInput(t *testing.T) {
 		_, err = a.Try(inputtest.None, "w", "s")
 		require.ErrorIs(t, err, lease.ErrInvalid)
 		require.ErrorIs(t, a.Around(inputtest.None, "w", "s", notCalled), lease.ErrInvalid)
-		require.ErrorIs(t, lock.Renew(inputtest.None, time.Minute), lease.ErrInvalid)
+		require.ErrorIs(t, a.Renew(inputtest.None, "w", "r", time.Minute), lease.ErrInvalid)
 		require.NoError(t, lock.Release(t.Context()))
 	})
 }
