@@ -36,3 +36,34 @@ func ExampleWithRenewal() {
 	// reserved
 	// on time: true
 }
+
+// A loop that does its work in pieces renews its lease between them, when half of its time is over.
+func ExampleHandle_ShouldRenew() {
+	ctx := context.Background()
+	keeper, err := lease.NewKeeper(memory.New(), lease.Config{ID: "worker"})
+	if err != nil {
+		panic(err)
+	}
+	defer keeper.Close(ctx)
+	job, err := keeper.Lease("job", lease.WithTTL(500*time.Millisecond), lease.WithRenewal(lease.RenewByHand()))
+	if err != nil {
+		panic(err)
+	}
+	if won, err := job.Acquire(ctx); !won || err != nil {
+		panic(err)
+	}
+	for range 20 {
+		time.Sleep(50 * time.Millisecond) // a piece of the work
+		if !job.ShouldRenew(0.5) {
+			continue
+		}
+		if err := job.Renew(ctx); err != nil {
+			panic(err)
+		}
+	}
+	fmt.Println("held after a second:", job.CheckAlive())
+	if err := job.Release(ctx); err != nil {
+		panic(err)
+	}
+	// Output: held after a second: true
+}

@@ -97,6 +97,19 @@ func (h *Handle) renew(ctx context.Context) error {
 	return nil
 }
 
+// ShouldRenew reports whether the lease is held, and this fraction of its trust window or more has
+// passed since a renewal was sent that the store confirmed: whether it is time to call Renew, for
+// RenewByHand. It asks nothing of the store.
+func (h *Handle) ShouldRenew(fraction float64) bool {
+	t := h.current.Load()
+	if t == nil || !t.CheckAlive() {
+		return false
+	}
+	h.k.mu.Lock()
+	defer h.k.mu.Unlock()
+	return float64(t.sess.remaining(h.k.clock.Now())) <= (1-fraction)*float64(h.k.cfg.window(t.sess.TTL))
+}
+
 func (h *Handle) notHeld() error {
 	h.k.mu.Lock()
 	defer h.k.mu.Unlock()

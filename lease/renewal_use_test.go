@@ -107,6 +107,29 @@ func TestRenewByHand(t *testing.T) {
 }
 
 // Of many who ask at once each has what it asked for, and no lease is renewed once for each.
+func TestShouldRenew(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		h, err := start(t, store, "a").Keeper.Lease("job", lease.WithTTL(10*time.Second), lease.WithRenewal(lease.RenewByHand()))
+		require.NoError(t, err)
+		require.False(t, h.ShouldRenew(0.5), "it is not held")
+		for _, renew := range []func() error{
+			func() error { _, err := h.AcquireTerm(t.Context()); return err },
+			func() error { return h.Renew(t.Context()) },
+		} {
+			require.NoError(t, renew())
+			require.False(t, h.ShouldRenew(0.5))
+			time.Sleep(4500*time.Millisecond - 1) // of the 9 s that it is trusted for
+			require.False(t, h.ShouldRenew(0.5))
+			time.Sleep(time.Nanosecond)
+			require.True(t, h.ShouldRenew(0.5))
+			require.False(t, h.ShouldRenew(0.8))
+		}
+		time.Sleep(5 * time.Second)
+		require.False(t, h.ShouldRenew(0.5), "it has lapsed")
+		require.False(t, new(lease.Handle).ShouldRenew(0.5))
+	})
+}
+
 func TestRenewalsByHandGoTogether(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
 		a := start(t, store, "a")
