@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -38,8 +39,24 @@ type Fences struct {
 type mark struct {
 	fence lease.Fence // holds the highest token
 	users int         // calls that need it: it stays while there are any
+	asked question    // of the Reader
 	last  *span       // of the latest token that something ran under; nil: nothing runs
 }
+
+// question is what is known of requests to the Reader about a name, of which there is one at a time. It
+// is a Reader with what was answered last.
+type question struct {
+	began, again time.Time     // the last; and the next not before
+	over         chan struct{} // closed when the last is answered; nil: none is under way
+	rec          lease.Record
+	err          error
+}
+
+func (q *question) Get(context.Context, string) (lease.Record, error) { return q.rec, q.err }
+
+// moment is how long after a request that refused a token the next begins: tokens that were made up
+// cost the store no more than that.
+const moment = 100 * time.Millisecond
 
 // span is what runs under one token.
 type span struct {
@@ -64,9 +81,9 @@ type settings struct {
 }
 
 // WithReader has a token that is higher than the mark of its name, or the first of it, checked
-// with the store before it is believed: one request for each change of owner, and for each call
-// that comes meanwhile. It is called by several goroutines at once. It must not be nil. Default:
-// any token is believed.
+// with the store before it is believed: one request for each change of owner, one at a time for each
+// name, and 100 ms after one that refused a token at the earliest. It is called by several goroutines
+// at once. It must not be nil. Default: any token is believed.
 func WithReader(r Reader) Option {
 	return func(s *settings) { s.missing.Check("WithReader", r); s.reader = r }
 }
@@ -246,19 +263,52 @@ func (f *Fences) admit(ctx context.Context, s Sequencer) (*mark, *span, error) {
 	return m, p, nil
 }
 
-// believeLocked asks the Reader of what is above the mark. It unlocks f.mu meanwhile.
+// believeLocked asks the Reader of what is above the mark, unless a request for another call began after
+// this one. It unlocks f.mu meanwhile.
 func (f *Fences) believeLocked(ctx context.Context, m *mark, s Sequencer) error {
-	if f.reader == nil || s.Token <= m.fence.Highest() {
-		return nil
-	}
-	f.mu.Unlock()
-	defer f.mu.Lock()
 	ctx, cancel := context.WithTimeout(ctx, f.patience)
 	defer cancel()
-	err := s.Check(ctx, f.reader)
+	q, came := &m.asked, time.Now()
+	for f.reader != nil && s.Token > m.fence.Highest() {
+		over, wait := q.over, time.Until(q.again)
+		switch {
+		case over != nil:
+			wait = f.patience // ctx ends before
+		case q.began.After(came) && (q.err == nil || errors.Is(q.err, lease.ErrNotHeld)): // another error is the asker's
+			return q.judge(ctx, m, s)
+		case wait <= 0:
+			over = make(chan struct{})
+			q.began, q.over = time.Now(), over
+			f.mu.Unlock()
+			rec, err := boundary.Get(func() (lease.Record, error) { return f.reader.Get(ctx, s.Name) })
+			f.mu.Lock()
+			close(over)
+			q.rec, q.err, q.over = rec, err, nil
+			return q.judge(ctx, m, s)
+		}
+		f.mu.Unlock()
+		select {
+		case <-over:
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
+		f.mu.Lock()
+		if ctx.Err() != nil {
+			return fmt.Errorf("sequencer %v: %w: %w", s, lease.ErrUnknown, context.Cause(ctx))
+		}
+	}
+	return nil
+}
+
+// judge is what the answer says of s.
+func (q *question) judge(ctx context.Context, m *mark, s Sequencer) error {
+	err := s.Check(ctx, q)
 	var stale *StaleError
-	if errors.As(err, &stale) && stale.Superseded() {
-		_ = m.fence.Advance(stale.Seen) // it is above 0; the next need not ask
+	if errors.As(err, &stale) {
+		q.again = q.began.Add(moment)
+		if stale.Superseded() {
+			_ = m.fence.Advance(stale.Seen) // it is above 0; the next need not ask
+		}
 	}
 	return err
 }
@@ -331,7 +381,7 @@ func (f *Fences) unuseLocked(name string, m *mark) {
 		m.last.cancel(nil)
 		m.last = nil
 	}
-	if m.fence.Highest() == 0 {
+	if m.fence.Highest() == 0 && f.reader == nil { // else it says when the Reader was asked
 		delete(f.marks, name)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -303,5 +305,70 @@ func TestAskingTheStoreIsBounded(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Equal(t, 3*time.Second, time.Since(at))
 		require.Empty(t, f.Marks())
+	})
+}
+
+// Tokens that were made up cost the store no more than ten requests a second, at once or one after the
+// other, be the lease held or free, and do not keep the holder out for longer than that.
+func TestForgedTokensAskSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		stored := keep(t, store, "reader")
+		var asked atomic.Int64
+		f := newFences(t, sequencer.WithReader(readerFunc(func(ctx context.Context, name string) (lease.Record, error) {
+			asked.Add(1)
+			time.Sleep(time.Millisecond)
+			return stored.Get(ctx, name)
+		})))
+		_, term := hold(t, keep(t, store, "a"), "job")
+		for _, name := range []string{"job", "free"} {
+			asked.Store(0)
+			began := time.Now()
+			var all sync.WaitGroup
+			for i := range lease.Token(400) {
+				all.Go(func() { require.ErrorIs(t, f.Advance(t.Context(), seq(name, 1000+i)), lease.ErrStale) })
+			}
+			all.Wait()
+			for i := range lease.Token(20) {
+				require.ErrorIs(t, f.Advance(t.Context(), seq(name, 2000+i)), lease.ErrStale)
+			}
+			require.LessOrEqual(t, asked.Load(), int64(time.Since(began)/(100*time.Millisecond))+1, name)
+			require.Less(t, time.Since(began), 3*time.Second)
+		}
+		var forging sync.WaitGroup
+		for i := range lease.Token(100) {
+			forging.Go(func() { require.ErrorIs(t, f.Advance(t.Context(), seq("job", 3000+i)), lease.ErrStale) })
+		}
+		began := time.Now()
+		require.NoError(t, f.Advance(t.Context(), of(t, term)))
+		require.Less(t, time.Since(began), 250*time.Millisecond)
+		forging.Wait()
+	})
+}
+
+// Who asks for others ends: they ask themselves, and are not told that.
+func TestAnAskerThatEndsIsNotTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		stored := keep(t, store, "reader")
+		f := newFences(t, sequencer.WithReader(readerFunc(func(ctx context.Context, name string) (lease.Record, error) {
+			select {
+			case <-time.After(time.Second):
+				return stored.Get(ctx, name)
+			case <-ctx.Done():
+				return lease.Record{}, ctx.Err()
+			}
+		})))
+		_, term := hold(t, keep(t, store, "a"), "job")
+		ctx, cancel := context.WithCancel(t.Context())
+		first := make(chan error, 1)
+		go func() { first <- f.Advance(ctx, of(t, term)) }()
+		synctest.Wait()
+		second := make(chan error, 1)
+		go func() { second <- f.Advance(t.Context(), of(t, term)) }()
+		synctest.Wait()
+		cancel()
+		require.ErrorIs(t, <-first, lease.ErrUnknown)
+		require.NoError(t, <-second)
 	})
 }

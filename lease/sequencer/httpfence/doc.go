@@ -30,5 +30,8 @@
 //
 // A handler runs while no later holder's does, as by Fences.Do: its request's context is done when
 // a later sequencer arrives, with a cause that is lease.ErrStale, and the later one waits until it
-// has returned.
+// has returned. Reads of its request's body fail then, and writes of its response a second later, so
+// that a client that stands still, as a former holder that is paused does, keeps nobody waiting. That
+// takes a ResponseWriter that http.ResponseController knows; behind one that hides the server's, set
+// ReadTimeout and WriteTimeout of the http.Server below WithPatience.
 package httpfence

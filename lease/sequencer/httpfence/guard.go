@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
@@ -59,6 +60,7 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 		ran := false
 		err := g.fences.Do(r.Context(), s, func(ctx context.Context) error {
 			ran = true
+			defer cutWhenStale(ctx, w)()
 			next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, acceptedKey{}, s)))
 			return nil
 		})
@@ -66,6 +68,27 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 			answer(w, r, refused(s, err))
 		}
 	})
+}
+
+// answering is how long a handler has for its answer when a later holder waits.
+const answering = time.Second
+
+// cutWhenStale ends reads of the body at once, and writes of the answer a little later, when a later
+// holder comes: a client that stands still would keep it waiting. stop is to be called at the end.
+func cutWhenStale(ctx context.Context, w http.ResponseWriter) (stop func()) {
+	over := make(chan struct{})
+	undo := context.AfterFunc(ctx, func() {
+		defer close(over)
+		if c := http.NewResponseController(w); errors.Is(context.Cause(ctx), lease.ErrStale) {
+			_ = c.SetReadDeadline(time.Now()) // where that can be
+			_ = c.SetWriteDeadline(time.Now().Add(answering))
+		}
+	})
+	return func() {
+		if !undo() {
+			<-over // w must not be used after the return
+		}
+	}
 }
 
 // read returns the sequencer of a request.

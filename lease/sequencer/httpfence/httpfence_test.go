@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -213,6 +214,58 @@ func TestALaterHolderWaitsForTheHandler(t *testing.T) {
 	close(end)
 	require.Error(t, <-aborted, "what a handler panics with is net/http's")
 	require.Equal(t, 200, send(t, "POST", url, "job@2").StatusCode)
+}
+
+// A client that stands still within its request, or does not read the answer, keeps the next holder
+// waiting for no longer than a moment.
+func TestAStaleClientThatStandsStill(t *testing.T) {
+	for what, handler := range map[string]func(w http.ResponseWriter, r *http.Request) error{
+		"sending": func(_ http.ResponseWriter, r *http.Request) error { _, err := io.Copy(io.Discard, r.Body); return err },
+		"receiving": func(w http.ResponseWriter, _ *http.Request) error {
+			for {
+				if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+					return err
+				}
+			}
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			began, failed := make(chan struct{}), make(chan error, 1)
+			url := serve(t, newFences(t), func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get(httpfence.Header) == "job@1" {
+					close(began)
+					failed <- handler(w, r)
+				}
+			})
+			c, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+			require.NoError(t, err)
+			defer c.Close()
+			_, err = io.WriteString(c, "POST / HTTP/1.1\r\nHost: x\r\nHoldfast-Sequencer: job@1\r\nContent-Length: 100\r\n\r\nhalf")
+			require.NoError(t, err)
+			<-began
+			at := time.Now()
+			require.Equal(t, 200, send(t, "POST", url, "job@2").StatusCode)
+			require.Less(t, time.Since(at), 5*time.Second)
+			require.Error(t, <-failed)
+		})
+	}
+}
+
+// A handler that ends as it is told can say so to its client.
+func TestAStaleHandlerAnswers(t *testing.T) {
+	began := make(chan struct{})
+	url := serve(t, newFences(t), func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get(httpfence.Header) == "job@1" {
+			close(began)
+			<-r.Context().Done()
+			w.WriteHeader(http.StatusConflict)
+		}
+	})
+	status := make(chan int, 1)
+	go func() { status <- send(t, "POST", url, "job@1").StatusCode }()
+	<-began
+	require.Equal(t, 200, send(t, "POST", url, "job@2").StatusCode)
+	require.Equal(t, http.StatusConflict, <-status)
 }
 
 func TestTransport(t *testing.T) {
