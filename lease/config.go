@@ -45,8 +45,8 @@ type Config struct {
 	// 1/3.
 	RenewFraction float64
 	// Jitter spreads renewals by up to this fraction of their interval, either
-	// way. Default 0.1; negative means none. It must hold that
-	// renewal × (1 + Jitter) + Margin < TTL.
+	// way. Default 0.1; negative means none. Renewal × (1 + Jitter) + Margin must
+	// leave a tenth of TTL - Margin, and at least 20 ms, for two attempts.
 	Jitter float64
 	// Margin is how much before the end of the TTL a holder stops trusting. It
 	// covers the difference in rate between the holder's clock and the store's.

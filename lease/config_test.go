@@ -37,7 +37,7 @@ func TestConfigIsValidated(t *testing.T) {
 		{"jitter no number", func(c *lease.Config) { c.Jitter = math.NaN() }, []string{"Jitter"}},
 		{"margin negative", func(c *lease.Config) { c.Margin = -1 }, []string{"Margin", "at least 0"}},
 		{"margin too long", func(c *lease.Config) { c.Margin = math.MaxInt64 }, []string{"Margin", "must be below the TTL of 10s"}},
-		{"margin leaves no time", func(c *lease.Config) { c.Margin = 8 * time.Second }, []string{"TTL", "margin", "below the TTL of 10s"}},
+		{"margin leaves no time", func(c *lease.Config) { c.Margin = 8 * time.Second }, []string{"TTL", "margin", "leaves -1.666666666s of the TTL of 10s"}},
 		{"renewal, jitter and margin together", func(c *lease.Config) { c.RenewFraction, c.Jitter = 0.85, 0.1 }, []string{"renewal × (1 + jitter) + margin"}},
 		{"attempt negative", func(c *lease.Config) { c.AttemptTimeout = -1 }, []string{"AttemptTimeout", "at least 1ms"}},
 		{"attempt too long", func(c *lease.Config) { c.AttemptTimeout = year + 1 }, []string{"AttemptTimeout", "at most"}},

@@ -46,8 +46,9 @@ func RenewEager() Renewal { return RenewAt(0.5) }
 // pauses for the last tenth: for work that may be lost.
 func RenewLazy() Renewal { return Renewal{way: lazily} }
 
-// RenewAt renews when fraction of the TTL has passed. It must hold that renewal × (1 + jitter) +
-// margin is below the TTL, or Keeper.Lease returns ErrInvalid with the bound.
+// RenewAt renews when fraction of the TTL has passed. Renewal × (1 + jitter) must leave a tenth of the
+// trust window, as RenewLazy does, and at least 20 ms, for two attempts; else Keeper.Lease returns
+// ErrInvalid with the bound, which is 0.736 for a TTL of 1 s or more by default.
 func RenewAt(fraction float64) Renewal { return Renewal{way: atFraction, fraction: fraction} }
 
 // RenewAdaptive renews as late as two attempts before the deadline allow, by how long renewals of
@@ -190,12 +191,13 @@ func (c Config) checkRenewal(field string, r Renewal, ttl time.Duration) error {
 	if every < leastRenewal {
 		return fmt.Errorf("%s: %w: %v, must be enough that renewals of a TTL of %v are %v apart or more", setting, ErrInvalid, fraction, ttl, leastRenewal)
 	}
-	if latest := every + time.Duration(float64(every)*c.Jitter); latest+margin >= ttl {
+	latest, least := every+time.Duration(float64(every)*c.Jitter), max(window-c.lazyAt(ttl), leastAttempt)
+	if room := window - latest; room < least {
 		if r.way == atFraction {
 			field = setting
 		}
-		return fmt.Errorf("%s: %w: renewal × (1 + jitter) + margin = %v + %v, must be below the TTL of %v: a fraction below %.3g",
-			field, ErrInvalid, latest, margin, ttl, math.Floor(1000*float64(window)/float64(ttl)/(1+c.Jitter))/1000)
+		return fmt.Errorf("%s: %w: renewal × (1 + jitter) + margin = %v + %v leaves %v of the TTL of %v for two attempts, must be at least %v: a fraction of at most %.3g",
+			field, ErrInvalid, latest, margin, room, ttl, least, math.Floor(1000*float64(window-least)/float64(ttl)/(1+c.Jitter))/1000)
 	}
 	return nil
 }

@@ -58,7 +58,7 @@ func TestWhenPoliciesRenew(t *testing.T) {
 		lease.RenewDefault():  ttl / 3,
 		lease.RenewEager():    ttl / 2,
 		lease.RenewAt(0.2):    ttl / 5,
-		lease.RenewAt(0.8):    ttl * 8 / 10,
+		lease.RenewAt(0.73):   ttl * 73 / 100,
 		lease.RenewLazy():     8100 * time.Millisecond, // of a window of 9 s
 		lease.RenewAdaptive(): 6425 * time.Millisecond, // two attempts of 1.125 s, and a tenth of each, and 100 ms
 	} {
@@ -294,6 +294,35 @@ func TestPoliciesOutliveAStalledRenewal(t *testing.T) {
 					require.Positive(t, a.store.Injected(faultstore.Renew))
 					require.Empty(t, lost.all())
 					require.True(t, h.CheckAlive())
+				})
+			})
+		}
+	}
+}
+
+// The latest fraction that is accepted keeps the lease over a store that is well and answers within a
+// hundredth of the TTL, as a policy and as Config.RenewFraction.
+func TestTheLatestFractionKeepsTheLease(t *testing.T) {
+	for _, d := range []time.Duration{lease.MinTTL, 500 * time.Millisecond, time.Second, ttl} {
+		for _, own := range []bool{true, false} {
+			t.Run(fmt.Sprint(d, own), func(t *testing.T) {
+				bubble(t, func(t *testing.T, store *memory.Store) {
+					latest, k := 0.95, start(t, store, "k")
+					for k.Validate("job", lease.WithTTL(d), lease.WithRenewal(lease.RenewAt(latest))) != nil {
+						latest -= 0.001
+					}
+					opts := []lease.Option{lease.WithTTL(d), lease.WithRenewal(lease.RenewAt(latest))}
+					a := start(t, store, "a", func(c *lease.Config) {
+						if !own {
+							c.TTL, c.RenewFraction = d, latest
+							opts = nil
+						}
+					})
+					h := a.hold("job", opts...)
+					lost := watchLosses(h)
+					a.store.SetRule(faultstore.On(faultstore.Fault{Kind: faultstore.Delay, Delay: d / 100}, faultstore.Renew))
+					time.Sleep(2000 * d)
+					require.Empty(t, lost.all(), "renewed at %.3f", latest)
 				})
 			})
 		}

@@ -78,9 +78,11 @@ func TestPoliciesThatCanNotBeKept(t *testing.T) {
 		{"no fraction", usual, 0, lease.RenewAt(0), []string{"lease.RenewAt", "above 0 and below 1"}},
 		{"all of it", usual, 0, lease.RenewAt(1), []string{"lease.RenewAt", "above 0 and below 1"}},
 		{"not a number", usual, 0, lease.RenewAt(math.NaN()), []string{"lease.RenewAt", "above 0 and below 1"}},
-		{"past the deadline", usual, 0, lease.RenewAt(0.9), []string{"lease.RenewAt", "9.9s + 1s", "TTL of 10s", "a fraction below 0.818"}},
-		{"past it with jitter", usual, 0, lease.RenewAt(0.82), []string{"a fraction below 0.818"}},
-		{"just before it", usual, 0, lease.RenewAt(0.817), nil},
+		{"past the deadline", usual, 0, lease.RenewAt(0.9), []string{"lease.RenewAt", "9.9s + 1s", "leaves -900ms", "TTL of 10s", "at least 900ms", "a fraction of at most 0.736"}},
+		{"past it with jitter", usual, 0, lease.RenewAt(0.82), []string{"a fraction of at most 0.736"}},
+		{"too little is left", usual, 0, lease.RenewAt(0.8), []string{"leaves 200ms", "for two attempts", "at least 900ms"}},
+		{"just enough is left", usual, 0, lease.RenewAt(0.736), nil},
+		{"too little, of little", usual, short, lease.RenewAt(0.55), []string{"leaves 18.5ms", "at least 20ms"}},
 		{"too often", usual, short, lease.RenewAt(0.001), []string{"lease.RenewAt", "1ms apart"}},
 		{"the shortest", usual, short, lease.RenewLazy(), nil},
 		{"the shortest, adaptive", usual, short, lease.RenewAdaptive(), nil},
@@ -92,7 +94,7 @@ func TestPoliciesThatCanNotBeKept(t *testing.T) {
 		{"never, trusted for nothing", wide, time.Second, lease.RenewNever(), []string{"margin of 2s", "below the TTL of 1s"}},
 		{"by hand, trusted for nothing", wide, time.Second, lease.RenewByHand(), []string{"below the TTL of 1s"}},
 		{"on activity, trusted for nothing", wide, time.Second, lease.RenewOnActivity(), []string{"below the TTL of 1s"}},
-		{"on activity, later than trusted", wide, 2500 * time.Millisecond, lease.RenewOnActivity(), []string{"lease.WithTTL", "below the TTL of 2.5s"}},
+		{"on activity, later than trusted", wide, 2500 * time.Millisecond, lease.RenewOnActivity(), []string{"lease.WithTTL", "of the TTL of 2.5s", "at least 50ms"}},
 		{"by hand, trusted for little", wide, 2500 * time.Millisecond, lease.RenewByHand(), nil},
 	} {
 		t.Run(x.what, func(t *testing.T) {

@@ -161,6 +161,9 @@ const (
 	jitter = 0.1
 	// leastRenewal is the shortest time between renewals that a lease.Config takes, in seconds.
 	leastRenewal = 0.001
+	// leastRoom is the shortest time that it takes between the latest renewal and the end of trust, of
+	// which it must be a tenth.
+	leastRoom = 0.02
 	// mostNumber bounds rates and costs, so that products of them do not run over.
 	mostNumber = 1e100
 )
@@ -174,7 +177,8 @@ func (in Input) least() float64 {
 		if in.Operation > 0 {
 			return ttl-margin(ttl) >= in.Operation.Seconds()+in.Tail.Seconds()
 		}
-		return ttl-margin(ttl) > in.RenewFraction*ttl*(1+jitter)+2*in.Tail.Seconds() && in.renewal(ttl) >= leastRenewal
+		window := ttl - margin(ttl)
+		return window-in.RenewFraction*ttl*(1+jitter) > max(2*in.Tail.Seconds(), window/10, leastRoom) && in.renewal(ttl) >= leastRenewal
 	}
 	least, most := in.Least.Seconds(), in.Most.Seconds()
 	if fits(least) {
