@@ -5,7 +5,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -53,15 +52,11 @@ func (j *Journal) write(ctx context.Context, term lease.Term, f func(tx pgx.Tx) 
 
 // Open takes on the runs of a reactor that are not done, in order, with what they have done so far.
 func (j *Journal) Open(ctx context.Context, reactor, owner string, term lease.Term) (runs []*Run, err error) {
-	expires := time.Now()
-	if i, ok := term.(lease.Informed); ok {
-		expires = i.Info().TrustedUntil
-	}
 	err = j.write(ctx, term, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `WITH mine AS (
-			UPDATE reactor.run SET owner = $2, token = $3, expires = $4 WHERE reactor = $1 AND NOT done RETURNING id, account, amount)
+			UPDATE reactor.run SET owner = $2, token = $3 WHERE reactor = $1 AND NOT done RETURNING id, account, amount)
 			SELECT id, account, amount, array(SELECT name FROM reactor.event WHERE run = mine.id ORDER BY seq) FROM mine ORDER BY id`,
-			reactor, owner, int64(term.Token()), expires)
+			reactor, owner, int64(term.Token()))
 		if err != nil {
 			return err
 		}

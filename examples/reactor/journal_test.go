@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -51,6 +52,27 @@ func (o *office) first(term lease.Term) *Run {
 	require.NoError(o.t, err)
 	require.NotEmpty(o.t, runs)
 	return runs[0]
+}
+
+// Readers see until when a run is its worker's: that moves with the heartbeats of the lease, while the
+// worker does nothing, and ends with it.
+func TestExpiresMovesWithHeartbeats(t *testing.T) {
+	o := newOffice(t)
+	term, end := o.term()
+	r := o.first(term)
+	expires := func() (at *time.Time) {
+		require.NoError(t, o.pool.QueryRow(t.Context(), `SELECT expires FROM reactor.status WHERE id = $1`, r.ID).Scan(&at))
+		return at
+	}
+	first := expires()
+	require.NotNil(t, first)
+	require.WithinDuration(t, time.Now(), *first, 12*time.Second)
+	require.Eventually(t, func() bool { return expires().After(first.Add(time.Second)) }, 10*time.Second, 100*time.Millisecond)
+	end()
+	require.Nil(t, expires())
+	_, end = o.term()
+	defer end()
+	require.Nil(t, expires(), "the successor has not taken it on")
 }
 
 func (o *office) count(query string) (n int) {

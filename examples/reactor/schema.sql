@@ -1,8 +1,7 @@
 -- What the reactors know. Everybody may read it; all writes but a new run are guarded by a lease.
 CREATE SCHEMA reactor;
 
--- A piece of work. owner, token and expires tell who does it, since when its lease counts and until
--- when it is trusted: for people. What decides is the lease.
+-- A piece of work. owner and token tell who took it on, and under which term of its reactor's lease.
 CREATE TABLE reactor.run (
   id      text PRIMARY KEY,
   reactor text NOT NULL,
@@ -10,9 +9,14 @@ CREATE TABLE reactor.run (
   amount  bigint NOT NULL CHECK (amount > 0),
   done    boolean NOT NULL DEFAULT false,
   owner   text,
-  token   bigint,
-  expires timestamptz
+  token   bigint
 );
+
+-- Who does what, and until when, unless a heartbeat moves that, its lease lasts: for people.
+CREATE VIEW reactor.status AS
+  SELECT run.*, clock_timestamp() + left_ms * interval '1 millisecond' AS expires
+  FROM reactor.run LEFT JOIN holdfast.record
+    ON name = 'reactor/' || reactor AND rev = token AND left_ms > 0 AND NOT done;
 
 -- What has happened in a run, in order. A successor goes through it from the first event.
 CREATE TABLE reactor.event (
