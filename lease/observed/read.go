@@ -213,27 +213,15 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[lease.Record,
 			yield(lease.Record{}, err)
 			return
 		}
-		var free []standing
 		for _, n := range found {
 			if err := s.done(ctx, op); err != nil {
 				yield(lease.Record{}, err)
 				return
 			}
-			if n.free() {
-				free = append(free, n)
-				continue
-			}
-			if !yield(n.public(), n.err) {
+			if !n.free() && !yield(n.public(), n.err) {
 				return
 			}
 		}
-		// The listing is complete without what follows. What fails of it is found by the next.
-		if s.number != nil {
-			_ = each(len(free), func(i int) error {
-				_, err := s.objects.Delete(ctx, recordKey(free[i].Name), free[i].version)
-				return err
-			})
-		}
-		_, _ = s.tidy(ctx)
+		s.tidy(ctx, objects) // the listing is complete without it
 	}
 }

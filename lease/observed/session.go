@@ -228,57 +228,52 @@ const tidyAfter = time.Minute
 
 // tidySeldom tidies for those who never list, within a tenth of the TTL of the session that is opened.
 func (s *Store) tidySeldom(ctx context.Context, ttl time.Duration) {
-	s.mu.Lock()
-	due := s.clock.Now().Mono-s.tidied >= tidyAfter
-	s.mu.Unlock()
-	if !due {
+	if s.clock.Now().Mono-time.Duration(s.tidied.Load()) < tidyAfter {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, ttl/10)
 	defer cancel()
-	var records []Object // before the sessions, which stand first
-	if s.number != nil {
-		records, _ = s.objects.all(ctx, recordPrefix)
+	if records, err := s.objects.all(ctx, recordPrefix); err == nil {
+		s.tidy(ctx, records)
 	}
-	listed, err := s.tidy(ctx)
+}
+
+// tidy looks at every session, and so ends those that are not renewed. Of the records, which were listed
+// before, it deletes those without a session, where versions are Numbered. What fails the next does.
+func (s *Store) tidy(ctx context.Context, records []Object) {
+	s.tidied.Store(int64(s.clock.Now().Mono))
+	all, err := s.objects.all(ctx, sessionPrefix)
 	if err != nil {
-		return // the next does it
+		return
+	}
+	listed := make(map[string]bool, len(all))
+	for _, o := range all {
+		listed[o.Key] = true
+	}
+	_ = each(len(all), func(i int) error {
+		id, err := strconv.ParseInt(strings.TrimPrefix(all[i].Key, sessionPrefix), 10, 64)
+		if err != nil {
+			return nil // none of ours
+		}
+		o, err := decodeSession(all[i].Value)
+		if err != nil {
+			return nil // it holds what it holds, until it is read
+		}
+		if g := s.note(lease.SessionID(id), o, all[i].Version); g.left(s.clock.Now().Mono) > 0 {
+			return nil
+		}
+		_, _, err = s.look(ctx, "list", lease.SessionID(id))
+		return err
+	})
+	if s.number == nil {
+		return
 	}
 	_ = each(len(records), func(i int) error {
 		name, ok := unescape(strings.TrimPrefix(records[i].Key, recordPrefix))
-		if n := s.parse(name, records[i], true); ok && n.err == nil && !listed[n.Session] {
+		if n := s.parse(name, records[i], true); ok && n.err == nil && !listed[sessionKey(n.Session)] {
 			_, err := s.objects.Delete(ctx, records[i].Key, n.version)
 			return err
 		}
 		return nil
-	})
-}
-
-// tidy looks at every session, and so ends those that are not renewed. It returns which there were.
-func (s *Store) tidy(ctx context.Context) (listed map[lease.SessionID]bool, err error) {
-	s.mu.Lock()
-	s.tidied = s.clock.Now().Mono
-	s.mu.Unlock()
-	all, err := s.objects.all(ctx, sessionPrefix)
-	if err != nil {
-		return nil, s.unknown("list", sessionPrefix, err)
-	}
-	listed = make(map[lease.SessionID]bool, len(all))
-	ids := make([]lease.SessionID, len(all))
-	for i, o := range all {
-		if id, err := strconv.ParseInt(strings.TrimPrefix(o.Key, sessionPrefix), 10, 64); err == nil { // else none of ours
-			ids[i], listed[lease.SessionID(id)] = lease.SessionID(id), true
-		}
-	}
-	return listed, each(len(all), func(i int) error {
-		o, err := decodeSession(all[i].Value)
-		if err != nil || ids[i] == 0 {
-			return nil // it holds what it holds, until it is read
-		}
-		if g := s.note(ids[i], o, all[i].Version); g.left(s.clock.Now().Mono) > 0 {
-			return nil
-		}
-		_, _, err = s.look(ctx, "list", ids[i])
-		return err
 	})
 }

@@ -29,11 +29,11 @@ type Store struct {
 	longKey, longBody int                                       // bounds; 0: none
 	limits            lease.StoreLimits
 	clock             lease.Clock
+	tidied            atomic.Int64 // when all sessions were listed last, by it
 
 	mu      sync.Mutex
 	sights  map[lease.SessionID]sight
-	sweepAt int           // number of sights at which to look for those of long ago
-	tidied  time.Duration // when all sessions were listed last
+	sweepAt int // number of sights at which to look for those of long ago
 }
 
 // Option changes a setting of New.
@@ -96,7 +96,7 @@ func New(objects Objects, opts ...Option) (*Store, error) {
 			return nil
 		}
 	}
-	s.tidied = s.clock.Now().Mono
+	s.tidied.Store(int64(s.clock.Now().Mono))
 	s.limits.While = false // two objects are not compared in one write
 	s.limits.Batch = cmp.Or(s.limits.Batch, batch)
 	return s, nil
