@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -140,7 +141,7 @@ func (c *controller) announce() {
 			})
 			<-term.Done()
 			return nil
-		}, lease.WithBackoff(failingMost/4, failingMost/4))
+		}, lease.WithBackoff(time.Second/4, time.Second/4))
 	})
 }
 

@@ -249,7 +249,7 @@ func (c *controller) carryOut(f effect) {
 	case waitFree:
 		c.waitFree()
 	case retryLater:
-		c.retryLater(failingMost)
+		c.retryLater(c.set.failingMost)
 	case stopWaiting:
 		c.stopWaiting()
 	case handover.DoOpen:

@@ -83,7 +83,7 @@ func (c *controller) alive() (is bool) {
 func (c *controller) waitFree() {
 	w, ok := lease.As[lease.Waiter](c.lease)
 	if !ok || c.unused && c.phase == Standby {
-		c.retryLater(pollMost) // tries again where others would be told
+		c.retryLater(c.set.takenMost) // tries again where others would be told
 		return
 	}
 	c.stopWaiting()
@@ -94,16 +94,9 @@ func (c *controller) waitFree() {
 	})
 	if err != nil {
 		c.log.Error("the lease's OnFree failed: it is tried again from time to time", zap.Error(err))
-		c.retryLater(pollMost)
+		c.retryLater(c.set.takenMost)
 	}
 }
-
-// What the pauses between acquisitions grow to: if the store failed, and may be back any
-// moment; and if the lease does not tell that the name is free.
-const (
-	failingMost = time.Second
-	pollMost    = 10 * time.Second
-)
 
 func (c *controller) retryLater(most time.Duration) {
 	c.stopWaiting()
