@@ -125,20 +125,11 @@ const uselessAfter = 2 * time.Second
 func (n *Node) useful(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
-		look := time.NewTicker(watchEvery)
-		defer look.Stop()
-		for since := time.Now(); ; {
-			select {
-			case <-look.C:
-			case <-ctx.Done():
-				return
-			}
-			switch in := n.keeper.Info(); {
-			case in.Failure == nil || in.Held > 0:
+		for since := time.Now(); ctx.Err() == nil; time.Sleep(watchEvery) {
+			if in := n.keeper.Info(); in.Failure == nil || in.Held > 0 {
 				since = time.Now()
-			case time.Since(since) >= uselessAfter:
+			} else if time.Since(since) >= uselessAfter {
 				cancel(fmt.Errorf("no lease is held any more, and the store is away: %w", in.Failure))
-				return
 			}
 		}
 	}()

@@ -14,8 +14,8 @@ import (
 type links struct {
 	mu      sync.Mutex
 	told    map[*int]func(address string)
-	passing map[*remote.EndpointTerminatedEvent]bool // they were told of already
-	cut     func(address string)                     // nil: nothing here makes links
+	cut     func(address string) // nil: nothing here makes links
+	passing sync.Map             // events of links that were told of already
 }
 
 var linksID = extensions.NextExtensionID()
@@ -25,7 +25,7 @@ func (*links) ExtensionID() extensions.ExtensionID { return linksID }
 
 func linksOf(system *actor.ActorSystem) *links {
 	return Extension(system, linksID, func() *links {
-		l := &links{told: map[*int]func(string){}, passing: map[*remote.EndpointTerminatedEvent]bool{}}
+		l := &links{told: map[*int]func(string){}}
 		system.EventStream.Subscribe(l.onPublished) // for the system's life
 		return l
 	})
@@ -53,8 +53,8 @@ func LinkBroke(system *actor.ActorSystem, address string) (publish func()) {
 	l.tell(address)
 	return func() {
 		e := &remote.EndpointTerminatedEvent{Address: address}
-		l.pass(e, true)
-		defer l.pass(e, false)
+		l.passing.Store(e, nil)
+		defer l.passing.Delete(e)
 		system.EventStream.Publish(e)
 	}
 }
@@ -72,20 +72,7 @@ func CutLinks(system *actor.ActorSystem, cut func(address string)) {
 // GiveLinkUp has cut called for the link to address, on a goroutine of its own, whatever subscribers
 // of the EventStream do: they hear of it in LinkBroke. It is false if CutLinks was not called.
 func GiveLinkUp(system *actor.ActorSystem, address string) bool {
-	l := linksOf(system)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.cutLocked(address)
-}
-
-func (l *links) pass(e *remote.EndpointTerminatedEvent, begins bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if begins {
-		l.passing[e] = true
-	} else {
-		delete(l.passing, e)
-	}
+	return linksOf(system).giveUp(address)
 }
 
 // onPublished runs inside of Publish, so it must neither block nor publish.
@@ -94,15 +81,14 @@ func (l *links) onPublished(evt any) {
 	if !ok {
 		return
 	}
-	l.mu.Lock()
-	known := l.passing[e] || l.cutLocked(e.Address)
-	l.mu.Unlock()
-	if !known {
+	if _, known := l.passing.Load(e); !known && !l.giveUp(e.Address) {
 		l.tell(e.Address)
 	}
 }
 
-func (l *links) cutLocked(address string) bool {
+func (l *links) giveUp(address string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.cut == nil {
 		return false
 	}

@@ -93,10 +93,7 @@ func target(st placement.Strategy, v placement.View) ([]string, error) {
 	}
 	incarnations := map[string]string{"": ""}
 	for _, h := range v.Hosts {
-		incarnations[h.ID] = h.Incarnation
-	}
-	for _, h := range v.Hosts {
-		incarnations[h.Incarnation] = h.Incarnation
+		incarnations[h.ID], incarnations[h.Incarnation] = h.Incarnation, h.Incarnation
 	}
 	for shard, name := range target {
 		inc, ok := incarnations[name]
