@@ -243,19 +243,11 @@ func (n *Node) begin() (done func(), err error) {
 	return n.starting.Done, nil
 }
 
-// stops returns err, as ErrStopped if the node began to stop meanwhile.
-func (n *Node) stops(err error) error {
-	if n.life.Err() != nil {
-		return fmt.Errorf("%w: %w", ErrStopped, err)
-	}
-	return err
-}
-
 // Singleton starts this node's part of a singleton: see singleton.Start, which gets the
 // node's Keeper, logger and meters. Options given here count more; what Config.Settings say of
 // its lease counts more than those.
 //
-// Errors: ErrStopped, also where a signal comes meanwhile, and those of singleton.Start.
+// Errors: ErrStopped, and those of singleton.Start.
 func (n *Node) Singleton(name string, props *actor.Props, opts ...singleton.Option) (*singleton.Manager, error) {
 	done, err := n.begin()
 	if err != nil {
@@ -271,7 +263,7 @@ func (n *Node) Singleton(name string, props *actor.Props, opts ...singleton.Opti
 	}
 	m, err := singleton.Start(n.system, n.keeper, name, props, append(own, around(n, n.cfg.Settings.find(ofSingletons, name), opts, singleton.WithLeaseOptions)...)...)
 	if err != nil {
-		return nil, n.stops(err)
+		return nil, err
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -306,10 +298,12 @@ func (n *Node) ShardedType(t sharding.Type, opts ...sharding.Option) (*sharding.
 	select {
 	case <-n.joined:
 	case <-n.life.Done():
+	}
+	if n.life.Err() != nil {
 		return fail(ErrStopped)
 	}
 	if n.gone != nil {
-		return fail(n.stops(n.gone))
+		return fail(n.gone)
 	}
 	var own []sharding.Option
 	if n.cfg.Logger != nil {
@@ -320,7 +314,7 @@ func (n *Node) ShardedType(t sharding.Type, opts ...sharding.Option) (*sharding.
 	}
 	r, err := sharding.Start(n.system, n.group, t, append(own, around(n, n.cfg.Settings.find(ofSharded, t.Name), opts, sharding.WithLeaseOptions)...)...)
 	if err != nil {
-		return nil, n.stops(err)
+		return nil, err
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()

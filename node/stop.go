@@ -125,7 +125,7 @@ const uselessAfter = 2 * time.Second
 func (n *Node) useful(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
-		for since := time.Now(); ctx.Err() == nil; time.Sleep(watchEvery) {
+		for since := time.Now(); n.keeper != nil && ctx.Err() == nil; time.Sleep(watchEvery) {
 			if in := n.keeper.Info(); in.Failure == nil || in.Held > 0 {
 				since = time.Now()
 			} else if time.Since(since) >= uselessAfter {
@@ -137,11 +137,8 @@ func (n *Node) useful(ctx context.Context) (context.Context, context.CancelFunc)
 }
 
 func (n *Node) stop(ctx context.Context) {
-	if n.keeper != nil {
-		var cancel context.CancelFunc
-		ctx, cancel = n.useful(ctx)
-		defer cancel()
-	}
+	ctx, cancel := n.useful(ctx)
+	defer cancel()
 	n.step("what was being started", func() error { return boundary.Wait(ctx, &n.starting) })
 	n.step("sharded types and singletons", func() error { return n.stopParts(ctx) })
 	if g := n.Group(); g != nil {

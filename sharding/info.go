@@ -5,14 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
+	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/sharding/internal/directory"
 )
 
 // Info is what a node knows of a type, and what it does for it.
@@ -125,9 +124,12 @@ func (r *Region) nodes(held map[string]int) (all []NodeInfo) {
 	return all
 }
 
+// hostless is for how long no shard may have a host while all is well: a type that begins.
+const hostless = 10 * time.Second
+
 // Health is a check as health.Handler takes it. It fails, with a line for each
 // reason, while this node is no member of the group (membership.Group.Health), while it
-// is not registered for the type (ErrNotHosting), while no shard has a host on any node, and
+// is not registered for the type (ErrNotHosting), while no shard has had a host for ten seconds, and
 // when the Region has ended (ErrClosed). It asks nothing of the store, and returns at once.
 func (r *Region) Health(ctx context.Context) error {
 	if err := r.may(ctx); err != nil {
@@ -140,8 +142,14 @@ func (r *Region) Health(ctx context.Context) error {
 	if t, ok := r.regionLease.Term(); !ok || !t.CheckAlive() {
 		err = errors.Join(err, fmt.Errorf("%q is not registered: %w", r.regionName(), ErrNotHosting))
 	}
-	if !slices.ContainsFunc(r.table.All(), func(s directory.ShardRecord) bool { return s.Held }) {
-		err = errors.Join(err, errors.New("no shard has a host: no node hosts the type, or all are drained"))
+	free := time.Duration(0)
+	for _, s := range r.table.All() {
+		if free = max(free, s.Free); s.Held {
+			free = r.elapsed()
+		}
+	}
+	if d := r.elapsed() - free; d > hostless {
+		err = errors.Join(err, fmt.Errorf("for %v no shard has had a host: no node hosts the type, or all are drained", d.Round(time.Second)))
 	}
 	if err != nil {
 		return fmt.Errorf("sharding type %q: %w", r.typ.Name, err)

@@ -85,8 +85,7 @@ func (c *Coordinator) follow(q *question, target []string) {
 
 // target asks a strategy, and returns incarnations.
 func target(st placement.Strategy, v placement.View) ([]string, error) {
-	asked := v
-	asked.Hosts, asked.Owners = slices.Clone(v.Hosts), slices.Clone(v.Owners) // it may write to them
+	asked := placement.View{Hosts: slices.Clone(v.Hosts), Owners: slices.Clone(v.Owners)} // it may write to them
 	target := slices.Clone(st.Target(asked))
 	if len(target) != len(v.Owners) {
 		return nil, fmt.Errorf("it returned %d targets for %d shards", len(target), len(v.Owners))
