@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
-// A node restarts under its address while another, which answered it, still has answers for it. What is then
-// sent to what the new node hosts arrives, all of it.
+// A node restarts under its address while another node still has an answer for its former process. All
+// mail that the other node then sends to a singleton of the new process arrives.
 func TestMailToANodeThatRestartedUnderItsAddress(t *testing.T) {
 	store := memory.New()
 	a := start(t, "a", store)

@@ -142,7 +142,7 @@ func (r *Region) Health(ctx context.Context) error {
 	if t, ok := r.regionLease.Term(); !ok || !t.CheckAlive() {
 		err = errors.Join(err, fmt.Errorf("%q is not registered: %w", r.regionName(), ErrNotHosting))
 	}
-	free := time.Duration(0)
+	free := time.Duration(0) // since when no shard has had a host
 	for _, s := range r.table.All() {
 		if free = max(free, s.Free); s.Held {
 			free = r.elapsed()

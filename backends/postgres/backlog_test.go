@@ -42,8 +42,8 @@ const (
 	standing = "SELECT count(*) FROM %s.lease WHERE session IS NOT NULL"
 )
 
-// TestSweepIsBounded: one sweep makes it final for no more sessions and names than it is told to, however
-// many have run out, and says that there are more.
+// TestSweepIsBounded: a sweep removes at most as many sessions and names as its limit says, however many
+// have run out, and tells that there are more.
 func TestSweepIsBounded(t *testing.T) {
 	t.Parallel()
 	p := pool(t)
@@ -73,8 +73,8 @@ func TestSweepIsBounded(t *testing.T) {
 	}
 }
 
-// TestAWatchBeginsBesideABacklog: to begin a watch, and to read what stands then, nothing is made final,
-// so that it takes no longer beside very much that has run out. The watch is told of all of that later.
+// TestAWatchBeginsBesideABacklog: a watch that begins removes nothing, so a large backlog of records that
+// ran out does not delay it. It hears of their deletions later.
 func TestAWatchBeginsBesideABacklog(t *testing.T) {
 	t.Parallel()
 	p := pool(t)

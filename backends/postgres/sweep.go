@@ -12,8 +12,8 @@ import (
 // a page at a time. Stores that watch do so all the time, others when they have changed something.
 
 const (
-	// sweepMost is the longest time between sweeps, sweepGuarded the first one after which a sweep
-	// is repeated that a guard holds up, and sweepPage how many sessions and names one removes.
+	// sweepMost is the longest time between sweeps, sweepGuarded the first pause after a sweep that
+	// a guard held up, and sweepPage how many sessions and names a sweep removes at most.
 	sweepMost    = time.Second
 	sweepGuarded = 50 * time.Millisecond
 	sweepPage    = 2000
@@ -21,7 +21,7 @@ const (
 	purgePage    = 5000
 )
 
-// chores is when what is due. It belongs to one goroutine.
+// chores says when the next sweep and the next purge are due. It belongs to one goroutine.
 type chores struct {
 	s            *Store
 	sweep, purge time.Time     // the zero time: now

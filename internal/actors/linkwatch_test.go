@@ -35,7 +35,7 @@ func (n *names) take() []string {
 	return all
 }
 
-// A watcher is told once by who makes links, whatever subscribers of the EventStream from before do.
+// LinkBroke tells each watcher once, though a subscriber of the EventStream panics.
 func TestLinkBrokeTellsWatchers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		system := actor.NewActorSystem()

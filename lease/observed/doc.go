@@ -31,7 +31,7 @@
 // for each name that was ever used, which must not be deleted.
 //
 // A listing ends dead sessions, and deletes free records of a Numbered; so does opening a session, if there
-// was none for a minute. It takes a Store that is in use for longer than that and the TTL.
+// was none for a minute. A Store has to be in use for longer than that and the TTL to find them dead.
 //
 // An error of the objects never counts as a renewal or as a win. A write that lands late does so on the
 // condition of the version it was made for. A renewal is one request per session, Acquire and Release

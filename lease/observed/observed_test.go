@@ -268,8 +268,8 @@ func TestObservationsOfLongAgoAreForgotten(t *testing.T) {
 	})
 }
 
-// Owners that come and go, each with a Store of its own that nobody lists from, leave nothing for
-// long where one Store stays in use; and what lives stays.
+// Processes that come and go, each with a Store of its own, leave no objects for long where one Store
+// stays in use, though none of them lists. What is held stays.
 func TestWhatOwnersLeaveIsRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		objects := observedtest.NewNumbered()

@@ -185,8 +185,8 @@ func (q quick) OpenSession(ctx context.Context, s lease.Session) (lease.Grant, e
 	return g, err
 }
 
-// A store whose clock is quick by less than a tenth gives the key to nobody before the owner's result
-// expires.
+// While the store's clock is less than a tenth faster than the owner's, no other owner gets the key
+// before the first one's Result expires.
 func TestExpiresBeforeTheStoreDoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := over(t, quick{memory.New()})

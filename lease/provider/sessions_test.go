@@ -235,7 +235,7 @@ func (g *guarded) OpenSession(ctx context.Context, s lease.Session) (lease.Grant
 	return g.Store.OpenSession(ctx, s)
 }
 
-// What has run out is nobody's, and that is what the owner is told while it stands on.
+// A key that ran out is not its owner's any more, also while a transaction that guards it keeps its record.
 func TestWhatRanOutAndIsGuarded(t *testing.T) {
 	s := &guarded{Store: memory.New()}
 	p := over(t, s)

@@ -251,7 +251,7 @@ func TestAStaleClientThatStandsStill(t *testing.T) {
 	}
 }
 
-// A handler that ends as it is told can say so to its client.
+// A handler that returns when its context is done can still answer its client.
 func TestAStaleHandlerAnswers(t *testing.T) {
 	began := make(chan struct{})
 	url := serve(t, newFences(t), func(w http.ResponseWriter, r *http.Request) {

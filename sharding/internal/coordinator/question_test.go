@@ -32,8 +32,8 @@ func TestAnAnswerOrdersNothingWhileLeasesOfShardsAreTaken(t *testing.T) {
 	}
 }
 
-// A strategy may name a host by its ID. A name of no host is an error, or the shard stayed down
-// without a word.
+// A strategy may name a host by its ID. A name of no host is an error: nothing told of it before, and
+// the shard stayed down.
 func TestAStrategyNamesHosts(t *testing.T) {
 	v := placement.View{Hosts: []placement.Host{{ID: "a", Incarnation: "i1"}, {ID: "b", Incarnation: "i2"}}, Owners: []string{"", "i1", "gone", ""}}
 	says := func(names ...string) ([]string, error) {
