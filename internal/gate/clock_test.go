@@ -136,7 +136,7 @@ func TestTheGateAddsNoAllocation(t *testing.T) {
 	message, envelope := any(&tick{}), &actor.MessageEnvelope{Message: &tick{}}
 	cost := func(send func()) float64 { return testing.AllocsPerRun(1000, func() { send(); <-handled }) }
 	base := cost(func() { system.Root.Send(plain, message) })
-	assert.Zero(t, cost(func() { system.Root.Send(guarded, message) }), "a plain one: %v", base)
+	assert.LessOrEqual(t, cost(func() { system.Root.Send(guarded, message) }), base, "protoactor makes an envelope for the decorator")
 	assert.Zero(t, cost(func() { g.Post(envelope) }), "an envelope is marked without allocating")
 	system.Root.Stop(plain)
 	system.Root.Stop(guarded)

@@ -74,6 +74,7 @@ type Gate struct {
 	main  atomic.Pointer[mailbox] // its mailbox, once it may be posted to
 
 	overruns atomic.Uint64
+	awaits   atomic.Int32 // continuations that have not run yet
 }
 
 // New returns an open gate, or one that is about to be lost if the term has

@@ -55,6 +55,15 @@ func (m *mailbox) InvokeSystemMessage(message any) {
 	default:
 		m.run(msg)
 	}
+	if m.held && !m.awaits() {
+		m.held = false
+		m.stop(stop)
+	}
+}
+
+// awaits reports whether a planned end waits for what the actor goes on with after an answer.
+func (m *mailbox) awaits() bool {
+	return !m.child && m.life == running && m.gate.mode.mode() == Draining && m.gate.awaits.Load() > 0
 }
 
 // run passes user code that came as a system message, or withholds it.
@@ -114,10 +123,13 @@ func (m *mailbox) call(what string, f func(actor.Actor) error) error {
 	return err
 }
 
-// stop hands a Stop on, whatever the mode.
+// stop hands a Stop on, whatever the mode; while the gate drains, when the actor awaits no answer.
 func (m *mailbox) stop(msg *actor.Stop) {
 	if m.life >= stopping {
 		return // protoactor would ignore it, too
+	}
+	if m.held = m.awaits(); m.held {
+		return
 	}
 	m.check() // if it fails, Stopping finds the context done
 	if m.life == unborn && len(m.ctx.Children()) == 0 {

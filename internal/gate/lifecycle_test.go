@@ -85,6 +85,38 @@ func TestAnOrderlyEnd(t *testing.T) {
 	})
 }
 
+// What the actor goes on with after an answer (ReenterAfter) runs before a planned end: its asker
+// would never hear. The end of the term, or of the time that the stop is given, waits for nothing.
+func TestAPlannedEndWaitsForContinuations(t *testing.T) {
+	for how, c := range map[string]struct {
+		drains, loses bool
+		want          []string
+	}{
+		"planned":   {true, false, []string{"*actor.Started", "continued", "*actor.Stopping", "*actor.Stopped", "done"}},
+		"its time":  {true, true, []string{"*actor.Started", "lost: test: lease taken over", "*actor.Stopping", "*actor.Stopped", "done"}},
+		"unplanned": {false, false, []string{"*actor.Started", "*actor.Stopping", "*actor.Stopped", "done"}},
+	} {
+		t.Run(how, func(t *testing.T) {
+			perform(t, func(s *stage) {
+				s.spawn()
+				future := actor.NewFuture(s.system, -1)
+				s.do(func(ctx actor.Context) { ctx.ReenterAfter(future, func(any, error) { s.script.add("continued") }) })
+				time.AfterFunc(2*time.Second, func() { s.system.Root.Send(future.PID(), num(1)) })
+				if c.drains {
+					s.gate.Drain()
+				}
+				s.stop()
+				if c.loses {
+					s.gate.Lose(errTakenOver)
+					s.stop()
+				}
+				time.Sleep(3 * time.Second)
+				s.expectScript(c.want...)
+			})
+		})
+	}
+}
+
 func TestStartedIsWithheldUnderADeadTerm(t *testing.T) {
 	perform(t, func(s *stage) {
 		s.term.expire()

@@ -42,6 +42,7 @@ type mailbox struct {
 	watchers  actor.PIDSet
 	restarted bool // a Restart passed
 	born      bool // Started passed
+	held      bool // a Stop came that waits for continuations
 }
 
 var (

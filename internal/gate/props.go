@@ -31,10 +31,31 @@ func (g *Gate) Guard(p *actor.Props) *actor.Props {
 }
 
 func (g *Gate) props(p *actor.Props, child bool) *actor.Props {
-	return p.Clone(
+	p = p.Clone(
 		actor.WithMailbox(func() actor.Mailbox { return newMailbox(g, child) }),
 		actor.WithOnInit(func(ctx actor.Context) { ctx.Set(extension{g}) }),
 	)
+	if !child {
+		p = p.Clone(actor.WithContextDecorator(func(next actor.ContextDecoratorFunc) actor.ContextDecoratorFunc {
+			return func(ctx actor.Context) actor.Context { return &awaiting{next(ctx), g} }
+		}))
+	}
+	return p
+}
+
+// awaiting is the guarded actor's context. It counts continuations, for which a planned end waits.
+type awaiting struct {
+	actor.Context
+	gate *Gate
+}
+
+// ReenterAfter implements actor.Context.
+func (a *awaiting) ReenterAfter(f *actor.Future, continuation func(any, error)) {
+	a.gate.awaits.Add(1)
+	a.Context.ReenterAfter(f, func(result any, err error) {
+		defer a.gate.awaits.Add(-1)
+		continuation(result, err)
+	})
 }
 
 // extension makes a gate reachable from an actor's context.
