@@ -111,15 +111,14 @@ func newController(m *Manager) *controller {
 }
 
 // stopFailing is the strategy of a supervisor that stops its children when they fail: the machine
-// restarts them. Subscribers
-// hear of it when the child has been stopped: protoactor's own strategies publish before, and a
-// subscriber that panics leaves the child suspended.
+// restarts them. Subscribers hear of it when the child has been stopped: protoactor's own
+// strategies publish before, and a subscriber that panics leaves the child suspended.
 type stopFailing func(reason any)
 
 // HandleFailure implements actor.SupervisorStrategy.
 func (failed stopFailing) HandleFailure(system *actor.ActorSystem, s actor.Supervisor, child *actor.PID, _ *actor.RestartStatistics, reason, _ any) {
 	failed(reason)
-	s.StopChildren(child)
+	_ = boundary.Contained(func() { s.StopChildren(child) }) // if it has ended subscribers of dead letters are called
 	outlet.Of(system).Publish(&actor.SupervisorEvent{Child: child, Reason: reason, Directive: actor.StopDirective})
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/internal/handover"
@@ -304,4 +305,25 @@ func ends(w scene, path map[scene]bool) bool {
 		}
 	}
 	return len(steps) > 0
+}
+
+// stopper is a supervisor that can only stop.
+type stopper struct {
+	actor.Supervisor
+	system *actor.ActorSystem
+}
+
+func (s stopper) StopChildren(pids ...*actor.PID) {
+	for _, pid := range pids {
+		s.system.Root.Stop(pid)
+	}
+}
+
+func TestAFailureOfAChildThatHasEnded(t *testing.T) {
+	system := actor.NewActorSystem()
+	defer system.Shutdown()
+	system.EventStream.Subscribe(func(any) { panic("a subscriber's bug") })
+	var told any
+	stopFailing(func(reason any) { told = reason }).HandleFailure(system, stopper{system: system}, system.NewLocalPID("ended"), nil, "why", nil)
+	require.Equal(t, "why", told)
 }
