@@ -131,7 +131,7 @@ func (s *shard) nowOfLocked(e *entry) entities.Now {
 		if now.Lost {
 			e.gate.Lose(h.cause) // before the look: an actor that it does not see begins no more
 		}
-		now.Actor, now.Unused = e.gate.Actor() != nil, e.gate.Unused()
+		now.Actor, now.Unused = e.gate.Actor() != nil, !e.gate.Used()
 	}
 	return now
 }

@@ -71,6 +71,7 @@ func (c *controller) onCandidate(m *wire.Candidate) {
 	c.candidates[at] = candidate{node: m.From, id: m.Id, rank: m.Rank, heard: c.now(),
 		again: min(max(0, time.Duration(m.Again)), mostAgain)}
 	c.checkPreferred()
+	c.giveWay()
 	if m.Leads {
 		c.onRival(lease.Owner{ID: m.Id, Incarnation: m.From.Incarnation, Address: at})
 	}
@@ -141,20 +142,22 @@ func (c *controller) ownID() string {
 }
 
 // successors are the nodes that the lease may go to: the leader, if the singleton follows
-// one; the nodes preferred to this one, if that is the reason; at the manager's end, all.
+// one; the nodes preferred to this one, if that is the reason; at the manager's end, and if the
+// child fails here, all.
 func (c *controller) successors() []candidate {
 	var all []candidate
 	if l := c.leader; l.Address != "" && l.Address != c.proxy.Self.Address {
 		all = append(all, candidate{node: wire.NodeOf(l), id: l.ID})
 	}
-	if c.set.leadership != nil && !c.closing() {
+	every := c.closing() || c.phase == Asking
+	if c.set.leadership != nil && !every {
 		return all
 	}
 	for _, x := range c.ranked() {
 		if len(all) > 0 && all[0].node.Address == x.node.Address {
 			continue
 		}
-		if c.closing() || x.rank < c.rank() {
+		if every || x.rank < c.rank() {
 			all = append(all, x)
 		}
 	}
@@ -200,7 +203,7 @@ func (c *controller) introduce(gone bool) {
 		}
 		c.introduceIn(again)
 	}
-	if c.hostAt != "" && (gone || !c.stuck) {
+	if c.hostAt != "" && (gone || !c.unfit()) {
 		c.proxy.Send(c.hostAt, &wire.Candidate{Name: c.lname, From: c.proxy.Self, Id: c.ownID(), Rank: c.rank(),
 			Gone: gone, Leads: c.leads, Again: int64(again)})
 	}

@@ -3,6 +3,7 @@ package singleton
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -119,16 +120,22 @@ func (c *controller) remindOfStop() {
 func (c *controller) onChildEnded() {
 	token := c.proxy.token
 	overruns := c.proxy.gate.Overruns()
+	lived := c.clock.Now().Mono - c.started
+	own := c.phase == Active || c.phase == Inviting
+	if c.proxy.gate.Used() || lived >= c.set.backoffMax {
+		c.futile, c.rests = 0, 0
+	} else if own && (c.crash != nil || c.proxy.Waits()) { // else it may have done its work
+		c.futile, c.known.why = c.futile+1, fmt.Sprintf("%.256v", c.crash)
+	}
 	c.proxy.close()
 	c.reminder.Stop()
 	c.deadline.Stop()
-	own := c.phase == Active || c.phase == Inviting
 	if overruns > 0 {
 		c.metrics.overruns.Add(int64(overruns))
 	}
 	if own {
 		c.metrics.restarts.Add(1)
-		if c.clock.Now().Mono-c.started >= c.set.backoffMax {
+		if lived >= c.set.backoffMax {
 			c.backoffs = 0
 		}
 		c.log.Warn("the child ended by itself", zap.Any("panic", c.crash))
@@ -138,11 +145,8 @@ func (c *controller) onChildEnded() {
 		c.log.Warn("cold start: the child's state is not handed over", zap.Error(err))
 		c.event(Event{Kind: ColdStart, Token: token, Reason: err})
 	}
-	// A state that the child was not given is left to the next host.
-	if !own && c.hold.Offer && len(c.leaves().Absorb(c.given)) > 0 {
-		c.event(Event{Kind: ColdStart, Token: token, Reason: handover.ErrBudget})
-	}
 	c.fire(handover.Ended)
+	c.giveWay()
 }
 
 // What a child that ends is asked for.

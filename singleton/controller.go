@@ -57,6 +57,9 @@ type controller struct {
 	failures    int  // failed acquisitions in a row
 	unused      bool // the last acquisition was won, and lost before a child had begun
 	backoffs    int
+	futile      int          // children in a row that failed before their first message
+	rests       int          // pauses for it in a row
+	pause       actors.Alarm // until this node may host again
 	backoff     actors.Alarm // until the child is started again
 	reminder    actors.Alarm // of a child that does not stop
 	deadline    actors.Alarm // for a child that was told to stop
@@ -268,6 +271,8 @@ func (c *controller) carryOut(f effect) {
 		c.backoffs++
 	case cancelBackoff:
 		c.backoff.Stop()
+	case startRest:
+		c.rest()
 	case handover.ForceStop:
 		c.proxy.gate.Lose(ErrOverdue)
 		c.ctx.Stop(c.proxy.child)

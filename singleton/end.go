@@ -133,7 +133,7 @@ func (c *controller) ended() {
 		c.try("what followed", f)
 	}
 	c.stopWaiting()
-	for _, a := range []*actors.Alarm{&c.again, &c.backoff, &c.reminder, &c.lingering, &c.deadline, &c.settling, &c.introduction, &c.quietPeriod} {
+	for _, a := range []*actors.Alarm{&c.again, &c.backoff, &c.pause, &c.reminder, &c.lingering, &c.deadline, &c.settling, &c.introduction, &c.quietPeriod} {
 		a.Stop()
 	}
 	c.inv.Halt()

@@ -36,6 +36,7 @@ type xnode struct {
 	Given uint8 // the state that it is to begin with
 	Hangs bool  // a child was given up, and what makes it does not return
 	Back  bool  // a backoff is waited for
+	Tired bool  // its child failed here, and its pause is not over
 
 	Wait   uint8 // 1: for the name to be free; 2: for a pause
 	Cancel bool  // the acquisition was cancelled
@@ -93,7 +94,7 @@ func (o ofSingletons) Next(m machine, e event) (machine, []effect) { return m.ne
 func (o ofSingletons) Unknown() event                              { return failed }
 func (o ofSingletons) Objects(*xworld, int) bool                   { return false }
 func (o ofSingletons) Closed(m machine) bool                       { return m.phase == Closed }
-func (o ofSingletons) Away(r *xrun, i int)                         { r.W.N[i].O.Said = false }
+func (o ofSingletons) Away(r *xrun, i int)                         { r.W.N[i].O.Said, r.W.N[i].O.Given = false, 0 }
 func (o ofSingletons) Refs(n *xnode) []*uint8                      { return []*uint8{&n.Given} }
 func (o ofSingletons) Silent(r *xrun, i int)                       { o.noAnswer(r, i, false) }
 func (o ofSingletons) Refused(r *xrun, i int)                      { o.noAnswer(r, i, true) }
@@ -149,7 +150,10 @@ func (o ofSingletons) Carry(r *xrun, i int, f effect) {
 		n.O.Back = true
 	case cancelBackoff:
 		n.O.Back = false
+	case startRest:
+		n.O.Tired = true
 	case handover.DoInvite:
+		n.Gave = n.O.Given // goes on if nothing comes to run
 		o.invite(r, i)
 	case askLater:
 		settleIn(r, i, settleAskAgain)
@@ -257,9 +261,10 @@ func (o ofSingletons) invite(r *xrun, i int) {
 	if first == uint8(i+1) {
 		first = 0
 	}
-	if !o.leading || n.M.closing() {
+	every := n.M.closing() || n.M.phase == Asking
+	if !o.leading || every {
 		for j := range r.Nodes {
-			if n.O.Cands&world.Bit(j) != 0 && uint8(j+1) != first && (n.M.closing() || o.rank(j) < o.rank(i)) {
+			if n.O.Cands&world.Bit(j) != 0 && uint8(j+1) != first && (every || o.rank(j) < o.rank(i)) {
 				n.O.Rest |= world.Bit(j)
 			}
 		}

@@ -34,6 +34,12 @@ func (o ofSingletons) child(s *xstepper, i int) {
 	if n.O.Back {
 		s.Step("the backoff is over", a, 0, true, func(r *xrun) { r.W.N[i].O.Back = false; r.Fire(i, backoffOver) })
 	}
+	if n.O.Back && n.O.Cands != 0 && n.M.willing() {
+		s.Step("its child fails time and again", a, 0, false, func(r *xrun) { r.Fire(i, hopeless) })
+	}
+	if n.O.Tired {
+		s.Step("may host again", a, 0, true, func(r *xrun) { r.W.N[i].O.Tired, r.W.N[i].O.Said = false, false; r.Fire(i, rested) })
+	}
 	if w.Left.Ends > 0 && n.Run != 0 && !n.Told {
 		s.Step("the child fails", a, 0, false, func(r *xrun) { r.W.Left.Ends--; r.Ended(i, handover.Ended) })
 	}
@@ -82,7 +88,7 @@ func (o ofSingletons) settled(r *xrun, i int) {
 func (o ofSingletons) introduce(s *xstepper, i int) {
 	w := &s.From
 	n, j := &w.N[i], int(w.L.Rec.Owner)-1
-	if j < 0 || j == i || !w.L.H[j].Up || n.Run != 0 || n.M.closing() || n.M.stuck || !s.Prompt(i) ||
+	if j < 0 || j == i || !w.L.H[j].Up || n.Run != 0 || n.M.closing() || n.M.unfit() || !s.Prompt(i) ||
 		w.Q[i][j].Any(func(m world.Mail) bool { return m.Kind == mCandidate }) {
 		return
 	}

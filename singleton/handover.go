@@ -43,7 +43,9 @@ import (
 //   - a host whose leader can't be reached does the same, and the lease elects;
 //   - if the leader declines (it can't reach the store, say), the child stays, and the host asks
 //     again every second;
-//   - a move to a preferred node is given up until that node announces itself again.
+//   - a move to a preferred node is given up until that node announces itself again;
+//   - a child that fails here before its first message, time and again, goes to any node that
+//     would take over; if none makes an offer the host tries on.
 //
 // A transfer that fails, or whose outcome is unknown, becomes a release, which does nothing if the
 // successor has the lease. The successor acts on its record, and starts cold if no HandedOver
@@ -136,6 +138,10 @@ func (c *controller) transfer() {
 		return
 	}
 	c.inv.Halt()
+	// A state that no child was given is left to the next host.
+	if len(c.leaves().Absorb(c.given)) > 0 {
+		c.event(Event{Kind: ColdStart, Token: c.token(), Reason: handover.ErrBudget})
+	}
 	l, _ := lease.As[lease.TransferLease](c.lease) // checked by invite
 	offer := c.inv.Offer
 	c.async(func() func() {

@@ -9,6 +9,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/holdfast-go/holdfast/internal/asker"
+	"github.com/holdfast-go/holdfast/internal/gate"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -21,6 +22,8 @@ const badAfter = 30 * time.Second
 // health.Handler takes it. It fails while, of any of them,
 //
 //   - a child was told to stop and has not for 30 s;
+//   - this node hosts it, and the last three or more children failed before their first message:
+//     nothing serves;
 //   - its host is of a version that this node does not talk to (ErrProtocol);
 //   - users' code that makes a child (its Props), or follows the leader
 //     (Leadership.Follow), has not returned for 30 s: the error says what, and since when;
@@ -69,6 +72,9 @@ func (m *Manager) unwell() error {
 	if d, is := bad(t.making); is {
 		return calls("its Props have been making the child", d)
 	}
+	if trial := t.trial; t.futile >= tries && (!s.Phase.away() || t.resting && s.Host == lease.Owner{}) && (trial == nil || !trial.Used() && now-t.started < m.set.backoffMax) {
+		return fmt.Errorf("is %v: its child failed %d times in a row before its first message, the last time with %s", s.Phase, t.futile, t.why)
+	}
 	if d, is := bad(t.following); is {
 		return calls("its source of leadership has not returned from Follow", d)
 	}
@@ -95,6 +101,12 @@ type trouble struct {
 	store    string        // why the lease was not acquired, or its holder not looked up, at the last try
 	broke    string        // the address of the host whose link broke last
 	brokeAt  time.Duration
+
+	futile  int    // children in a row that failed before their first message
+	why     string // the last did
+	trial   *gate.Gate
+	resting bool
+	started time.Duration // of the present child, if there is one
 
 	// For Health, since when it lasts; 0: it does not.
 	making    time.Duration // Props that make a child have not returned
@@ -138,6 +150,7 @@ func (m *Manager) why(since time.Duration) string {
 // timeTrouble notes since when what Health tells lasts.
 func (c *controller) timeTrouble(s Status) {
 	now := c.now()
+	c.known.futile, c.known.trial, c.known.started, c.known.resting = c.futile, c.proxy.gate, c.started, c.resting
 	since := func(at *time.Duration, lasts bool) {
 		if !lasts {
 			*at = 0

@@ -26,7 +26,8 @@ import "github.com/holdfast-go/holdfast/internal/handover"
 //	             lost ───▶ Stopping ─── ended ──────┘
 //
 // "Ended" means that the actor has ended and all its mail is back. If the offer is too old by
-// then, the host asks for a new one before it transfers the lease (Asking). A lost lease leads to
+// then, the host asks for a new one before it transfers the lease (Asking). A child that fails at
+// once, time and again, leads from Backoff to Asking, and the node goes last for a while. A lost lease leads to
 // Stopping from Starting and from every phase with a child, and to Releasing from Backoff. A child
 // that is not made in time leads from Starting to Stopping. The end of a child leads from Inviting
 // to Releasing. In Yielding the child may still end, as in HandingOver. Manager.Stop leads from every phase to Closed, through the same steps.
@@ -71,8 +72,8 @@ const (
 	Releasing
 	// Closed: the manager has ended.
 	Closed
-	// Asking: there is no child; the successor's offer is too old, and a new one is asked
-	// for.
+	// Asking: there is no child; a node is asked to take over a child that fails here, or for a
+	// new offer, as the first is too old.
 	Asking
 )
 
@@ -106,6 +107,9 @@ const (
 	unmade                                               // Props have not returned by the deadline
 	unstuck                                              // Props that were given up have returned
 	backoffOver                                          // time to start the child again
+	hopeless                                             // it fails here time and again, and another node would try
+	resign                                               // the same, and the lease can't be handed over
+	rested                                               // this node may host again
 	stop                                                 // the manager is to end
 	unreachable                                          // no candidate could be asked to take over
 )
@@ -122,18 +126,20 @@ const (
 	dropSpawn                                         // shut the child off; tell Ended when none runs, and unstuck when Props have returned
 	startBackoff                                      // tell backoffOver after a pause that grows
 	cancelBackoff
-	askLater // tell unwanted again after a second
-	finish   // end the manager
+	startRest // tell rested after a pause that grows
+	askLater  // tell unwanted again after a second
+	finish    // end the manager
 )
 
 // machine is a manager's state. The zero value is a manager that has just been
 // made and is not wanted.
 type machine struct {
-	hold   handover.Machine // of the lease; it quits when the manager is to end
-	phase  Phase            // by hold, and by the child
-	wanted bool             // this node is to host
-	stuck  bool             // Props that were given up have not returned
-	moving bool             // a hand-over to a better place is being tried
+	hold    handover.Machine // of the lease; it quits when the manager is to end
+	phase   Phase            // by hold, and by the child
+	wanted  bool             // this node is to host
+	stuck   bool             // Props that were given up have not returned
+	resting bool             // its child failed here: other nodes go first
+	moving  bool             // a hand-over to a better place is being tried
 }
 
 // next is the transition function. An event that means nothing in a phase
@@ -150,7 +156,10 @@ func (m machine) next(e event) (machine, []effect) {
 	return s.machine, s.effects
 }
 
-func (m machine) willing() bool { return m.wanted && !m.closing() && !m.stuck }
+func (m machine) willing() bool { return m.wanted && !m.closing() && !m.unfit() }
+
+// unfit reports whether the node could not make the child now.
+func (m machine) unfit() bool { return m.stuck || m.resting }
 
 // closing reports whether the manager is to end.
 func (m machine) closing() bool { return m.hold.Quitting }
@@ -178,6 +187,8 @@ func (s *turn) take(e event) {
 		s.wanted = false
 	case unstuck:
 		s.stuck = false
+	case rested:
+		s.resting = false
 	case stop:
 		if s.phase == Active { // others are asked before the child is
 			s.fire(handover.Move)
@@ -198,14 +209,14 @@ func (s *turn) take(e event) {
 			s.fire(e)
 		}
 	default: // the lease is to go, or has gone
-		s.fire(e)
+		s.leave(e)
 	}
 }
 
 // standby is what is done while nothing is held, nor tried.
 func (s *turn) standby(e event) {
 	switch {
-	case e == handover.Asked && (s.closing() || s.stuck):
+	case e == handover.Asked && (s.closing() || s.unfit()):
 		s.add(handover.SendDecline)
 	case e == handover.Asked:
 		s.wanted = true // as far as the host knows, the source of leadership points here
@@ -216,7 +227,7 @@ func (s *turn) standby(e event) {
 		s.add(stopWaiting, finish)
 	case !s.willing():
 		s.add(stopWaiting)
-	case e == free, e == wanted, e == unstuck:
+	case e == free, e == wanted, e == unstuck, e == rested:
 		s.add(stopWaiting)
 		s.fire(handover.Host)
 	}
@@ -260,6 +271,13 @@ func (s *turn) begin(e event) {
 		case e == handover.Lost, !s.willing():
 			s.add(cancelBackoff)
 			s.fire(handover.Ended)
+		case e == hopeless:
+			s.add(cancelBackoff)
+			s.fire(handover.Pass)
+		case e == resign:
+			s.add(cancelBackoff)
+			s.rest()
+			s.fire(handover.Ended)
 		case e == backoffOver:
 			s.phase = Starting
 			s.add(handover.DoOpen)
@@ -286,11 +304,19 @@ func (s *turn) begin(e event) {
 		s.add(hurrySpawn)
 	case handover.Lost, unmade:
 		s.stuck = true
+		if e == unmade {
+			s.rest()
+		}
 		s.hold, _ = s.hold.Next(handover.Lost) // there is no child to be shut off
 		s.add(dropSpawn)
 	case handover.Asked:
 		s.fire(e)
 	}
+}
+
+func (s *turn) rest() {
+	s.resting = true
+	s.add(startRest)
 }
 
 func (s *turn) backOff() {
@@ -340,6 +366,21 @@ func (s *turn) host(e event) {
 	}
 }
 
+// leave is what is done while the lease is to go, or has gone.
+func (s *turn) leave(e event) {
+	passes := s.phase == Asking && !s.hold.Offer
+	if e == unreachable {
+		e = handover.Declined
+	}
+	s.fire(e)
+	switch p := s.hold.Phase; {
+	case passes && p == handover.Transferring:
+		s.rest()
+	case passes && p == handover.Opening:
+		s.backOff()
+	}
+}
+
 // idle goes back to holding nothing, and waits if the node is still to host.
 func (s *turn) idle(e event) {
 	s.moving = false
@@ -347,7 +388,7 @@ func (s *turn) idle(e event) {
 	case s.closing():
 		s.phase = Closed
 		s.add(finish)
-	case !s.wanted || s.stuck:
+	case !s.wanted || s.unfit():
 	case e == failed:
 		s.add(retryLater)
 	default:

@@ -23,6 +23,7 @@ type scene struct {
 	hung      bool // what was to make a child that was given up has not returned
 	waiting   bool
 	backoff   bool
+	rest      bool // the child failed here, and its pause is not over
 	releasing bool
 	finished  bool
 
@@ -88,8 +89,10 @@ func (w scene) apply(e event) (scene, error) {
 				return w, fmt.Errorf("yields without a wait: %+v", w)
 			}
 			w.yielded, w.alive, w.held = true, false, false
-		case handover.DoInvite:
-			if !w.child || w.inviting {
+		case startRest:
+			w.rest = true
+		case handover.DoInvite: // for a child, or for one that fails
+			if w.child == (w.m.phase == Asking) || w.inviting || w.spawning || w.backoff || w.m.resting {
 				return w, fmt.Errorf("invites while %+v", w)
 			}
 			w.inviting = true
@@ -161,6 +164,9 @@ func (w scene) steps() []step {
 	if w.offered { // who invited may come to its end at any time
 		steps = append(steps, step{"taken", handover.Taken, nil})
 	}
+	if w.backoff && w.m.willing() {
+		steps = append(steps, step{"hopeless", hopeless, nil}, step{"resign", resign, nil})
+	}
 	return append(steps, w.progress()...)
 }
 
@@ -200,6 +206,7 @@ func (w scene) progress() (steps []step) {
 	add(w.adopting, "not adopted", handover.NotWon, func(w *scene) { w.adopting = false })
 	add(w.adopting, "adoption failed", failed, func(w *scene) { w.adopting = false })
 	add(w.backoff, "backoff over", backoffOver, func(w *scene) { w.backoff = false })
+	add(w.rest, "rested", rested, func(w *scene) { w.rest = false })
 	add(w.releasing, "released", handover.Released, func(w *scene) { w.releasing, w.held, w.alive, w.again = false, false, false, false })
 	return steps
 }
@@ -274,6 +281,7 @@ func consistent(w scene) error {
 		{"nothing is held in Standby", p != Standby || !w.held},
 		{"a child is being made in Starting only", w.spawning == (p == Starting)},
 		{"what was to make a child that was given up, and has not returned, is known", w.m.stuck == w.hung},
+		{"a node whose child failed rests", w.m.resting == w.rest},
 		{"closed is finished", w.finished == (p == Closed)},
 	} {
 		if !rule.ok {

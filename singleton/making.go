@@ -172,7 +172,37 @@ func (c *controller) addChild(child *actor.PID) {
 func (c *controller) notMade(why error) {
 	c.log.Error("the child could not be made", zap.Error(why))
 	c.event(Event{Kind: StartFailed, Token: c.token(), Reason: why})
+	c.futile, c.known.why = c.futile+1, fmt.Sprintf("%.256v", why)
 	c.fire(spawnFailed)
+	c.giveWay()
+}
+
+// tries is how many children in a row fail before their first message until another node is to try.
+const tries = 3
+
+// giveWay has another node try to host a child that fails here time and again, if one would. This
+// node goes last then for about a second, then 2, 4 and so on up to a minute, until a child of its
+// own works.
+func (c *controller) giveWay() {
+	if c.phase != Backoff || c.futile < tries {
+		return
+	}
+	e := hopeless
+	if _, can := lease.As[lease.TransferLease](c.lease); !can {
+		e = resign
+	}
+	if len(c.certain()) > 0 || e == resign && c.set.leadership == nil {
+		c.log.Warn("the child fails here time and again: another node is to host it", zap.Int("times", c.futile), zap.String("why", c.known.why))
+		c.fire(e)
+	}
+}
+
+func (c *controller) rest() {
+	c.later(&c.pause, actors.Backoff(c.rests, time.Second, time.Minute), func() {
+		c.fire(rested)
+		c.introduce(false)
+	})
+	c.rests++
 }
 
 // hurrySpawn gives what is to make the child no longer than a child has for a planned end.

@@ -17,7 +17,11 @@ import (
 // be one that was leaving; it looks after each half of its time whether it gets on), a
 // lease runs out, and who waits for it looks at the latest after the poll maximum.
 func (s *sim) bound() time.Duration {
-	return longest + s.Stop + time.Second + s.Linger*3/2 + ttl + 10*time.Second + 15*time.Second
+	rest := time.Duration(0) // of a node whose children failed
+	if s.breaks() {
+		rest = time.Minute
+	}
+	return longest + s.Stop + time.Second + s.Linger*3/2 + ttl + 10*time.Second + 15*time.Second + rest
 }
 
 // settle checks I7.

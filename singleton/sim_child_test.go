@@ -24,6 +24,9 @@ type simChild struct {
 func (s *sim) child(n *testkit.Node) *actor.Props {
 	return actor.PropsFromProducer(func() actor.Actor {
 		s.beBad(n, 31)
+		if s.broken(n, 0) {
+			panic("broken props")
+		}
 		return &simChild{s: s, n: n}
 	}, actor.WithSpawnFunc(func(system *actor.ActorSystem, id string, props *actor.Props, parent actor.SpawnerContext) (*actor.PID, error) {
 		pid, err := actor.DefaultSpawner(system, id, props, parent)
@@ -33,6 +36,14 @@ func (s *sim) child(n *testkit.Node) *actor.Props {
 		return pid, err
 	}))
 }
+
+// broken reports whether all children fail on a node until trouble is over, in its Props (0) or in
+// Started (1): so it is on some nodes, in one of four histories.
+func (s *sim) broken(n *testkit.Node, how int) bool {
+	return s.breaks() && !s.Good.Load() && s.Odds(4, 53, uint64(n.ID[1])) == how
+}
+
+func (s *sim) breaks() bool { return s.Odds(4, 52) == 0 }
 
 // beBad is what code does that makes children.
 func (s *sim) beBad(n *testkit.Node, salt uint64) {
@@ -105,6 +116,11 @@ func (k *simChild) Receive(ctx actor.Context) {
 	if j, ok := testkit.JobOf(ctx.Message()); ok {
 		k.handle(ctx, j)
 		return
+	}
+	if _, first := ctx.Message().(*actor.Started); first && s.broken(k.n, 1) {
+		panic("it can't begin")
+	} else if !first && k.l == nil {
+		return // so it ends
 	}
 	bad, number := !s.Good.Load(), uint64(0)
 	if k.l != nil {

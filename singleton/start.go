@@ -92,12 +92,15 @@ type Status struct {
 // a child made from props.
 //
 // Props make a child on a goroutine of their own, outside the lease: what needs the lease
-// belongs into Started. Props that panic are tried again after the
-// pause of WithBackoff (StartFailed). Props that have not returned after 30 s, or WithStop's
-// time after the manager was stopped, are given up: the lease is released, so that another
-// node can host, and this node does not host until they have returned. A child that they
-// make after that is stopped and gets no message. On a loss of the lease they are given up
-// at once.
+// belongs into Started. Props that panic are tried again after the pause of WithBackoff
+// (StartFailed). When three children in a row have failed before their first message (by a panic,
+// or by stopping though mail waits), another node that would take over does so at once; this one goes last then for about a second, then 2,
+// 4 and so on up to a minute, until a child works here.
+//
+// Props that have not returned after 30 s, or WithStop's time after the manager was stopped, are
+// given up: the lease is released, so that another node can host, and this node does not host
+// until they have returned. A child that they make after that is stopped and gets no message. On
+// a loss of the lease they are given up at once.
 //
 // Errors: ErrNameInUse; lease.ErrNameInUse if the Keeper's lease of that name is taken;
 // lease.ErrInvalid for a bad name or option, a nil system, props or Keeper, if the lease's

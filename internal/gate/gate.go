@@ -165,10 +165,10 @@ func (g *Gate) Post(envelope any) bool {
 	return true
 }
 
-// Unused reports whether Started, and nothing else, has passed to the guarded actor.
-func (g *Gate) Unused() bool {
+// Used reports whether anything but Started has passed to the guarded actor.
+func (g *Gate) Used() bool {
 	m := g.main.Load()
-	return m != nil && m.passes.Load() == 1
+	return m != nil && m.passes.Load() > 1
 }
 
 // Overruns counts passes, to the actor or its guarded children, whose handler was still running

@@ -35,14 +35,14 @@ func TestGateTellsItsTerm(t *testing.T) {
 
 func TestOpenPassesEverything(t *testing.T) {
 	perform(t, func(s *stage) {
-		assert.False(t, s.gate.Unused())
+		assert.False(t, s.gate.Used())
 		s.spawn()
-		assert.True(t, s.gate.Unused())
+		assert.False(t, s.gate.Used())
 		s.send(num(1))
 		s.post(num(2))
 		s.post(&actor.MessageEnvelope{Message: num(3)})
 		s.expectScript("*actor.Started", "1", "2", "3")
-		assert.False(t, s.gate.Unused())
+		assert.True(t, s.gate.Used())
 	})
 }
 

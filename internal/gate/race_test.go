@@ -47,7 +47,7 @@ func TestNothingIsLostOrRepeatedWhateverHappens(t *testing.T) {
 			for _, f := range []func(){
 				s.gate.Drain, func() { s.gate.Lose(errOther) }, func() { s.term.end(errTakenOver) },
 				func() { s.system.Root.Stop(s.pid) }, func() { s.send(crash{}) },
-				func() { s.gate.Overruns(); s.gate.Unused() }, func() { s.gate.CheckAlive() },
+				func() { s.gate.Overruns(); s.gate.Used() }, func() { s.gate.CheckAlive() },
 			} {
 				wg.Go(f)
 			}

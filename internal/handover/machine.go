@@ -9,7 +9,7 @@ package handover
 //	Offering      offering            offering            OfferMade, OfferFailed, OfferOver
 //	Offered       offered             offered             Taken, OfferOver, Host
 //	Adopting      adopting            adopting            Won, NotWon
-//	Opening       starting, backoff   (within a step)     Opened, Ended, Lost
+//	Opening       starting, backoff   (within a step)     Opened, Ended, Lost, Pass
 //	Active        active              active              Move, Quit, Reopen, Ended, Lost
 //	Inviting      inviting            inviting            Invited, Declined, Resign, Keep, Lost
 //	Draining      handing over        draining            Ended, Overdue, Declined, Lost
@@ -47,7 +47,7 @@ const (
 	Inviting
 	// Draining: a planned end: it was told to stop, the lease is kept.
 	Draining
-	// Asking: nothing runs any more; the offer is too old, and a new one is asked for.
+	// Asking: nothing runs; a node is asked for an offer, or for a new one, as the first is too old.
 	Asking
 	// Transferring: nothing runs; the lease is being handed over.
 	Transferring
@@ -105,6 +105,7 @@ const (
 	Move                // hand it to another node
 	Keep                // do not, after all
 	Resign              // end it though no node takes over
+	Pass                // what would run does not come to: hand it to another node
 	Quit                // give it up, and take it no more
 	Stay                // take it again
 
@@ -254,6 +255,8 @@ func (m Machine) hosting(e Event) (Machine, []Effect) {
 		switch e {
 		case Opened:
 			return m.to(Active)
+		case Pass:
+			return m.to(Asking, DoInvite)
 		case Move:
 			return m.refuse(e)
 		}
@@ -315,8 +318,12 @@ func (m Machine) leaving(e Event) (Machine, []Effect) {
 	case Asking:
 		switch e {
 		case Invited:
+			m.Offer = true
 			return m.to(Transferring, DoTransfer)
 		case Declined, Lost:
+			if e == Declined && !m.Offer && !m.Quitting { // Pass: it is tried here again
+				return m.to(Opening, DropInvite)
+			}
 			return m.to(Releasing, append(m.callOff(), DoRelease)...)
 		}
 	case Transferring:

@@ -40,7 +40,7 @@ func (h hold) possible() []Event {
 	}
 	switch h.m.Phase {
 	case Opening:
-		es = append(es, Opened, Ended)
+		es = append(es, Opened, Ended, Pass)
 	case Active:
 		es = append(es, Reopen, Ended)
 	case Inviting:

@@ -106,7 +106,7 @@ func (g *Giving) Answered(p Port, m *wire.Offer, refused func()) {
 	case m.Declined != "":
 		g.Halt()
 		p.Log().Info("an invitation was declined", zap.String("node", m.From.Address), zap.String("why", m.Declined))
-		if s.Phase == Inviting {
+		if s.Phase.Asks() && !g.again {
 			refused()
 			return
 		}

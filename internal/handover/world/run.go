@@ -61,7 +61,7 @@ func (r *Run[M, O]) forget(i int) {
 // End ends the invitation of node i.
 func (r *Run[M, O]) End(i int) {
 	n := &r.W.N[i]
-	n.Inv, n.To, n.ToSess, n.Aged = 0, 0, 0, false
+	n.Inv, n.To, n.ToSess, n.Aged, n.Again = 0, 0, 0, false, false
 }
 
 // Ask has node i ask one for an offer.
@@ -94,7 +94,7 @@ func (r *Run[M, O]) carryOut(i int, f handover.Effect) {
 		}
 		l.Begin(i, op, 0, 0)
 	case handover.AskAgain:
-		n.Aged = false
+		n.Aged, n.Again = false, true
 		r.Send(i, n.To, Mail{Invite, n.Inv, 0})
 	case handover.DropInvite:
 		r.CallOff(i)
@@ -121,7 +121,10 @@ func (r *Run[M, O]) carryOut(i int, f handover.Effect) {
 			r.Fire(i, handover.Stale)
 			return
 		}
-		n.Gave, n.Term = n.Term, 0
+		if n.Term <= r.W.High { // else nothing ran under it: what it was given goes on
+			n.Gave = n.Term
+		}
+		n.Term = 0
 		l.Begin(i, explore.Transfer, n.To, n.ToSess)
 	case handover.DoRelease:
 		if n.Run != 0 {
@@ -267,7 +270,7 @@ func (r *Run[M, O]) receive(i, from int, m Mail) {
 	case Offer, Declined:
 		switch {
 		case n.Inv == 0 || m.N != n.Inv || n.To != a:
-		case m.Kind == Declined && h.Phase == handover.Inviting:
+		case m.Kind == Declined && h.Phase.Asks() && !n.Again:
 			r.Refused(r, i)
 		case m.Kind == Declined:
 			r.Fire(i, handover.Declined)

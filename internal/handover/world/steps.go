@@ -140,7 +140,7 @@ func (s *Stepper[M, O]) asks(i int, m handover.Machine) {
 
 // unanswered: nothing came of whom node i asks.
 func (r *Run[M, O]) unanswered(i int) {
-	if r.W.phase(r.Owner, i) == handover.Inviting {
+	if !r.W.N[i].Again {
 		r.Silent(r, i)
 		return
 	}

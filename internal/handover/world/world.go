@@ -60,6 +60,7 @@ type Node[M, O comparable] struct {
 	To     uint8 // the node that is asked, or made the offer
 	ToSess uint8
 	Aged   bool  // the offer is too old; until a new one is asked for
+	Again  bool  // a new one is, of the same node
 	Gave   uint8 // the token that is being transferred
 
 	Making bool // an offer is being made
