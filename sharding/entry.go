@@ -194,6 +194,10 @@ func (s *shard) effectLocked(e *entry, f entities.Effect) {
 	case entities.Pause:
 		d := actors.Backoff(int(e.Tries)-1, s.r.set.backoffMin, s.r.set.backoffMax)
 		e.timer.Set(s.r.clock, s.do, d, func() { s.happensLocked(e, entities.BackedOff) })
+		if e.failsEarly() {
+			s.r.fails.Store(true)
+			s.after = append(s.after, func() { s.r.post(func() {}) })
+		}
 	case entities.Requeue: // its mail goes to the next host
 		s.removeLocked(e)
 		mails := append(e.back, s.unpendLocked(e)...)
@@ -321,4 +325,33 @@ func (s *shard) passivate(id string, g *gate.Gate) {
 			s.happensLocked(e, entities.Asked)
 		}
 	})
+}
+
+// tries is how often in a row an entity fails before its first message until that counts.
+const tries = 3
+
+// failsEarly reports whether the entity fails before its first message time and again.
+func (e *entry) failsEarly() bool { return e.Tries >= tries && (e.gate == nil || !e.gate.Used()) }
+
+// futile counts the entities here that fail before their first message, unless one works.
+func (r *Region) futile() (failing int, works bool) {
+	look := func(s *shard) bool {
+		s.mu.RLock()
+		defer s.mu.RUnlock()
+		for _, e := range s.entries {
+			if e.Phase == entities.Active && e.gate.Used() {
+				return true
+			}
+			if e.failsEarly() {
+				failing++
+			}
+		}
+		return false
+	}
+	for i := range r.shards {
+		if look(&r.shards[i]) {
+			return 0, true
+		}
+	}
+	return failing, false
 }

@@ -129,8 +129,9 @@ const hostless = 10 * time.Second
 
 // Health is a check as health.Handler takes it. It fails, with a line for each
 // reason, while this node is no member of the group (membership.Group.Health), while it
-// is not registered for the type (ErrNotHosting), while no shard has had a host for ten seconds, and
-// when the Region has ended (ErrClosed). It asks nothing of the store, and returns at once.
+// is not registered for the type (ErrNotHosting), while no shard has had a host for ten seconds,
+// while entities here have failed three times in a row before their first message and none works,
+// and when the Region has ended (ErrClosed). It asks nothing of the store, and returns at once.
 func (r *Region) Health(ctx context.Context) error {
 	if err := r.may(ctx); err != nil {
 		return err
@@ -150,6 +151,11 @@ func (r *Region) Health(ctx context.Context) error {
 	}
 	if d := r.elapsed() - free; d > hostless {
 		err = errors.Join(err, fmt.Errorf("for %v no shard has had a host: no node hosts the type, or all are drained", d.Round(time.Second)))
+	}
+	if r.fails.Load() {
+		if n, _ := r.futile(); n > 0 {
+			err = errors.Join(err, fmt.Errorf("no entity works here, and %d have failed %d times or more before their first message", n, tries))
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("sharding type %q: %w", r.typ.Name, err)

@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
@@ -90,7 +91,7 @@ func (c *controller) leave() {
 
 func (c *controller) onReturn() {
 	d := &c.leaving
-	if !d.on || d.stop || d.rival {
+	if !d.on || d.stop || d.rival || d.tired {
 		return
 	}
 	d.again.Stop()
@@ -149,14 +150,55 @@ func (c *controller) sayLeaving() {
 	if moved := c.counts.moved.Load(); moved > d.moved {
 		d.moved, d.until = moved, now+leaveWithin
 	}
-	if !d.quit && (now >= d.until || !c.othersHost()) {
-		d.quit = true
-		for i := range c.shards {
-			c.fire(&c.shards[i], handover.Quit)
+	if alone := !c.othersHost(); !d.quit && (alone || now >= d.until) {
+		switch {
+		case !d.tired || d.asked || d.rival:
+			d.quit = true
+			for i := range c.shards {
+				c.fire(&c.shards[i], handover.Quit)
+			}
+		case alone || c.busy > 0: // better here than nowhere
+			c.comeBack()
+			return
 		}
 	}
 	c.tellCoordinator(c.departure(false))
 	c.later(&d.again, coordinator.LeaveEvery, c.sayLeaving)
+}
+
+// standBack gives the shards to other nodes where entities fail before their first message, time and
+// again, and none works. They come no more for about a second, then 2, 4 and so on up to a minute,
+// until an entity works here.
+func (c *controller) standBack() {
+	d := &c.leaving
+	if d.on || d.rested.Pending() || !c.fails.Load() {
+		return
+	}
+	failing, works := c.futile()
+	if works {
+		d.rests = 0
+	}
+	if failing == 0 {
+		c.fails.Store(false)
+		return
+	}
+	pause := actors.Backoff(d.rests, time.Second, time.Minute)
+	if c.othersHost() {
+		c.log.Warn("all entities here fail before their first message: other nodes are to host them", zap.Int("entities", failing), zap.Duration("for", pause))
+		d.tired = true
+		d.rests++
+		c.leave()
+	}
+	c.later(&d.rested, pause, c.comeBack)
+}
+
+// comeBack ends that this node stands back.
+func (c *controller) comeBack() {
+	if d := &c.leaving; d.tired {
+		if d.tired = false; !d.asked && !d.rival {
+			c.onReturn()
+		}
+	}
 }
 
 // onStranded ends the wait for other hosts: all other nodes leave, too.
@@ -167,6 +209,10 @@ func (c *controller) onStranded(m *wire.Stranded) {
 		return
 	}
 	c.log.Info("no node takes the shards of this node")
+	if d.tired && !d.asked && !d.rival {
+		c.comeBack()
+		return
+	}
 	d.until = c.clock.Now().Mono
 	c.sayLeaving()
 }
@@ -190,6 +236,7 @@ func (c *controller) departure(back bool) *wire.Depart {
 
 // goOnLeaving does the next step of leaving, after any change.
 func (c *controller) goOnLeaving() {
+	c.standBack()
 	d := &c.leaving
 	if !d.on || d.finished || c.busy > 0 {
 		return
@@ -239,6 +286,7 @@ func (c *controller) goOnLeaving() {
 	d.finished = true
 	d.again.Stop()
 	d.alarm.Stop()
+	d.rested.Stop()
 	for i := range c.shards {
 		c.endRest(&c.shards[i])
 	}

@@ -87,6 +87,7 @@ type Region struct {
 	refs     actor.Process // of all Refs
 	short    fastpath.Sender
 
+	fails        atomic.Bool // entities do before their first message; whether others work is not known
 	surveyNumber atomic.Uint64
 	asking       sync.Map      // by number: statusRequest
 	pace         chan struct{} // has room for one: the shard that starts remembered entities

@@ -309,6 +309,9 @@ type leaving struct {
 	on        bool // it takes none
 	asked     bool // Drain was called, and not Undrain
 	rival     bool // a later life of the node's ID is a member in its place
+	tired     bool // no entity works here: other nodes go first
+	rests     int  // pauses for it in a row
+	rested    actors.Alarm
 	alarm     actors.Alarm
 	stop      bool          // and ends when it has none
 	until     time.Duration // unless more is handed over until then

@@ -22,8 +22,12 @@ import (
 // nothing is given anew. Who lingers long sees within a minute what it handed to a node
 // that is gone come back, and lingers on.
 func (s *sim) bound() time.Duration {
+	rest := time.Duration(0) // of a node whose entities failed
+	if s.breaks() {
+		rest = time.Minute
+	}
 	return longest + 5*time.Second + max(s.Stop, 4*time.Second) + s.Linger + min(s.Linger,
-		time.Minute) + ttl + 10*time.Second + 20*time.Second
+		time.Minute) + ttl + 10*time.Second + 20*time.Second + rest
 }
 
 // settle checks I7.

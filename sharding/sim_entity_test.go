@@ -76,6 +76,9 @@ func (p *simPool) Schedule(run func()) {
 	}
 }
 
+// breaks reports whether on some nodes no entity works until trouble is over.
+func (s *sim) breaks() bool { return s.Odds(4, 15) == 0 }
+
 // longest is for how long an entity that misbehaves may do so at a stretch.
 const longest = 15 * time.Second
 
@@ -97,7 +100,7 @@ func (k *simEntity) Receive(ctx actor.Context) {
 		}
 		k.e = e
 		k.l = s.Born(&testkit.Life{On: k.n, ID: e.ID(), Lease: e.Name(), Token: e.Token(), Guard: e}, k.restored)
-		if bad && s.Odds(30, 8, uint64(k.l.Number)) == 0 {
+		if bad && (s.Odds(30, 8, uint64(k.l.Number)) == 0 || s.breaks() && s.Odds(2, 16, uint64(k.n.ID[1])) == 0) {
 			panic("born bad")
 		}
 	case simBye:
