@@ -139,6 +139,15 @@ func (p port) Send(address string, m proto.Message) { p.c.send(address, m) }
 func (p port) Post(f func())                        { p.c.post(f) }
 func (p port) Aside(f func() func())                { p.c.async(f) }
 
+func (p port) Held(by *wire.Node) bool {
+	record, ok := p.c.table.Record(p.s.number)
+	return ok && record.Owner.Address == by.Address
+}
+
+func (p port) Record() func(context.Context) (lease.Record, error) {
+	return func(ctx context.Context) (lease.Record, error) { return p.c.keeper.Get(ctx, p.s.name) }
+}
+
 // Offers returns what makes an offer.
 func (p port) Offers() func(context.Context) (lease.Offer, error) {
 	h, err := p.c.leaseOf(p.s)

@@ -203,11 +203,7 @@ func (c *controller) begin() {
 	c.unfollow = append(c.unfollow,
 		transport.Of(c.system).Watch(func(address string) { c.post(func() { c.peerLost(address) }) }))
 	if c.dir != nil {
-		name := c.lname
-		if c.sign != nil {
-			name = c.sign.Name()
-		}
-		c.unfollow = append(c.unfollow, c.dir.follow(name, func(h hostNoticed) { c.post(func() { c.onHost(&h) }) }))
+		c.unfollow = append(c.unfollow, c.dir.follow(c.recordName(), func(h hostNoticed) { c.post(func() { c.onHost(&h) }) }))
 	}
 	if c.set.proxyOnly {
 		return
@@ -217,6 +213,14 @@ func (c *controller) begin() {
 		return
 	}
 	c.fire(wanted)
+}
+
+// recordName is that of the record which names the host.
+func (c *controller) recordName() string {
+	if c.sign != nil {
+		return c.sign.Name()
+	}
+	return c.lname
 }
 
 // fire feeds one event to the machine and carries out its effects.

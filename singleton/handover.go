@@ -378,6 +378,17 @@ func (p port) Send(address string, m proto.Message) { p.c.proxy.Send(address, m)
 func (p port) Post(f func())                        { p.c.post(f) }
 func (p port) Aside(f func() func())                { p.c.async(f) }
 
+// Held goes by the records. Where they can't be followed, who invites is believed.
+func (p port) Held(by *wire.Node) bool {
+	host := &p.c.proxy
+	return p.c.dir == nil || host.known && host.host.Owner.Address == by.Address
+}
+
+func (p port) Record() func(context.Context) (lease.Record, error) {
+	k, name := p.c.keeper, p.c.recordName()
+	return func(ctx context.Context) (lease.Record, error) { return k.Get(ctx, name) }
+}
+
 // Offers returns what makes an offer, whose lease may be the user's.
 func (p port) Offers() func(context.Context) (lease.Offer, error) {
 	l, _ := lease.As[lease.TransferLease](p.c.lease) // checked by onInvite

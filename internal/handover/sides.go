@@ -37,6 +37,10 @@ type Port interface {
 	Post(f func())
 	// Aside calls f elsewhere, and what it returns on the loop.
 	Aside(f func() (then func()))
+	// Held reports whether the records that are known here say that the node holds the lease.
+	Held(by *wire.Node) bool
+	// Record returns what asks the store who does, and is called aside, as Offers is.
+	Record() func(context.Context) (lease.Record, error)
 	// Offers returns what makes an offer, and is called aside. Its context ends
 	// OfferWait after it was called, or with the owner's life.
 	Offers() func(context.Context) (lease.Offer, error)
@@ -192,11 +196,52 @@ type Accepting struct {
 	word   actors.Alarm  // until the old host's word is not waited for any more
 	ours   bool          // the record said that the lease was handed over, before the old host did
 	broken bool          // the link to the old host broke
+	asking bool          // the store is asked whether a node that invites holds the lease
 }
 
 // Invited takes an invitation that the owner has nothing against. lost gets states
-// of an earlier hand-over that no actor gets.
+// of an earlier hand-over that no actor gets. Whoever holds the lease by its record may invite.
 func (a *Accepting) Invited(p Port, b *Budget, m *wire.Invite, lost func(*States)) {
+	s := p.State()
+	if s.Phase == Away && !s.Quitting && !p.Held(m.From) {
+		a.verify(p, m, func() { a.invited(p, b, m, lost) })
+		return
+	}
+	a.invited(p, b, m, lost)
+}
+
+// verify asks the store whether a node that invites holds the lease, of which the records here may
+// not tell yet.
+func (a *Accepting) verify(p Port, m *wire.Invite, then func()) {
+	if a.asking {
+		Decline(p, m.From, m.Number, "it looks for the record")
+		return
+	}
+	a.asking = true
+	aside(p, p.Record(), func(record lease.Record, err error) {
+		a.asking = false
+		if err != nil || record.Owner.Address != m.From.Address {
+			p.Log().Warn("an invitation of a node that does not hold the lease", zap.String("node", m.From.Address), zap.Error(err))
+			Decline(p, m.From, m.Number, "the inviting node does not hold the lease")
+			return
+		}
+		then()
+	})
+}
+
+// aside calls f elsewhere, and what takes its result on the loop.
+func aside[T any](p Port, f func(context.Context) (T, error), then func(T, error)) {
+	clock, life := p.Clock(), p.Life()
+	p.Aside(func() func() {
+		ctx, cancel := context.WithCancel(life)
+		defer cancel()
+		defer clock.AfterFunc(OfferWait, cancel).Stop()
+		x, err := f(ctx)
+		return func() { then(x, err) }
+	})
+}
+
+func (a *Accepting) invited(p Port, b *Budget, m *wire.Invite, lost func(*States)) {
 	s := p.State()
 	switch {
 	case s.Quitting:
@@ -216,7 +261,7 @@ func (a *Accepting) Invited(p Port, b *Budget, m *wire.Invite, lost func(*States
 		Decline(p, m.From, m.Number, "it is "+s.Phase.String())
 	default:
 		a.Halt()
-		*a = Accepting{From: m.From, number: m.Number, States: Take(b, m.From, m.Number)}
+		*a = Accepting{From: m.From, number: m.Number, States: Take(b, m.From, m.Number), asking: a.asking}
 		p.Fire(Asked)
 	}
 }
@@ -235,14 +280,8 @@ func (a *Accepting) Decline(p Port) {
 
 // Make has an offer made.
 func (a *Accepting) Make(p Port) {
-	n, make, clock, life := a.number, p.Offers(), p.Clock(), p.Life()
-	p.Aside(func() func() {
-		ctx, cancel := context.WithCancel(life)
-		defer cancel()
-		defer clock.AfterFunc(OfferWait, cancel).Stop()
-		o, err := make(ctx)
-		return func() { a.made(p, n, o, err) }
-	})
+	n := a.number
+	aside(p, p.Offers(), func(o lease.Offer, err error) { a.made(p, n, o, err) })
 }
 
 func (a *Accepting) made(p Port, number uint64, o lease.Offer, err error) {

@@ -31,8 +31,10 @@ type side struct {
 	offer   func(context.Context) (lease.Offer, error)
 	link    chan proto.Message
 	clock   ticking
-	deaf    bool // what comes is lost
-	busy    bool // what is posted waits
+	deaf    bool   // what comes is lost
+	busy    bool   // what is posted waits
+	unheld  bool   // the records here do not name the host
+	holder  string // who holds the lease in the store
 	waiting []func()
 	got     []proto.Message
 	effects []handover.Effect
@@ -83,8 +85,15 @@ func (s *side) Log() *zap.Logger                                   { return zap.
 func (s *side) Life() context.Context                              { return context.Background() }
 func (s *side) State() handover.Machine                            { return s.m }
 func (s *side) Send(_ string, m proto.Message)                     { s.link <- m }
+func (s *side) Held(*wire.Node) bool                               { return !s.unheld }
 func (s *side) Aside(f func() func())                              { go func() { s.Post(f()) }() }
 func (s *side) Offers() func(context.Context) (lease.Offer, error) { return s.offer }
+
+func (s *side) Record() func(context.Context) (lease.Record, error) {
+	return func(ctx context.Context) (lease.Record, error) {
+		return lease.Record{Owner: lease.Owner{Address: s.holder}}, ctx.Err()
+	}
+}
 
 // Post calls f, unless the loop is busy: then it waits there, in order.
 func (s *side) Post(f func()) {
@@ -195,6 +204,34 @@ func TestAnOfferThatCanNotBeMadeIsDeclinedInTime(t *testing.T) {
 		require.IsType(t, &wire.Offer{}, host.got[0])
 		require.NotEmpty(t, host.got[0].(*wire.Offer).Declined)
 	})
+}
+
+// Whoever holds the lease by its record may invite, though the records here do not tell that yet;
+// any other node is declined, and costs one look at a time.
+func TestWhoHoldsTheLeaseInvites(t *testing.T) {
+	for _, holder := range []string{"host", "another"} {
+		synctest.Test(t, func(t *testing.T) {
+			host, next := sides(t)
+			next.unheld, next.holder = true, holder
+			host.fire(handover.Move)
+			if holder == "host" {
+				host.in(t, handover.Draining)
+				next.in(t, handover.Offered)
+				return
+			}
+			host.in(t, handover.Active)
+			next.in(t, handover.Away)
+			require.Equal(t, "the inviting node does not hold the lease", host.got[0].(*wire.Offer).Declined)
+			next.busy = true
+			for range 3 {
+				next.receive(&wire.Invite{Name: "n", From: host.self, Number: 8})
+			}
+			synctest.Wait()
+			next.catchUp(t, 1)
+			synctest.Wait()
+			require.Len(t, host.got, 4)
+		})
+	}
 }
 
 // Who did not answer in time hears that an offer which is still to come is void.

@@ -41,11 +41,11 @@ func (w *xworld) key() explore.Key {
 			x := said(&Item{Wire: m})
 			put(1, x.sender, x.n, int(m.Token), int(m.Hops))
 		case *wire.Marker:
-			put(2, name(m.From), int(uint32(m.Number)), int(m.Token), int(m.Hops))
+			put(2, name(m.From), int(uint8(m.Number)), int(m.Token), int(m.Hops))
 		case *wire.MarkerAck:
-			put(3, name(m.From), int(uint32(m.Number)), int(m.Token))
+			put(3, name(m.From), int(uint8(m.Number)), int(m.Token))
 		case *wire.MarkerWaits:
-			put(4, name(m.From), int(uint32(m.Number)))
+			put(4, name(m.From), int(uint8(m.Number)))
 		}
 	}
 	item := func(it *Item) {
@@ -73,11 +73,11 @@ func (w *xworld) key() explore.Key {
 	}
 	for i, r := range w.r {
 		flag(r.known, r.lost, r.path.used, r.path.dead, r.path.confirmed, r.served, r.pending != nil, w.open[i], w.wakes[i])
-		put(int(r.phase), int(r.own), int(r.floor), int(uint32(r.number)), r.stats.Unordered, since(r.noted), len(w.hung[i]))
+		put(int(r.phase), int(r.own), int(r.floor), int(uint8(r.number)), r.stats.Unordered, since(r.noted), len(w.hung[i]))
 		way(r.host)
 		way(r.path.hop)
 		if r.pending != nil {
-			put(int(uint32(r.pending.number)), since(r.pending.until), int(r.pending.pause/time.Second))
+			put(int(uint8(r.pending.number)), since(r.pending.until), int(r.pending.pause/time.Second))
 			way(r.pending.via)
 			flag(r.pending.ask)
 		}

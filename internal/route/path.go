@@ -1,6 +1,8 @@
 package route
 
 import (
+	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/wire"
@@ -115,7 +117,7 @@ func (r *Router) maySwitch() bool {
 
 // beginSwitch sends a marker by way of via, behind all that went there.
 func (r *Router) beginSwitch(via hop) {
-	r.number++
+	r.draw()
 	r.stats.PathSwitches++
 	r.pending = &pathSwitch{number: r.number, via: via, until: r.port.Now() + r.Patience}
 	r.mark(via)
@@ -127,7 +129,7 @@ func (r *Router) ask(t hop) {
 	if r.pending != nil {
 		return
 	}
-	r.number++
+	r.draw()
 	r.pending = &pathSwitch{number: r.number, via: t, ask: true, pause: r.Patience}
 	r.remind(r.pending)
 }
@@ -138,6 +140,18 @@ func (r *Router) remind(c *pathSwitch) {
 	c.until = r.port.Now() + c.pause
 	r.mark(c.via)
 	r.port.Wake(c.pause)
+}
+
+// marks counts the markers of this process, from a random number on.
+var marks atomic.Uint64
+
+func init() { marks.Store(uint64(rand.Uint32() >> 1)) }
+
+// draw makes the next marker's number. It is above all earlier ones of this node, of other Routers of the
+// name too: answers to theirs may be under way. And it is random in between: only a node that the
+// marker reaches can answer it.
+func (r *Router) draw() {
+	r.number = marks.Add(1)<<32 | uint64(rand.Uint32())&^0xff | uint64(uint8(r.number)+1)
 }
 
 func (r *Router) mark(via hop) {

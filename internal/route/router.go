@@ -3,7 +3,6 @@ package route
 import (
 	"math"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -145,14 +144,9 @@ type Router struct {
 	stats   Stats
 }
 
-// lives counts the Routers of this process. One that follows another of the same
-// node goes on from higher numbers: answers to the earlier one's markers may be
-// under way.
-var lives atomic.Uint64
-
 // New returns a Router that knows nothing yet.
 func New(c Config, p Port) *Router {
-	return &Router{Config: c, port: p, number: lives.Add(1) << 32}
+	return &Router{Config: c, port: p}
 }
 
 // Open lets mail through to an actor that works under t from now on.
