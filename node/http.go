@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/health"
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/sharding"
@@ -70,6 +71,7 @@ type Info struct {
 	Group      *membership.Snapshot        `json:",omitempty"`
 	Singletons map[string]singleton.Status // those that have not ended
 	Shards     map[string]sharding.Info    // by type
+	Unreached  map[string]string           `json:",omitempty"` // nodes to which no link could be made lately, by address: since when, and why
 	Stopping   bool
 }
 
@@ -98,7 +100,8 @@ func (n *Node) Info() Info {
 	if n.keeper == nil {
 		return Info{}
 	}
-	i := Info{Owner: n.keeper.Owner(), Singletons: map[string]singleton.Status{}, Shards: map[string]sharding.Info{}, Stopping: n.life.Err() != nil}
+	i := Info{Owner: n.keeper.Owner(), Singletons: map[string]singleton.Status{}, Shards: map[string]sharding.Info{},
+		Unreached: actors.Unreached(n.system), Stopping: n.life.Err() != nil}
 	if g := n.Group(); g != nil {
 		s := g.Members()
 		i.Group = &s

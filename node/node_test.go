@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -261,4 +262,25 @@ func TestBadConfigs(t *testing.T) {
 	require.ErrorIs(t, err, lease.ErrInvalid)
 	require.ErrorContains(t, err, "Config.Group")
 	stop(t, n)
+}
+
+// A host that no link can be made to is named, with the cause, to who asks and in /info.
+func TestAHostThatIsNotReached(t *testing.T) {
+	store := memory.New()
+	a := start(t, "a", store, func(c *node.Config) { c.Advertise = "127.0.0.1:1" })
+	b := start(t, "b", store)
+	props := actor.PropsFromFunc(func(actor.Context) {})
+	ma, err := a.Singleton("x", props)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return ma.Status().Phase == singleton.Active }, 10*time.Second, 10*time.Millisecond)
+	mb, err := b.Singleton("x", props)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := singleton.Ask[Sum](ctx, mb, Add{})
+		require.Error(t, err)
+		return strings.Contains(err.Error(), "the host at 127.0.0.1:1 is not reached since") && strings.Contains(err.Error(), "Z: transport: Error while dialing: dial tcp 127.0.0.1:1: connect: connection refused)")
+	}, 30*time.Second, 10*time.Millisecond)
+	require.Contains(t, b.Info().Unreached["127.0.0.1:1"], "refused")
 }

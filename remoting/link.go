@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/remote"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/boundary"
@@ -90,9 +92,22 @@ func (g *guard) follow(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Clie
 func (l *link) connect(request any) {
 	defer close(l.made)
 	defer time.AfterFunc(connectWithin, l.cancel).Stop()
-	if l.ClientStream, l.failed = l.ask(request); l.failed == nil {
+	l.ClientStream, l.failed = l.ask(request)
+	if actors.LinkTried(l.node.system, l.address, cause(l.failed)); l.failed == nil {
 		outlet.Of(l.node.system).Publish(&remote.EndpointConnectedEvent{Address: l.address})
 	}
+}
+
+// cause is what gRPC's error is about, without what it was wrapped in on its way.
+func cause(err error) error {
+	if err == nil {
+		return nil
+	}
+	text := status.Convert(err).Message()
+	if _, inner, ok := strings.Cut(text, `desc = "`); ok {
+		text = strings.TrimSuffix(inner, `"`)
+	}
+	return errors.New(text)
 }
 
 // ask opens the stream, and returns it once the peer has answered. Interceptors may be users'.

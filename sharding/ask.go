@@ -11,7 +11,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/asker"
-	"github.com/holdfast-go/holdfast/internal/boundary"
 )
 
 // Ask sends msg to the entity id, wherever it runs, and waits for one answer of type
@@ -58,17 +57,17 @@ func (r *Region) why(id string, since time.Duration) string {
 	if !seat.Held {
 		all = append(all, fmt.Sprintf("no node has been known to host shard %d for %v", s.number, ago(seat.Free)))
 	}
-	if why := asker.Unaddressed(r.keeper.Owner(), seat.Record.Owner); why != "" {
-		all = append(all, why)
-	}
 	s.mu.RLock()
 	waits, failure, broke, at := s.waiting, error(nil), s.broke, s.brokeAt
 	if s.last != nil {
 		failure = s.last.rem.failure
 	}
 	s.mu.RUnlock()
-	if seat.Held && broke == seat.Record.Owner.Address && at >= since {
-		all = append(all, fmt.Sprintf("the link to the host at %s broke %v ago", boundary.Cut(broke), ago(at)))
+	if !seat.Held || broke != seat.Record.Owner.Address || at < since {
+		broke = ""
+	}
+	if why := asker.Unreached(r.system, r.keeper.Owner(), seat.Record.Owner, broke, now-at); why != "" {
+		all = append(all, why)
 	}
 	if in := r.keeper.Info(); in.Failure != nil {
 		all = append(all, fmt.Sprintf("the store has not been reached since %v: %.256s",

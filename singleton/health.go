@@ -133,13 +133,15 @@ func (m *Manager) why(since time.Duration) string {
 			all = append(all, fmt.Sprintf("the store has not been reached since %v: %.256s", in.Since.Format(time.RFC3339), in.Failure))
 		}
 	}
-	if m.keeper != nil {
-		if why := asker.Unaddressed(m.keeper.Owner(), s.Host); why != "" {
-			all = append(all, why)
-		}
+	if t.brokeAt < since {
+		t.broke = ""
 	}
-	if t.broke != "" && t.brokeAt >= since {
-		all = append(all, fmt.Sprintf("the link to the host at %.64s broke %v ago", t.broke, (now-t.brokeAt).Round(time.Millisecond)))
+	own := lease.Owner{Address: m.pid.Address}
+	if m.keeper != nil {
+		own = m.keeper.Owner()
+	}
+	if why := asker.Unreached(m.system, own, s.Host, t.broke, now-t.brokeAt); why != "" {
+		all = append(all, why)
 	}
 	if s.Buffered > 0 {
 		all = append(all, fmt.Sprintf("%d messages wait here", s.Buffered))

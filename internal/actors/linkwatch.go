@@ -1,9 +1,11 @@
 package actors
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/extensions"
@@ -16,6 +18,7 @@ type links struct {
 	told    map[*int]func(address string)
 	cut     func(address string) // nil: nothing here makes links
 	passing sync.Map             // events of links that were told of already
+	failed  map[string]failure   // by address: links that could not be made
 }
 
 var linksID = extensions.NextExtensionID()
@@ -25,7 +28,7 @@ func (*links) ExtensionID() extensions.ExtensionID { return linksID }
 
 func linksOf(system *actor.ActorSystem) *links {
 	return Extension(system, linksID, func() *links {
-		l := &links{told: map[*int]func(string){}}
+		l := &links{told: map[*int]func(string){}, failed: map[string]failure{}}
 		system.EventStream.Subscribe(l.onPublished) // for the system's life
 		return l
 	})
@@ -73,6 +76,44 @@ func CutLinks(system *actor.ActorSystem, cut func(address string)) {
 // of the EventStream do: they hear of it in LinkBroke. It is false if CutLinks was not called.
 func GiveLinkUp(system *actor.ActorSystem, address string) bool {
 	return linksOf(system).giveUp(address)
+}
+
+// failure is why the link to an address could not be made at the last attempt.
+type failure struct {
+	since, last time.Time
+	why         string
+}
+
+// forgetFailure is for how long a failed attempt counts: while there is mail, others follow.
+const forgetFailure = 2 * time.Minute
+
+// LinkTried notes that the link to address was made, or why not.
+func LinkTried(system *actor.ActorSystem, address string, err error) {
+	l, now := linksOf(system), time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.failed, func(_ string, f failure) bool { return now.Sub(f.last) > forgetFailure })
+	f, again := l.failed[address]
+	if delete(l.failed, address); err == nil {
+		return
+	}
+	if f.last, f.why = now, fmt.Sprintf("%.256v", err); !again {
+		f.since = now
+	}
+	l.failed[address] = f
+}
+
+// Unreached returns the addresses to which no link could be made lately: since when, and why.
+func Unreached(system *actor.ActorSystem) map[string]string {
+	l, all := linksOf(system), map[string]string{}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for address, f := range l.failed {
+		if time.Since(f.last) <= forgetFailure {
+			all[address] = fmt.Sprintf("%s: %s", f.since.Format(time.RFC3339), f.why)
+		}
+	}
+	return all
 }
 
 // onPublished runs inside of Publish, so it must neither block nor publish.

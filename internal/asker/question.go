@@ -4,6 +4,7 @@
 package asker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"reflect"
@@ -14,6 +15,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/holdfast-go/holdfast/hosting"
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
@@ -177,16 +179,21 @@ func judge[R any](asked, got any) (answer R, err error) {
 	return answer, fmt.Errorf("%w to %T: %T, not %v", hosting.ErrUnexpectedAnswer, asked, got, reflect.TypeFor[R]())
 }
 
-// Unaddressed says why nothing passes between the node own and the host: one of them has
-// no address. Empty if both have one, if they are one node, and if there is no host.
-func Unaddressed(own, host lease.Owner) string {
-	switch {
-	case host.Incarnation == "" || host.Incarnation == own.Incarnation:
-		return ""
-	case own.Address == "":
+// Unreached says why nothing passes between the node own and the host: one of them has no address, no
+// link could be made, or the one to the address broke, that time ago. Empty if nothing is known to
+// hinder it; broke is empty if no link has.
+func Unreached(system *actor.ActorSystem, own, host lease.Owner, broke string, ago time.Duration) string {
+	elsewhere := host.Incarnation != "" && host.Incarnation != own.Incarnation
+	at := cmp.Or(broke, host.Address)
+	switch why := actors.Unreached(system)[at]; {
+	case elsewhere && own.Address == "":
 		return fmt.Sprintf("this node has no address and exchanges nothing with the host %.64q", host.ID)
-	case host.Address == "":
+	case elsewhere && host.Address == "":
 		return fmt.Sprintf("the host %.64q has no address", host.ID)
+	case why != "":
+		return fmt.Sprintf("the host at %.64s is not reached since %s", at, why)
+	case broke != "":
+		return fmt.Sprintf("the link to the host at %.64s broke %v ago", broke, ago.Round(time.Millisecond))
 	}
 	return ""
 }
