@@ -52,7 +52,8 @@ func (r *Region) Undrain() {
 // Stop moves all shards off this node, for as long as one is handed over every 10 s,
 // forwards what is left (WithLinger), and ends the Region. Entities that do not stop keep their shard, and
 // it, up (WithOverdue). It returns when all that is done, or ctx's error with what it
-// waits for; the Region goes on ending then. Stop can be called again.
+// waits for; the Region goes on ending then. Stop can be called again. ActorSystem.Shutdown does the
+// same within a second.
 func (r *Region) Stop(ctx context.Context) error {
 	if err := r.may(ctx); err != nil {
 		return err
@@ -63,6 +64,17 @@ func (r *Region) Stop(ctx context.Context) error {
 		r.loop.leave()
 	})
 	return r.await(ctx, nil)
+}
+
+// lookForEnd stops the Region of an actor system that was shut down, which tells nobody.
+func (c *controller) lookForEnd() {
+	d := &c.leaving
+	if c.system.IsStopped() {
+		d.asked, d.stop = true, true
+		c.leave()
+		return
+	}
+	c.later(&d.ending, time.Second, c.lookForEnd)
 }
 
 // await waits for the end of the Region or an answer, or tells what it waits for.
@@ -287,6 +299,7 @@ func (c *controller) goOnLeaving() {
 	d.again.Stop()
 	d.alarm.Stop()
 	d.rested.Stop()
+	d.ending.Stop()
 	for i := range c.shards {
 		c.endRest(&c.shards[i])
 	}

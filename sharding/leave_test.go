@@ -2,6 +2,7 @@ package sharding_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -41,5 +42,23 @@ func TestALeaveLastsAsLongAsItGoesOn(t *testing.T) {
 		require.NoError(t, ns[0].region.Stop(context.Background()))
 		require.Greater(t, time.Since(began), 10*time.Second, "one after the other")
 		require.EqualValues(t, 16, ns[0].region.Info().HandedOff-had)
+	})
+}
+
+// Whoever shuts an actor system down without package node leaves no shard held.
+func TestARegionEndsWithItsActorSystem(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.hosting("a b", 6)
+		ns[0].system.Shutdown()
+		c.settled(10*time.Second, ns[1:]...)
+		ended := func(n *node) bool { return errors.Is(n.region.Health(context.Background()), sharding.ErrClosed) }
+		time.Sleep(10 * time.Second)
+		require.True(t, ended(ns[0]))
+		ns[1].system.Shutdown()
+		time.Sleep(30 * time.Second)
+		require.True(t, ended(ns[1]))
+		for rec := range c.store.List(context.Background(), "shard/") {
+			require.Fail(t, "held", "%+v", rec)
+		}
 	})
 }

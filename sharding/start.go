@@ -218,6 +218,7 @@ func (r *Region) listen() error {
 	r.onEnd(transport.Of(r.system).Watch(func(address string) {
 		r.post(func() { r.loop.onPeerGone(address) })
 	}))
+	r.post(r.loop.lookForEnd)
 	r.onEnd(r.group.Follow(func(membership.MembersChanged) {
 		r.post(func() { r.loop.onMembership(false) })
 		r.coordinating((*coordinator.Coordinator).Changed)

@@ -237,3 +237,22 @@ func TestStopAllLeavesCoordinatorsAlone(t *testing.T) {
 		require.NoError(t, part.Stop(t.Context()))
 	})
 }
+
+// Whoever shuts an actor system down without package node leaves no lease held.
+func TestSingletonsEndWithTheirActorSystem(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a, b := c.node("a"), c.node("b")
+		ma, mb := a.hosts("x"), b.run("x")
+		time.Sleep(time.Second)
+		a.system.Shutdown()
+		until(t, 5*time.Second, "the next hosts", active(mb))
+		c.ended(ma)
+		b.system.Shutdown()
+		time.Sleep(5 * time.Second)
+		c.ended(mb)
+		recs, err := c.store.Get(t.Context(), "singleton/x")
+		require.NoError(t, err)
+		require.Empty(t, recs)
+		c.log.check()
+	})
+}

@@ -260,7 +260,7 @@ func (m *Manager) Status() Status {
 // or released if none takes it. Mail that is still buffered, or that other nodes still send
 // here, is forwarded to the new host for as long as WithLinger says. A child that does not
 // stop keeps the lease until it has (WithOverdue). Stop returns nil when all that is done,
-// and can be called again.
+// and can be called again. ActorSystem.Shutdown stops all managers of the system within a second.
 //
 // Errors: context.Cause(ctx) if ctx ended before, with the phase that the manager is in; it
 // goes on ending. lease.ErrInvalid for a zero Manager or a nil ctx. If the manager has ended
