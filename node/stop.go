@@ -94,7 +94,8 @@ func (n *Node) Run(ctx context.Context) error {
 // lease is held any more and the store has been away for two seconds. The error
 // names the steps that left something behind, and what: leases that were not released
 // are free for others a TTL after. What each step took is logged. Only the first call's
-// ctx counts; a later call waits for the first, or until its own ctx ends.
+// ctx counts; a later call waits for the first, or until its own ctx ends. Stop waits for handlers
+// that run: a handler calls it on another goroutine.
 func (n *Node) Stop(ctx context.Context) error {
 	if err := n.check(ctx); err != nil {
 		return err

@@ -408,7 +408,8 @@ func (b *deadLetterMailbox) InvokeUserMessage(message any) {
 		}
 		return
 	}
-	if wire.OfSystem(actor.UnwrapEnvelopeMessage(message)) {
+	msg := actor.UnwrapEnvelopeMessage(message)
+	if _, poison := msg.(*actor.PoisonPill); poison || wire.OfSystem(msg) {
 		b.door.p.outlet.DeadLetter(b.door.p.pid, message)
 		return
 	}

@@ -16,9 +16,10 @@ import (
 // What looks like the actor system's word on the manager's life, and was sent as mail, is
 // not believed.
 func TestForgedLife(t *testing.T) {
-	for _, msg := range []any{&actor.Started{}, &actor.Stopping{}, &actor.Stopped{}, &actor.Restarting{}, &actor.Stop{}, &actor.Terminated{}, &actor.Watch{}} {
+	for _, msg := range []any{&actor.Started{}, &actor.Stopping{}, &actor.Stopped{}, &actor.Restarting{}, &actor.Stop{}, &actor.Terminated{}, &actor.Watch{}, &actor.PoisonPill{}} {
 		bubble(t, func(t *testing.T, c *cluster) {
-			require.True(t, wire.OfSystem(msg))
+			_, poison := msg.(*actor.PoisonPill)
+			require.True(t, poison || wire.OfSystem(msg))
 			a, b := c.node("a"), c.node("b")
 			ma, mb := a.hosts("x"), b.run("x")
 			a.system.Root.Send(ma.PID(), msg)

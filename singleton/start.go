@@ -242,7 +242,9 @@ func (m *Manager) check(ctx context.Context) error {
 func (m *Manager) Name() string { return m.name }
 
 // PID is the front door: a message that is sent to it reaches the child, on the node that
-// hosts, with its sender. It must not be handed to another actor system of the same process.
+// hosts, with its sender. It must not be handed to another actor system of the same process. Who
+// watches it hears of the end of this node's manager, and of no move nor crash of the child. A
+// PoisonPill is a dead letter: Stop ends the manager.
 func (m *Manager) PID() *actor.PID { return m.pid }
 
 // Status returns a recent snapshot.
@@ -260,7 +262,8 @@ func (m *Manager) Status() Status {
 // or released if none takes it. Mail that is still buffered, or that other nodes still send
 // here, is forwarded to the new host for as long as WithLinger says. A child that does not
 // stop keeps the lease until it has (WithOverdue). Stop returns nil when all that is done,
-// and can be called again. ActorSystem.Shutdown stops all managers of the system within a second.
+// and can be called again. It waits for handlers that run: a handler calls it on another goroutine.
+// ActorSystem.Shutdown stops all managers of the system within a second.
 //
 // Errors: context.Cause(ctx) if ctx ended before, with the phase that the manager is in; it
 // goes on ending. lease.ErrInvalid for a zero Manager or a nil ctx. If the manager has ended

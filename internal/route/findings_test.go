@@ -428,3 +428,18 @@ func twoHolders(t *testing.T, token uint64) {
 	d.accept(2, 3)
 	require.Equal(t, []int{2, 3}, d.delivered, "to the gate, which knows whether the lease is held")
 }
+
+// Who waits with markers of a node keeps the latest; and no node answers one that it can't have seen.
+func TestMarkersAreNumberedUpwards(t *testing.T) {
+	last, parts := uint64(0), map[uint64]bool{}
+	for range 5 {
+		d := newDesk(1, 10, hosting.DropNewest)
+		for range 20 {
+			d.r.draw()
+			require.Greater(t, d.r.number, last)
+			last = d.r.number
+			parts[last>>8&0xffffff] = true
+		}
+	}
+	require.Greater(t, len(parts), 95, "most of it is random")
+}
