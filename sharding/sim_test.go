@@ -116,6 +116,11 @@ func play(of *testkit.Sim, play func(*sim)) {
 			s.restart(sl)
 		}
 	}
+	var leases []string
+	for i := range s.shards {
+		leases = append(leases, leaseOf(i))
+	}
+	defer s.Besiege(process, leases...)()
 	play(s)
 	s.stopAll()
 	s.account()

@@ -76,6 +76,7 @@ func play(of *testkit.Sim) {
 	for _, sl := range s.slots {
 		s.restart(sl)
 	}
+	defer s.Besiege("holdfast/singleton/x", theLease)()
 	s.trouble(30)
 	s.heal()
 	s.settle()
