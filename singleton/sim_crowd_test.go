@@ -10,7 +10,7 @@ import (
 
 // crowded has the singleton move by plan while mail piles up.
 func (s *sim) crowded() {
-	s.Crowded(testkit.Thrift{Hop: 180, Other: 200, Before: s.jobs, Stay: true}, s.count, func() {
+	s.Crowded(testkit.Thrift{Hop: 180, Other: 200, Before: s.jobs, Stay: true, Late: s.polls()}, s.count, func() {
 		for range s.R.Each(1 + s.R.IntN(3)) {
 			s.Jam()
 			s.burst()

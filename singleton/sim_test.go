@@ -137,11 +137,13 @@ func (s *sim) some() *slot { return s.slots[s.R.IntN(len(s.slots))] }
 // behind is the store of a slot's next life: in one of four histories it can't watch.
 func (s *sim) behind(sl *slot) lease.Store {
 	w := testkit.Witness{Store: s.Store, Sim: s.Sim, Way: dialect{s.Store, s.speaks(sl)}}
-	if s.Odds(4, 51) == 0 {
+	if s.polls() {
 		return unwatched{w, w}
 	}
 	return w
 }
+
+func (s *sim) polls() bool { return s.Odds(4, 51) == 0 }
 
 // restart brings a slot's next incarnation up.
 func (s *sim) restart(sl *slot) {

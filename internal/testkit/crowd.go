@@ -130,6 +130,7 @@ type Thrift struct {
 	Other  int  // messages beside mail
 	Before int  // messages that were sent before
 	Stay   bool // no process ends, so no link breaks
+	Late   bool // nodes look for the host now and then, and mail goes by way of the former one until then
 }
 
 const otherBytes = 64 << 10 // of moves, and of coordination
@@ -139,6 +140,9 @@ const otherBytes = 64 << 10 // of moves, and of coordination
 func (s *Sim) thrift(c Thrift, before memnet.Stats, sent simulate.Traffic, took time.Duration) {
 	now := s.Net.Stats()
 	s.Log("crowded: %+v sent, for %d hops and %d moves, %d pending at the most", sent, s.Tally.Hops, s.Tally.Moves, s.Tally.Peak)
+	if c.Late {
+		s.Tally.Hops *= 2
+	}
 	for _, what := range s.Tally.Waste(sent, len(s.Slots), took, c.Hop) {
 		s.Fail("waste: %s", what)
 	}
