@@ -94,8 +94,8 @@ type Status struct {
 // Props make a child on a goroutine of their own, outside the lease: what needs the lease
 // belongs into Started. Props that panic are tried again after the pause of WithBackoff
 // (StartFailed). When three children in a row have failed before their first message (by a panic,
-// or by stopping though mail waits), another node that would take over does so at once; this one goes last then for about a second, then 2,
-// 4 and so on up to a minute, until a child works here.
+// or by stopping though mail waits), another node that would take over does so at once. This one
+// goes last then for about a second, then 2, 4 and so on up to a minute, until a child works here.
 //
 // Props that have not returned after 30 s, or WithStop's time after the manager was stopped, are
 // given up: the lease is released, so that another node can host, and this node does not host
