@@ -2,6 +2,8 @@ package node_test
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"log"
 	"os"
 
@@ -48,5 +50,26 @@ func Example() {
 	}()
 	if err := n.Run(ctx); err != nil { // until a signal; then it hands over, and releases
 		log.Fatal(err)
+	}
+}
+
+// Every node has a certificate of the cluster's own authority, which it shows on both sides.
+func ExampleTLS() {
+	certificate, err := tls.LoadX509KeyPair("node.crt", "node.key")
+	if err != nil {
+		log.Fatal(err)
+	}
+	authority, err := os.ReadFile("ca.crt")
+	if err != nil {
+		log.Fatal(err)
+	}
+	pool, certificates := x509.NewCertPool(), []tls.Certificate{certificate}
+	pool.AppendCertsFromPEM(authority)
+	_ = node.Config{
+		Listen: os.Getenv("POD_IP") + ":8080",
+		TLS: &node.TLS{
+			Server: &tls.Config{Certificates: certificates, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert},
+			Client: &tls.Config{Certificates: certificates, RootCAs: pool},
+		},
 	}
 }
