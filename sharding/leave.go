@@ -66,7 +66,7 @@ func (r *Region) Stop(ctx context.Context) error {
 	return r.await(ctx, nil)
 }
 
-// lookForEnd stops the Region of an actor system that was shut down, which tells nobody.
+// lookForEnd stops the Region once its actor system was shut down: protoactor publishes nothing then.
 func (c *controller) lookForEnd() {
 	d := &c.leaving
 	if c.system.IsStopped() {

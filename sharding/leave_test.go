@@ -45,7 +45,7 @@ func TestALeaveLastsAsLongAsItGoesOn(t *testing.T) {
 	})
 }
 
-// Whoever shuts an actor system down without package node leaves no shard held.
+// ActorSystem.Shutdown leaves no shard held, without package node too.
 func TestARegionEndsWithItsActorSystem(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		ns := c.hosting("a b", 6)

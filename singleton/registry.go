@@ -73,7 +73,8 @@ func (r *registry) add(m *Manager) bool {
 	return true
 }
 
-// lookLater stops the managers of an actor system that was shut down, which tells nobody.
+// lookLater stops the managers once their actor system was shut down: protoactor publishes nothing
+// then.
 func (r *registry) lookLater(system *actor.ActorSystem) {
 	time.AfterFunc(time.Second, func() {
 		for _, m := range r.look(system) {

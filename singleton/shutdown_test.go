@@ -238,7 +238,7 @@ func TestStopAllLeavesCoordinatorsAlone(t *testing.T) {
 	})
 }
 
-// Whoever shuts an actor system down without package node leaves no lease held.
+// ActorSystem.Shutdown leaves no lease held, without package node too.
 func TestSingletonsEndWithTheirActorSystem(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b := c.node("a"), c.node("b")

@@ -200,7 +200,7 @@ type Accepting struct {
 }
 
 // Invited takes an invitation that the owner has nothing against. lost gets states
-// of an earlier hand-over that no actor gets. Whoever holds the lease by its record may invite.
+// of an earlier hand-over that no actor gets. Only the holder of the lease by its record may invite.
 func (a *Accepting) Invited(p Port, b *Budget, m *wire.Invite, lost func(*States)) {
 	s := p.State()
 	if s.Phase == Away && !s.Quitting && !p.Held(m.From) {

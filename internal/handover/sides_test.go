@@ -206,8 +206,8 @@ func TestAnOfferThatCanNotBeMadeIsDeclinedInTime(t *testing.T) {
 	})
 }
 
-// Whoever holds the lease by its record may invite, though the records here do not tell that yet;
-// any other node is declined, and costs one look at a time.
+// The holder of the lease by the store's record may invite, though the records here do not name it
+// yet; any other node is declined, and costs one request at a time.
 func TestWhoHoldsTheLeaseInvites(t *testing.T) {
 	for _, holder := range []string{"host", "another"} {
 		synctest.Test(t, func(t *testing.T) {
