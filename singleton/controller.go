@@ -121,7 +121,7 @@ type stopFailing func(reason any)
 // HandleFailure implements actor.SupervisorStrategy.
 func (failed stopFailing) HandleFailure(system *actor.ActorSystem, s actor.Supervisor, child *actor.PID, _ *actor.RestartStatistics, reason, _ any) {
 	failed(reason)
-	_ = boundary.Contained(func() { s.StopChildren(child) }) // if it has ended subscribers of dead letters are called
+	_ = boundary.Contained(func() { s.StopChildren(child) }) // a Stop for an ended child is a dead letter, whose subscribers may panic
 	outlet.Of(system).Publish(&actor.SupervisorEvent{Child: child, Reason: reason, Directive: actor.StopDirective})
 }
 

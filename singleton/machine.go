@@ -27,7 +27,8 @@ import "github.com/holdfast-go/holdfast/internal/handover"
 //
 // "Ended" means that the actor has ended and all its mail is back. If the offer is too old by
 // then, the host asks for a new one before it transfers the lease (Asking). A child that fails at
-// once, time and again, leads from Backoff to Asking, and the node goes last for a while. A lost lease leads to
+// once, time and again, leads from Backoff to Asking, and the node goes last for a while.
+// A lost lease leads to
 // Stopping from Starting and from every phase with a child, and to Releasing from Backoff. A child
 // that is not made in time leads from Starting to Stopping. The end of a child leads from Inviting
 // to Releasing. In Yielding the child may still end, as in HandingOver. Manager.Stop leads from every phase to Closed, through the same steps.

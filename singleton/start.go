@@ -242,8 +242,8 @@ func (m *Manager) check(ctx context.Context) error {
 func (m *Manager) Name() string { return m.name }
 
 // PID is the front door: a message that is sent to it reaches the child, on the node that
-// hosts, with its sender. It must not be handed to another actor system of the same process. Who
-// watches it hears of the end of this node's manager, and of no move nor crash of the child. A
+// hosts, with its sender. It must not be handed to another actor system of the same process. A
+// watcher of it hears of the end of this node's manager, and of no move nor crash of the child. A
 // PoisonPill is a dead letter: Stop ends the manager.
 func (m *Manager) PID() *actor.PID { return m.pid }
 
