@@ -8,7 +8,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/feed"
-	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -178,7 +177,7 @@ func (e *Election) update(f func()) {
 	e.feed.Set(leader)
 }
 
-// report makes the log, the metrics and the EventStream followers of the election.
+// report makes the log, the metrics and the events followers of the election.
 func (e *Election) report() {
 	changes := func(f func(LeaderChanged)) {
 		e.Follow(func(c LeaderChanged) {
@@ -198,8 +197,7 @@ func (e *Election) report() {
 		e.g.log.Info("leader changed", zap.String("leader", c.Leader.ID), zap.String("incarnation", c.Leader.Incarnation),
 			zap.String("previous", c.Previous.ID), zap.Bool("self", c.IsSelf), zap.Int("skipped", c.Skipped))
 	})
-	if s := e.g.set.system; s != nil {
-		out := outlet.Of(s)
-		changes(func(c LeaderChanged) { out.Latest(latest{"leader", c.Group}, c) })
+	if publish := e.g.set.publish; publish != nil {
+		changes(func(c LeaderChanged) { publish(c) })
 	}
 }

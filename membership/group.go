@@ -9,7 +9,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/feed"
-	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -129,7 +128,7 @@ func (g *Group) OnLost(f func(lease.Loss)) (stop func() bool) {
 	return g.member.OnLost(f)
 }
 
-// report makes the log, the metrics and the EventStream followers of the group.
+// report makes the log, the metrics and the events followers of the group.
 func (g *Group) report() {
 	g.Follow(func(c MembersChanged) {
 		g.metrics.members.Set(int64(len(c.Now.Members)))
@@ -143,14 +142,10 @@ func (g *Group) report() {
 			}
 		}
 	})
-	if g.set.system != nil {
-		out := outlet.Of(g.set.system)
-		g.Follow(func(c MembersChanged) { out.Latest(latest{"members", g.names.group}, c) })
+	if publish := g.set.publish; publish != nil {
+		g.Follow(func(c MembersChanged) { publish(c) })
 	}
 }
-
-// latest is the key of an event of which the last counts.
-type latest struct{ of, group string }
 
 // unlock frees mu, and then writes what was noted to be logged: the logger is the user's.
 func (g *Group) unlock() {
@@ -166,8 +161,8 @@ func (g *Group) unlock() {
 func (g *Group) onLost(l lease.Loss) {
 	g.metrics.losses.Add(1)
 	g.log.Warn("membership lost", zap.Uint64("token", uint64(l.Token)), zap.Error(l.Reason))
-	if g.set.system != nil {
-		outlet.Of(g.set.system).Publish(Lost{Group: g.names.group, Loss: l})
+	if g.set.publish != nil {
+		g.set.publish(Lost{Group: g.names.group, Loss: l})
 	}
 }
 

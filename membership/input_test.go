@@ -20,7 +20,7 @@ func TestOptionsRefuseBadValues(t *testing.T) {
 		inputtest.Options(t, map[string][]any{
 			"WithRoles":         {membership.WithRoles, "r"},
 			"WithCapacity":      {membership.WithCapacity, 1},
-			"WithSystem":        {membership.WithSystem, n.system},
+			"WithEvents":        {membership.WithEvents, func(any) {}},
 			"WithLeaseOptions":  {membership.WithLeaseOptions, lease.WithTTL(time.Second)},
 			"WithLogger":        {membership.WithLogger, zap.NewNop()},
 			"WithMeterProvider": {membership.WithMeterProvider, noop.NewMeterProvider()},

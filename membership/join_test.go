@@ -8,13 +8,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/membership"
-	"github.com/holdfast-go/holdfast/remoting"
 )
 
 // A member is listed everywhere, with what it said of itself; Join returns with
@@ -199,7 +198,6 @@ func TestOddNames(t *testing.T) {
 func TestBadInput(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		n := w.node("a")
-		alone := actor.NewActorSystem(remoting.LogTo(nil))
 		many := make([]string, membership.MaxRoles+1)
 		for i := range many {
 			many[i] = strings.Repeat("r", i+1)
@@ -221,8 +219,7 @@ func TestBadInput(t *testing.T) {
 			{"long role", "g", "WithRoles: role", n.keeper, membership.WithRoles(strings.Repeat("r", membership.MaxRole+1))},
 			{"odd role", "g", "not UTF-8", n.keeper, membership.WithRoles("\xff")},
 			{"many roles", "g", "roles: invalid: 65, at most 64", n.keeper, membership.WithRoles(many...)},
-			{"no system", "g", "WithSystem: invalid: nil", n.keeper, membership.WithSystem(nil)},
-			{"other system", "g", "start remote before", n.keeper, membership.WithSystem(alone)},
+			{"no events", "g", "WithEvents: invalid: nil", n.keeper, membership.WithEvents(hosting.ToEventStream(nil))},
 			{"lease option", "g", "lease.WithTTL", n.keeper, membership.WithLeaseOptions(lease.WithTTL(time.Millisecond))},
 			{"never renewed", "g", "WithLeaseOptions: lease.WithRenewal: invalid: never", n.keeper,
 				membership.WithLeaseOptions(lease.WithRenewal(lease.RenewNever()))},

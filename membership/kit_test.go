@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultclock"
 	"github.com/holdfast-go/holdfast/lease/faultstore"
@@ -132,7 +133,7 @@ func (n *node) join(opts ...membership.Option) *node {
 	n.w.t.Helper()
 	ctx, cancel := context.WithTimeout(n.w.t.Context(), time.Minute)
 	defer cancel()
-	g, err := membership.Join(ctx, n.keeper, "g", append([]membership.Option{membership.WithSystem(n.system)}, opts...)...)
+	g, err := membership.Join(ctx, n.keeper, "g", append([]membership.Option{membership.WithEvents(hosting.ToEventStream(n.system))}, opts...)...)
 	require.NoError(n.w.t, err)
 	n.group = g
 	g.Follow(n.members.add)

@@ -2,8 +2,7 @@ package membership
 
 import "github.com/holdfast-go/holdfast/lease"
 
-// LeaderChanged names the leader from now on. A Group's is also published on the
-// actor system's EventStream, as a value.
+// LeaderChanged names the leader from now on. A Group's goes to WithEvents, too.
 type LeaderChanged struct {
 	// Group is the group's name; empty where the source of leadership is none.
 	Group string

@@ -64,8 +64,7 @@ func (s Snapshot) Find(id string) (m Member, ok bool) {
 	return s.Members[i], true
 }
 
-// MembersChanged is what a follower of a Group gets, and what is published on
-// the actor system's EventStream, as a value.
+// MembersChanged is what a follower of a Group gets, and WithEvents.
 type MembersChanged struct {
 	// Now is the newest snapshot.
 	Now Snapshot
@@ -81,9 +80,8 @@ type MembersChanged struct {
 	Skipped int
 }
 
-// Lost is published on the actor system's EventStream, as a value, when this node
-// lost its membership against its will. It joins again by itself, unless the
-// Keeper was closed.
+// Lost goes to WithEvents when this node lost its membership against its will. It joins again by
+// itself, unless the Keeper was closed.
 type Lost struct {
 	Group string
 	Loss  lease.Loss

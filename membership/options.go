@@ -3,7 +3,6 @@ package membership
 import (
 	"fmt"
 
-	"github.com/asynkron/protoactor-go/actor"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
@@ -18,7 +17,7 @@ type Option func(*settings)
 type settings struct {
 	roles        []string
 	capacity     int
-	system       *actor.ActorSystem
+	publish      func(event any)
 	missing      input.Missing
 	leaseOptions []lease.Option
 	logger       *zap.Logger
@@ -35,10 +34,11 @@ func WithRoles(roles ...string) Option {
 // MaxCapacity. Default 1.
 func WithCapacity(n int) Option { return func(s *settings) { s.capacity = n } }
 
-// WithSystem has MembersChanged, LeaderChanged and Lost published on the system's
-// EventStream. Its address must be the Keeper's: start remote first.
-func WithSystem(system *actor.ActorSystem) Option {
-	return func(s *settings) { s.missing.Check("WithSystem", system); s.system = system }
+// WithEvents has publish called with every MembersChanged, LeaderChanged and Lost, of one kind in
+// order; two kinds may come at once. It may take its time, as a follower may (Group.Follow).
+// hosting.ToEventStream publishes them on an actor system's EventStream. Default: none.
+func WithEvents(publish func(event any)) Option {
+	return func(s *settings) { s.missing.Check("WithEvents", publish); s.publish = publish }
 }
 
 // WithLeaseOptions are for the leases of the group, such as lease.WithTTL. Of metadata,
@@ -82,13 +82,6 @@ func complete(keeper *lease.Keeper, opts []Option) (settings, error) {
 	if s.capacity < 1 || s.capacity > MaxCapacity {
 		return s, fmt.Errorf("WithCapacity: %w: %d, must be at least 1 and at most %d", lease.ErrInvalid, s.capacity, MaxCapacity)
 	}
-	if s.system != nil {
-		is, address := s.system.Address(), keeper.Owner().Address
-		if is != address && (is != noAddress || address != "") {
-			return s, fmt.Errorf("WithSystem: %w: its address is %q, the keeper's (lease.Config.Address) is %q: start remote before",
-				lease.ErrInvalid, is, address)
-		}
-	}
 	if s.logger == nil {
 		s.logger = keeper.Logger()
 	}
@@ -97,6 +90,3 @@ func complete(keeper *lease.Keeper, opts []Option) (settings, error) {
 	}
 	return s, nil
 }
-
-// noAddress is what protoactor calls a system without remote.
-const noAddress = "nonhost"

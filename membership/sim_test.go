@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/simulate"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultstore"
@@ -179,7 +180,7 @@ func (s *sim) start(sl *slot, within time.Duration) {
 	}
 	ctx, cancel := context.WithTimeout(s.t.Context(), within)
 	defer cancel()
-	g, err := membership.Join(ctx, n.keeper, "g", membership.WithSystem(n.system))
+	g, err := membership.Join(ctx, n.keeper, "g", membership.WithEvents(hosting.ToEventStream(n.system)))
 	s.logf("%s joins: %v", sl.id, err)
 	sl.n, sl.frozen, sl.left = nil, false, false
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
@@ -175,7 +176,7 @@ func (n *Node) join(ctx context.Context) error {
 		close(n.joined)
 		return nil
 	}
-	opts := append([]membership.Option{membership.WithSystem(n.system)}, around(n, n.cfg.Settings.find(ofGroup, ""), n.cfg.Membership, membership.WithLeaseOptions)...)
+	opts := append([]membership.Option{membership.WithEvents(hosting.ToEventStream(n.system))}, around(n, n.cfg.Settings.find(ofGroup, ""), n.cfg.Membership, membership.WithLeaseOptions)...)
 	if n.cfg.Logger != nil {
 		opts = append(opts, membership.WithLogger(n.cfg.Logger))
 	}

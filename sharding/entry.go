@@ -38,7 +38,7 @@ func (s *shard) pendLocked(e *entry, envelopes ...any) {
 	e.pending = append(e.pending, envelopes...)
 	s.pending += len(envelopes)
 	for _, env := range envelopes {
-		s.pendingBytes += wire.Footprint(env)
+		s.pendingBytes += actors.Footprint(env)
 	}
 }
 
@@ -47,7 +47,7 @@ func (s *shard) unpendLocked(e *entry) (envelopes []any) {
 	envelopes, e.pending = e.pending, nil
 	s.pending -= len(envelopes)
 	for _, env := range envelopes {
-		s.pendingBytes -= wire.Footprint(env)
+		s.pendingBytes -= actors.Footprint(env)
 	}
 	if s.pending == 0 {
 		s.pendingBytes = 0 // what waits may have changed under its sender's hands
@@ -82,7 +82,7 @@ func (s *shard) overflowLocked(e *entry, m *mail) {
 	if s.r.set.mail.Policy == hosting.DropOldest && len(e.pending) > 0 {
 		old := e.pending[0]
 		e.pending = append(e.pending[1:], m.envelope)
-		s.pendingBytes += wire.Footprint(m.envelope) - wire.Footprint(old)
+		s.pendingBytes += actors.Footprint(m.envelope) - actors.Footprint(old)
 		m = &mail{m.id, old}
 	}
 	s.Drop(&route.Item{Local: m}, "too much waits for entities of the shard to start")

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-go/holdfast/hosting"
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/fastpath"
 	"github.com/holdfast-go/holdfast/internal/outlet"
@@ -139,7 +140,7 @@ func (s *shard) routing() *route.Router {
 
 // item is m as it waits for its way.
 func (s *shard) item(m *mail) route.Item {
-	it := route.Item{Local: m, Size: wire.Footprint(m.envelope) + len(m.id)}
+	it := route.Item{Local: m, Size: actors.Footprint(m.envelope) + len(m.id)}
 	if left, ok := wire.PatienceOf(s.r.system, actor.UnwrapEnvelopeSender(m.envelope)); ok {
 		it.Until = route.Until(s.Now(), left)
 	}

@@ -161,7 +161,7 @@ func (c *controller) Receive(ctx actor.Context) {
 		case mark:
 			c.onChildEnded()
 		default:
-			c.proxy.Back(route.Item{Local: msg.envelope, Size: wire.Footprint(msg.envelope)})
+			c.proxy.Back(route.Item{Local: msg.envelope, Size: actors.Footprint(msg.envelope)})
 		}
 	case *cameBack:
 		c.proxy.Router.Returned(route.ItemsOf(msg.kept))

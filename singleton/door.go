@@ -236,7 +236,7 @@ func footprint(message any) int {
 	if e, ok := message.(*wire.Envelope); ok {
 		return e.Footprint()
 	}
-	return wire.Footprint(message)
+	return actors.Footprint(message)
 }
 
 // itemOf is a message that waits at the door, as the Router has it.

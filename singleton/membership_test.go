@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/singleton"
 )
@@ -23,7 +24,7 @@ func TestASingletonFollowsTheLeaderOfItsGroup(t *testing.T) {
 		var ms []*singleton.Manager
 		for i := range 3 {
 			n := c.node(fmt.Sprint("n", i))
-			g, err := membership.Join(t.Context(), n.keeper, "shop", membership.WithSystem(n.system))
+			g, err := membership.Join(t.Context(), n.keeper, "shop", membership.WithEvents(hosting.ToEventStream(n.system)))
 			require.NoError(t, err)
 			c.atEnd(func() {
 				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -69,6 +70,33 @@ func TestASingletonFollowsTheLeaderOfItsGroup(t *testing.T) {
 			i := leader()
 			return i >= 0 && i != first && i != second && active(ms[i])()
 		})
+		c.log.check()
+	})
+}
+
+// The singleton follows leaders that the program publishes on the EventStream: those of a Static here,
+// which another program would take from elsewhere.
+func TestASingletonFollowsPublishedLeaders(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		ns := c.nodes("a", "b")
+		var sources []*membership.Static
+		var ms []*singleton.Manager
+		for _, n := range ns {
+			s := membership.NewStatic(n.keeper.Owner())
+			publish := hosting.ToEventStream(n.system)
+			s.Follow(func(l membership.LeaderChanged) { publish(l) })
+			sources = append(sources, s)
+			ms = append(ms, n.run("x", singleton.WithLeadership(hosting.FromEventStream(n.system))))
+		}
+		time.Sleep(time.Second)
+		require.Zero(t, c.log.running(), "no leader was published")
+		for _, i := range []int{0, 1, 0} {
+			for _, s := range sources {
+				s.Set(ns[i].keeper.Owner())
+			}
+			until(t, 5*time.Second, ns[i].id+" hosts", active(ms[i]))
+			require.Equal(t, ns[i].id, ns[1-i].mustAsk(ms[1-i].PID(), i).Node)
+		}
 		c.log.check()
 	})
 }

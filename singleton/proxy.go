@@ -123,7 +123,7 @@ func (p *proxy) close() {
 
 // outbound routes mail from this node.
 func (p *proxy) outbound(envelope any) {
-	p.Accept(route.Item{Local: envelope, Size: wire.Footprint(envelope), Until: p.until(envelope)})
+	p.Accept(route.Item{Local: envelope, Size: actors.Footprint(envelope), Until: p.until(envelope)})
 	p.lookUp()
 }
 

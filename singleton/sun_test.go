@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/singleton"
 )
@@ -80,7 +81,7 @@ func TestRecipeFollowTheSun(t *testing.T) {
 		managers, nodes := map[string]*singleton.Manager{}, map[string]*node{}
 		join := func(id string) {
 			n := c.node(id)
-			g, err := membership.Join(t.Context(), n.keeper, "office", membership.WithSystem(n.system))
+			g, err := membership.Join(t.Context(), n.keeper, "office", membership.WithEvents(hosting.ToEventStream(n.system)))
 			require.NoError(t, err)
 			leader := membership.NewStatic(n.keeper.Owner())
 			ctx, cancel := context.WithCancel(t.Context())

@@ -65,6 +65,16 @@ func TestFilesUseFilesBelowThem(t *testing.T) {
 	}
 }
 
+// Leases and membership are of use without actors.
+func TestLeasesAndMembershipImportNoActors(t *testing.T) {
+	for _, pkg := range []string{"./lease", "./membership"} {
+		_, exports := compiled(t, pkg)
+		for of := range exports {
+			require.NotContains(t, of, "/protoactor-go", "%s rests on it", pkg)
+		}
+	}
+}
+
 func count(uses map[string]map[string]bool) (n int) {
 	for _, of := range uses {
 		n += len(of)

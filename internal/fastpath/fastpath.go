@@ -66,7 +66,7 @@ func plain(envelope any, limit int) (p *wire.Encoded, size int) {
 	if p == nil {
 		return nil, 0
 	}
-	size = len(p.Payload()) + wire.HeaderSize(envelope)
+	size = len(p.Payload()) + actors.HeaderSize(envelope)
 	names := len(p.TypeName()) + len(wire.CodecProto) // where it arrives it may be put in an Envelope
 	if size+names > limit+wire.Headroom/2 || wire.CheckText(envelope) != nil {
 		return nil, 0

@@ -26,7 +26,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/feed"
-	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
 // Limit bounds what waits in each queue, and limitBytes about how large the dead letters are that
@@ -123,7 +122,7 @@ func (o *Outlet) DeadSignal(pid *actor.PID, message any) {
 // letter queues a dead letter. Where it is dropped, a sender or a watcher that waits for what
 // protoactor's own subscriber answers is answered here.
 func (o *Outlet) letter(pid *actor.PID, message any, sender *actor.PID, publish func()) {
-	if o.queue.Put(letters, feed.Item{Do: publish, Size: wire.Footprint(message)}) {
+	if o.queue.Put(letters, feed.Item{Do: publish, Size: actors.Footprint(message)}) {
 		return
 	}
 	if sender != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
@@ -43,6 +44,6 @@ func TestText(t *testing.T) {
 // What a message's headers and sender take is counted and checked without allocating.
 func TestHeadersCostNoMemory(t *testing.T) {
 	e := &actor.MessageEnvelope{Header: map[string]string{"k": "v"}, Sender: actor.NewPID("a:1", "x"), Message: "m"}
-	require.Equal(t, 1+1+8+3+1, wire.HeaderSize(e))
-	require.Zero(t, testing.AllocsPerRun(100, func() { _, _ = wire.HeaderSize(e), wire.CheckText(e) }))
+	require.Equal(t, 1+1+8+3+1, actors.HeaderSize(e))
+	require.Zero(t, testing.AllocsPerRun(100, func() { _, _ = actors.HeaderSize(e), wire.CheckText(e) }))
 }

@@ -290,7 +290,7 @@ func (n *node) host() {
 			if n.group == nil {
 				ctx, cancel := context.WithTimeout(context.Background(), patience/2)
 				defer cancel()
-				n.group = scene.Must(membership.Join(ctx, n.keeper, "lab", membership.WithSystem(n.system), membership.WithLogger(n.log)))
+				n.group = scene.Must(membership.Join(ctx, n.keeper, "lab", membership.WithEvents(hosting.ToEventStream(n.system)), membership.WithLogger(n.log)))
 			}
 			t := sharding.Type{Name: "account", Shards: n.Names.Shards, Props: actor.PropsFromProducer(made)}
 			n.region = scene.Must(sharding.Start(n.system, n.group, t, opts...))

@@ -25,7 +25,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/cluster"
 
-	"github.com/holdfast-go/holdfast/internal/outlet"
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 )
@@ -57,11 +57,8 @@ func New(system *actor.ActorSystem) (*Source, error) {
 			s.leaders.Set(leader(t))
 		}
 	})
-	unfollow := s.leaders.Follow(func(c membership.LeaderChanged) {
-		if c.Leader != c.Previous || c.Skipped > 0 { // not the absence of a first leader
-			outlet.Of(system).Latest(s, c)
-		}
-	})
+	publish := hosting.ToEventStream(system)
+	unfollow := s.leaders.Follow(func(c membership.LeaderChanged) { publish(c) })
 	s.stop = sync.OnceFunc(func() { system.EventStream.Unsubscribe(sub); unfollow() })
 	return s, nil
 }
