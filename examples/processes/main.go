@@ -224,6 +224,10 @@ func pause(ctx context.Context, db *sql.DB, p *os.Process) error {
 		if err := p.Signal(syscall.SIGSTOP); err != nil {
 			return err
 		}
+		var status syscall.WaitStatus // its threads go on for a moment
+		if _, err := syscall.Wait4(p.Pid, &status, syscall.WUNTRACED, nil); err != nil {
+			return err
+		}
 		_, err := db.ExecContext(ctx, "DELETE FROM counted WHERE false") // takes the lock
 		if err == nil || tries == 20 {
 			return err
