@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/boundary"
+	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/remoting"
@@ -194,6 +195,7 @@ func (n *Node) join(ctx context.Context) error {
 			return
 		}
 		n.group = g
+		transport.Of(n.system).Join(g)
 	})
 	late := time.NewTimer(joinPatience)
 	defer late.Stop()

@@ -215,6 +215,7 @@ func (r *Region) listen() error {
 		return err
 	}
 	r.onEnd(stop)
+	transport.Of(r.system).Join(r.group)
 	r.onEnd(transport.Of(r.system).Watch(func(address string) {
 		r.post(func() { r.loop.onPeerGone(address) })
 	}))

@@ -66,6 +66,7 @@ type proxy struct {
 
 	wake    actors.Alarm
 	looking bool // a look-up of the holder is under way, or what it found is of use yet
+	seeking bool // members are about to be asked for it
 }
 
 func (p *proxy) init(c *controller) {
@@ -271,6 +272,7 @@ const lookUpEvery = time.Second
 // lookUp asks for the holder of the lease, where records can't be followed, for as long as
 // mail waits, or a marker. The answer is used for that, then forgotten.
 func (p *proxy) lookUp() {
+	p.seekLater()
 	if p.dir != nil || p.looking || p.gate != nil || !p.Waits() {
 		return
 	}
@@ -292,6 +294,25 @@ func (p *proxy) lookUp() {
 			p.c.storeSaid(err)
 			p.found(rec, known && err == nil)
 			p.c.introduce(false)
+		})
+	})
+}
+
+// seekEvery is the pause before other members are asked for the host, and from then on.
+const seekEvery = time.Second / 4
+
+// seekLater has members asked for the host for as long as mail waits: this node may be cut off
+// from the records.
+func (p *proxy) seekLater() {
+	if p.seeking || p.gate != nil || !p.Waits() {
+		return
+	}
+	p.seeking = true
+	p.clock.AfterFunc(seekEvery, func() {
+		p.c.post(func() {
+			p.seeking = false
+			p.Seek(transport.Of(p.system).Members())
+			p.seekLater()
 		})
 	})
 }

@@ -277,3 +277,47 @@ func TestLateNewsOfAnEndedOwnership(t *testing.T) {
 	}
 	require.Equal(t, []int{1, 2}, d.delivered)
 }
+
+// A former host that is cut off from the records has its mail handed to the holder that a member
+// knows: one of the last list, by a token above its own. A peer that is not asked is not believed.
+func TestAFormerHostAsksMembersForTheHolder(t *testing.T) {
+	d := backlog(0, 10, 3)
+	d.r.Seek(nil)
+	require.Empty(t, d.sent, "there is no list of members")
+	members := []*wire.Node{self(1), self(2)}
+	d.r.Seek(members)
+	require.Len(t, d.sent, 1)
+	asked := d.sent[0].(*wire.Marker)
+	for what, ack := range map[string]*wire.MarkerAck{
+		"no member":           {From: self(3), Token: 2, Number: asked.Number},
+		"another life":        {From: &wire.Node{Address: "n1", Incarnation: "later"}, Token: 2, Number: asked.Number},
+		"a guess":             {From: self(1), Token: 2, Number: asked.Number + 1},
+		"no later token":      {From: self(1), Token: 1, Number: asked.Number},
+		"no number":           {From: self(1), Token: 2},
+		"its own incarnation": {From: self(0), Token: 2, Number: asked.Number},
+	} {
+		ack.Name = "x"
+		d.r.Receive(ack, 0, false)
+		require.False(t, d.r.Elsewhere(), what)
+	}
+	d.r.Receive(&wire.MarkerAck{Name: "x", Number: asked.Number, From: self(2), Token: 2}, 0, false)
+	require.Equal(t, self(2).Address, d.r.Holder().GetAddress())
+	d.answer(2, 2) // it is open
+	require.Equal(t, numbers(1, 3), d.keptNumbers())
+
+	// The word of a node that is not reached any more is forgotten; records count more.
+	d.r.Gone("n2")
+	require.False(t, d.r.Elsewhere())
+	d.accept(4, 4)
+	d.sent = nil
+	d.r.Returned(nil)
+	d.r.Seek(members)
+	d.answer(1, 3)
+	require.Equal(t, self(1).Address, d.r.Holder().GetAddress())
+	d.r.Host(self(2), 4, true)
+	d.r.Gone("n1")
+	require.Equal(t, self(2).Address, d.r.Holder().GetAddress())
+	d.sent = nil
+	d.r.Seek(members)
+	require.Empty(t, d.sent, "the holder is known")
+}

@@ -2,6 +2,7 @@ package route
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -47,6 +48,7 @@ import (
 //	the same again     -               none, Unordered                    → none
 //	answer, later      open            none, Unordered                    → none
 //	marker comes back  -               none                               → none
+//	answer to Seek     away            -                                  by the host
 //	MarkerWaits        -               -                                  the switch goes on for Patience
 //	Patience is over   -               none, Unordered                    → none; an ask is repeated, with pauses that double
 
@@ -125,8 +127,11 @@ type Router struct {
 	own   lease.Token // of the last actor that was open here
 	floor lease.Token // below own: the highest token known to be of an earlier ownership
 
-	host  hop // the holder by the records
-	known bool
+	host    hop // the holder by the records, or by word
+	known   bool
+	hearsay bool         // the word of a member, where the records tell of no holder
+	sought  uint64       // the number of the marker that asks for it; 0: none
+	members []*wire.Node // who may answer that
 
 	path    path
 	pending *pathSwitch
@@ -248,7 +253,7 @@ func (r *Router) Host(node *wire.Node, token lease.Token, known bool) {
 	if r.mine(next) && !r.mine(r.host) && r.host.token < token {
 		r.floor = max(r.floor, r.host.token)
 	}
-	r.host, r.known = next, true
+	r.host, r.known, r.hearsay = next, true, false
 	r.leaveLater()
 	r.flush()
 }
@@ -261,7 +266,37 @@ func (r *Router) Gone(address string) {
 	if c := r.pending; c != nil && c.via.node.GetAddress() == address {
 		r.pending = nil // the marker may be lost
 	}
+	if r.hearsay && r.host.node.GetAddress() == address {
+		r.known = false
+	}
 	r.flush()
+}
+
+// Seek asks one of members, the other nodes by the last list of them, for the holder. It does so
+// where mail waits after the end of an actor here, and this node, which may be cut off from the
+// records, knows of no later holder. The member passes the question on. The holder's answer is
+// believed if it is a member itself, by a token above that of the actor.
+func (r *Router) Seek(members []*wire.Node) {
+	if _, ok := r.target(); ok || r.phase != away || r.own == 0 || r.pending != nil || r.queue.empty() || len(members) == 0 {
+		return
+	}
+	r.draw()
+	r.sought, r.members = r.number, members
+	r.port.Send(members[rand.IntN(len(members))].Address, &wire.Marker{Name: r.Name, From: r.Self, Number: r.number, Token: uint64(r.own), Seek: true})
+}
+
+// passOn passes another node's question on to the holder, or answers it as such. Where no later one is known
+// it is asked again.
+func (r *Router) passOn(m *wire.Marker) {
+	switch token := lease.Token(m.Token); {
+	case m.Name != r.Name:
+	case r.phase == open && r.own > token:
+		r.port.Send(m.From.GetAddress(), &wire.MarkerAck{Name: r.Name, Number: m.Number, From: r.Self, Token: uint64(r.own)})
+	case r.phase == away && r.remote() && r.host.token > token:
+		next := proto.CloneOf(m)
+		next.Token = uint64(r.host.token - 1) // the holder answers, and nodes that know no more don't pass it round
+		r.port.Send(r.host.node.Address, next)
+	}
 }
 
 // Linked says that there may be room for mail to address, or that what was kept for
@@ -295,6 +330,10 @@ func (r *Router) Receive(msg any, size int, kept bool) bool {
 		}
 		r.accept(it)
 	case *wire.Marker:
+		if m.Seek {
+			r.passOn(m)
+			return true
+		}
 		r.served = true
 		r.accept(&Item{marker: m, kept: true})
 	case *wire.MarkerAck:
@@ -436,7 +475,7 @@ func (r *Router) Forget(own lease.Token) {
 	if r.path.used && !r.path.here || r.pending != nil {
 		r.stats.Unordered++
 	}
-	r.own, r.floor = own, 0
+	r.own, r.floor, r.sought = own, 0, 0
 	r.host, r.known = hop{}, false
 	r.path, r.pending = path{}, nil
 	waits := r.queue.take()

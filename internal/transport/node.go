@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -15,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/membership"
 )
 
 // mailID is the actor id of a Node, the same on every node.
@@ -32,6 +34,7 @@ type Node struct {
 	system *actor.ActorSystem
 	life   string
 	began  time.Time
+	group  atomic.Pointer[membership.Group]
 
 	mu      sync.Mutex
 	peers   map[string]*Peer // by address
@@ -71,6 +74,22 @@ func Of(system *actor.ActorSystem) *Node {
 		actors.WatchLinks(system, n.gone)               // for the system's life
 	}
 	return n
+}
+
+// Join has Members tell of g.
+func (n *Node) Join(g *membership.Group) { n.group.Store(g) }
+
+// Members returns the other nodes of the last list of members that this node has; none where it has
+// joined no group.
+func (n *Node) Members() (others []*wire.Node) {
+	if g := n.group.Load(); g != nil {
+		for _, m := range g.Members().Members {
+			if m.Address != "" && m.Address != n.system.Address() {
+				others = append(others, wire.NodeOf(m.Owner()))
+			}
+		}
+	}
+	return others
 }
 
 func (n *Node) now() time.Duration { return time.Since(n.began) }

@@ -770,8 +770,10 @@ type Marker struct {
 	From   *Node                  `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
 	Number uint64                 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"`
 	// As in the envelope.
-	Token         uint64 `protobuf:"varint,4,opt,name=token,proto3" json:"token,omitempty"`
-	Hops          uint32 `protobuf:"varint,5,opt,name=hops,proto3" json:"hops,omitempty"`
+	Token uint64 `protobuf:"varint,4,opt,name=token,proto3" json:"token,omitempty"`
+	Hops  uint32 `protobuf:"varint,5,opt,name=hops,proto3" json:"hops,omitempty"`
+	// It only asks who holds the name by a later token, and goes past what waits.
+	Seek          bool `protobuf:"varint,6,opt,name=seek,proto3" json:"seek,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -839,6 +841,13 @@ func (x *Marker) GetHops() uint32 {
 		return x.Hops
 	}
 	return 0
+}
+
+func (x *Marker) GetSeek() bool {
+	if x != nil {
+		return x.Seek
+	}
+	return false
 }
 
 // MarkerWaits tells the sender of a marker that it waits behind mail that moves.
@@ -2008,13 +2017,14 @@ const file_wire_proto_rawDesc = "" +
 	"\x04from\x18\x01 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12\x12\n" +
 	"\x04link\x18\x02 \x01(\x04R\x04link\x12\x16\n" +
 	"\x06number\x18\x03 \x01(\x04R\x06number\x12\x14\n" +
-	"\x05taken\x18\x04 \x01(\x04R\x05taken\"\x8a\x01\n" +
+	"\x05taken\x18\x04 \x01(\x04R\x05taken\"\x9e\x01\n" +
 	"\x06Marker\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12*\n" +
 	"\x04from\x18\x02 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12\x16\n" +
 	"\x06number\x18\x03 \x01(\x04R\x06number\x12\x14\n" +
 	"\x05token\x18\x04 \x01(\x04R\x05token\x12\x12\n" +
-	"\x04hops\x18\x05 \x01(\rR\x04hops\"e\n" +
+	"\x04hops\x18\x05 \x01(\rR\x04hops\x12\x12\n" +
+	"\x04seek\x18\x06 \x01(\bR\x04seek\"e\n" +
 	"\vMarkerWaits\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12*\n" +
 	"\x04from\x18\x02 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12\x16\n" +
