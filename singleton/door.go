@@ -120,12 +120,9 @@ func (d *door) post(message any) {
 // mail takes a message of this node.
 func (d *door) mail(message any) {
 	msg := actor.UnwrapEnvelopeMessage(message)
-	_, answered := msg.(actor.AutoRespond)
 	switch {
 	case wire.OfSystem(msg):
 		d.inner.PostUserMessage(message)
-	case answered:
-		d.wait(message) // the manager answers it, too
 	case d.opened.Load() == openHere && d.hand(message, 0, false):
 	case d.opened.Load() == openThere && d.send(message):
 	default:
@@ -316,22 +313,6 @@ func (c *controller) takeOne(envelope any) {
 		c.outlet.DeadLetter(c.ctx.Self(), message)
 	case !c.proxy.Receive(message, kept):
 		c.proxy.outbound(envelope)
-		c.answer(envelope)
-	}
-}
-
-// answer answers for the manager what protoactor would, if that had passed the mailbox: there
-// it, and what came behind it, would be overtaken by what is in the mailbox, such as markers.
-func (c *controller) answer(envelope any) {
-	_, message, sender := actor.UnwrapEnvelope(envelope)
-	m, ok := message.(actor.AutoRespond)
-	if !ok {
-		return
-	}
-	if answer := m.GetAutoResponse(c.ctx); sender != nil {
-		outlet.Tell(c.system, sender, answer)
-	} else {
-		c.outlet.DeadLetter(nil, answer)
 	}
 }
 

@@ -2,6 +2,7 @@ package singleton_test
 
 import (
 	"context"
+	"io"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -18,22 +21,60 @@ import (
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
-// slowTouch is answered for the manager, which takes its time.
-type slowTouch struct{ manager string }
+// slowToWarn has a manager's logger take a second for the line by which holdUp holds it up.
+func slowToWarn() singleton.Option {
+	return singleton.WithLogger(zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(io.Discard), zapcore.WarnLevel),
+		zap.Hooks(func(e zapcore.Entry) error {
+			if e.Message == "undeliverable message" {
+				time.Sleep(time.Second)
+			}
+			return nil
+		})))
+}
 
-func (s slowTouch) GetAutoResponse(ctx actor.Context) any {
-	if ctx.Self().Id == s.manager {
-		time.Sleep(time.Second)
-	}
+// holdUp keeps a manager busy that was started with slowToWarn, so that mail waits at its door.
+func (n *node) holdUp(m *singleton.Manager) {
+	n.system.Root.Send(m.PID(), &wire.Envelope{Name: "no name of its"})
+	synctest.Wait()
+}
+
+// touched is answered by protoactor in place of the actor that gets it, which it notes.
+type touched struct{ by *[]string }
+
+func (m touched) GetAutoResponse(ctx actor.Context) any {
+	*m.by = append(*m.by, ctx.Self().Id)
 	return "touched"
 }
 
+// What protoactor answers in place of an actor is answered once, by the child: no users' code runs on
+// the manager.
+func TestTheChildAnswersInItsPlace(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a := c.node("a")
+		ma := a.run("x", slowToWarn())
+		until(t, time.Second, "hosts", active(ma))
+		var by []string
+		for _, held := range []bool{false, true} { // by the open door, and by the manager
+			if held {
+				a.holdUp(ma)
+			}
+			asked := time.Now()
+			answer, err := a.system.Root.RequestFuture(ma.PID(), touched{&by}, 5*time.Second).Result()
+			require.NoError(t, err)
+			require.Equal(t, held, time.Since(asked) >= time.Second)
+			require.Equal(t, "touched", answer)
+		}
+		require.Len(t, by, 2)
+		require.NotContains(t, by, ma.PID().Id)
+	})
+}
+
 // A marker is answered when all that came before it has been handed over, also where that
-// waits behind messages that are answered for the manager.
+// waits for the manager.
 func TestAMarkerDoesNotOvertakeMail(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b := c.node("a"), c.node("b")
-		ma := a.hosts("x")
+		ma := a.hosts("x", slowToWarn())
 		var handled, answered time.Time
 		c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
 			if j, ok := ctx.Message().(job); ok && j.Sender == "b" {
@@ -47,9 +88,7 @@ func TestAMarkerDoesNotOvertakeMail(t *testing.T) {
 			}
 		}), ma.PID().Id)
 		require.NoError(t, err)
-		a.system.Root.Send(ma.PID(), slowTouch{ma.PID().Id}) // it holds the manager up
-		synctest.Wait()
-		a.system.Root.Send(ma.PID(), slowTouch{ma.PID().Id})
+		a.holdUp(ma)
 		to, token := actor.NewPID("a:1", ma.PID().Id), uint64(ma.Status().Token)
 		b.system.Root.Send(to, &wire.Envelope{Name: "singleton/x", Token: token, Type: "test.job", Codec: "json", Payload: []byte(`{"Sender":"b","Number":1}`)})
 		b.system.Root.Send(to, &wire.Marker{Name: "singleton/x", From: &wire.Node{Address: "b:1", Incarnation: "b-life"}, Number: 1, Token: token})
@@ -65,7 +104,7 @@ func TestAMarkerDoesNotOvertakeMail(t *testing.T) {
 func TestABatchThatWaitsAtTheEndIsADeadLetterOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a := c.node("a")
-		ma := a.run("x", singleton.WithProxyOnly())
+		ma := a.run("x", singleton.WithProxyOnly(), slowToWarn())
 		var letters atomic.Int32
 		a.system.EventStream.Subscribe(func(e any) {
 			if l, ok := e.(*actor.DeadLetterEvent); ok {
@@ -74,8 +113,7 @@ func TestABatchThatWaitsAtTheEndIsADeadLetterOnce(t *testing.T) {
 				}
 			}
 		})
-		a.system.Root.Send(ma.PID(), slowTouch{ma.PID().Id})
-		synctest.Wait()
+		a.holdUp(ma)
 		a.system.Root.Send(ma.PID(), batchOf{job{"a", 1}})
 		a.system.Root.Stop(ma.PID())
 		<-ma.Done()
@@ -88,9 +126,8 @@ func TestABatchThatWaitsAtTheEndIsADeadLetterOnce(t *testing.T) {
 func TestANilThatWaitsAtTheEnd(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a := c.node("a")
-		ma := a.run("x", singleton.WithProxyOnly())
-		a.system.Root.Send(ma.PID(), slowTouch{ma.PID().Id})
-		synctest.Wait()
+		ma := a.run("x", singleton.WithProxyOnly(), slowToWarn())
+		a.holdUp(ma)
 		a.system.Root.Send(ma.PID(), batchOf{nil})
 		a.system.Root.Stop(ma.PID())
 		<-ma.Done()
@@ -98,7 +135,7 @@ func TestANilThatWaitsAtTheEnd(t *testing.T) {
 	})
 }
 
-// touchBatch is a batch that is answered for the manager, as one of protoactor's PubSub is.
+// touchBatch is a batch that protoactor answers, as one of its PubSub is.
 type touchBatch struct{ get func() []any }
 
 func (b touchBatch) GetMessages() []any                { return b.get() }
@@ -108,12 +145,11 @@ func (b touchBatch) GetAutoResponse(actor.Context) any { return "touched" }
 func TestABatchIsTakenApartUnderNoLock(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a := c.node("a")
-		ma := a.run("x")
+		ma := a.run("x", slowToWarn())
 		until(t, time.Second, "hosts", active(ma))
 		var sent atomic.Bool
 		free := false
-		a.system.Root.Send(ma.PID(), slowTouch{ma.PID().Id})
-		synctest.Wait()
+		a.holdUp(ma)
 		a.system.Root.Send(ma.PID(), touchBatch{func() []any {
 			go func() { a.system.Root.Send(ma.PID(), job{"other", 1}); sent.Store(true) }()
 			for i := 0; i < 100_000 && !sent.Load(); i++ {
@@ -140,9 +176,8 @@ func TestABatchIsTakenApartUnderNoLock(t *testing.T) {
 func TestABatchThatPanicsLosesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a := c.node("a")
-		ma := a.hosts("x")
-		a.system.Root.Send(ma.PID(), slowTouch{ma.PID().Id})
-		synctest.Wait()
+		ma := a.hosts("x", slowToWarn())
+		a.holdUp(ma)
 		func() {
 			defer func() { _ = recover() }()
 			a.system.Root.Send(ma.PID(), touchBatch{func() []any { panic("a bug") }})
