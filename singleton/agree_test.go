@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/internal/testkit"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/singleton"
@@ -303,6 +304,35 @@ func TestHistoriesOfVersions(t *testing.T) {
 						require.Zero(t, st.Buffered, "seed %d", seed)
 					}
 				}
+			})
+		})
+	}
+}
+
+// Two nodes that run under one ID are told of where one of them hosts; what is left of a node's former
+// life is not.
+func TestTwoNodesOfOneID(t *testing.T) {
+	for _, dies := range []bool{false, true} {
+		t.Run(fmt.Sprint("the host dies ", dies), func(t *testing.T) {
+			bubble(t, func(t *testing.T, c *cluster) {
+				a := c.node("a")
+				a.hosts("x")
+				k := testkit.NewNode(t, c.net, c.behind(), "a", "b:1")
+				c.atEnd(k.Close)
+				core, logs := observer.New(zapcore.ErrorLevel)
+				b := &node{Node: k, c: c, id: "a", system: k.System, keeper: k.Keeper, clock: k.Clock, store: k.Store}
+				b.run("x", singleton.WithLogger(zap.New(core)))
+				if dies {
+					a.crash()
+				}
+				time.Sleep(time.Minute)
+				lines := logs.FilterMessageSnippet("another node has this node's ID").All()
+				if dies {
+					require.Empty(t, lines)
+					return
+				}
+				require.Len(t, lines, 1)
+				require.Equal(t, "a:1", lines[0].ContextMap()["address"])
 			})
 		})
 	}

@@ -132,6 +132,9 @@ func (p *proxy) outbound(envelope any) {
 func (p *proxy) setHost(r lease.Record, known bool) {
 	if known && !(p.known && p.host.Owner.Incarnation == r.Owner.Incarnation) {
 		p.learned = p.clock.Now().Mono
+		if r.Owner.ID != "" && r.Owner.ID == p.c.ownID() && r.Owner.Incarnation != p.Self.Incarnation {
+			p.suspect(r.Owner.Incarnation, r.TTL)
+		}
 	}
 	p.host, p.known = r, known
 	p.heard++
@@ -141,6 +144,18 @@ func (p *proxy) setHost(r lease.Record, known bool) {
 	if known {
 		transport.Of(p.system).Expect(node)
 	}
+}
+
+// suspect looks whether a host with this node's ID lives on: what is left of a former life of this node
+// ends with its TTL.
+func (p *proxy) suspect(incarnation string, ttl time.Duration) {
+	p.clock.AfterFunc(ttl+ttl/2, func() {
+		p.c.post(func() {
+			if at := p.host.Owner; p.known && at.Incarnation == incarnation {
+				p.log.Error("another node has this node's ID (lease.Config.ID)", zap.String("id", at.ID), zap.String("address", at.Address))
+			}
+		})
+	})
 }
 
 // Receive takes a message of another node's manager; kept says that this node has
