@@ -71,7 +71,7 @@ func everyLine(t *testing.T, s *Store) {
 	s.granted(1, 2)
 	known := &servers{}
 	s.client.Maintenance = known
-	s.warnOfVersions(known.set(map[string]string{"a": ""}))
+	require.NoError(t, s.confirmVersions(t.Context(), known.set(map[string]string{"a": ""})))
 }
 
 func clientless(t *testing.T) *clientv3.Client {
@@ -138,11 +138,27 @@ func TestVersionsThatNobodyTellsAreSaidOnce(t *testing.T) {
 			for range 3 {
 				s.askVersions(t.Context(), endpoints)
 				synctest.Wait() // a question that is not answered ends at the moment when its asker goes
-				s.warnOfVersions(endpoints)
+				require.NoError(t, s.confirmVersions(t.Context(), endpoints))
+				synctest.Wait()
 			}
 			require.Equal(t, round+1, logs.Len())
 			s.askVersions(t.Context(), known.set(map[string]string{"a": "3.7.3"}))
-			s.warnOfVersions(endpoints)
+			require.NoError(t, s.confirmVersions(t.Context(), endpoints))
+		}
+	})
+}
+
+// A server that has just started tells its version when it is asked again: nothing is logged. One that is
+// too old is refused then.
+func TestAServerThatHasJustStartedIsAskedAgain(t *testing.T) {
+	versioned(t, func(t *testing.T, s *Store, known *servers, logs *observer.ObservedLogs) {
+		for version, refused := range map[string]error{"3.7.3": nil, "3.3.0": ErrServerTooOld} {
+			s.versions.known = nil
+			s.askVersions(t.Context(), known.set(map[string]string{"a": ""}))
+			synctest.Wait()
+			err := s.confirmVersions(t.Context(), known.set(map[string]string{"a": version}))
+			require.ErrorIs(t, err, refused, version)
+			require.Zero(t, logs.Len())
 		}
 	})
 }

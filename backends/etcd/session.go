@@ -29,7 +29,9 @@ func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Gran
 	if err := s.explain(ctx, "keepalive", s.renewals.prove(ctx)); err != nil {
 		return lease.Grant{}, err
 	}
-	s.warnOfVersions(s.client.Endpoints())
+	if err := s.confirmVersions(ctx, s.client.Endpoints()); err != nil {
+		return lease.Grant{}, err
+	}
 	asked := int64((want.TTL-1)/time.Second) + 1
 	// With an ID of our choice: a repeated request can't open a second lease.
 	resp, err := clientv3.RetryLeaseClient(s.client).LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: int64(want.ID), TTL: asked})

@@ -74,10 +74,16 @@ func (s *Store) checkVersions(ctx context.Context, endpoints []string) error {
 	return refused
 }
 
-// warnOfVersions logs, once until one does, that no server tells its version though
-// they answer all else.
-func (s *Store) warnOfVersions(endpoints []string) {
+// confirmVersions asks servers that answer all else once more if none has told its version: one that has
+// just started does not at first. That none does is logged once, until one does.
+func (s *Store) confirmVersions(ctx context.Context, endpoints []string) error {
 	known, _ := s.versions.judge(endpoints)
+	if !known {
+		if err := s.checkVersions(ctx, endpoints); err != nil {
+			return err
+		}
+		known, _ = s.versions.judge(endpoints)
+	}
 	s.versions.mu.Lock()
 	warned := s.versions.silent
 	s.versions.silent = !known
@@ -85,6 +91,7 @@ func (s *Store) warnOfVersions(endpoints []string) {
 	if !known && !warned {
 		s.log.Warn("no etcd server told its version", zap.Strings("endpoints", endpoints))
 	}
+	return nil
 }
 
 // question is what one endpoint is asked.
