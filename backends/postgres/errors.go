@@ -68,8 +68,12 @@ func (s *Store) explain(ctx context.Context, op string, err error) error {
 	case state == db.StateIsolation || state == db.StateSettings:
 		err = denied(ErrUnsafeServer, "%w", err)
 	case state == "42501": // insufficient_privilege
-		err = denied(ErrPermission, "GRANT USAGE ON SCHEMA %[1]s TO <role>; "+
-			"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA %[1]s TO <role>: %[2]w", s.schema, err)
+		role := "the role of the transaction" // Guard's
+		if op != "guard" {
+			role = s.db.Role()
+		}
+		err = denied(ErrPermission, "GRANT USAGE ON SCHEMA %[1]s TO %[2]s; "+
+			"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA %[1]s TO %[2]s: %[3]w", s.schema, role, err)
 	case strings.HasPrefix(state, "28"): // invalid_authorization_specification
 		err = denied(ErrPermission, "%w", err)
 	case state == "3D000": // invalid_catalog_name

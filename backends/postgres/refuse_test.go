@@ -164,7 +164,7 @@ func TestPermissions(t *testing.T) {
 	as := func(role string) *postgres.Store {
 		return silent(t, postgrestest.PoolOf(t, srv.URLOf(role, "postgres")), postgres.WithSchema("perms"))
 	}
-	deniedBy(t, as("stranger"), postgres.ErrPermission, "GRANT USAGE ON SCHEMA perms TO <role>")
+	deniedBy(t, as("stranger"), postgres.ErrPermission, `GRANT USAGE ON SCHEMA perms TO "stranger"; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA perms TO "stranger"`)
 	require.NoError(t, srv.Exec(t.Context(), "GRANT USAGE ON SCHEMA perms TO stranger, app"))
 	deniedBy(t, as("stranger"), postgres.ErrPermission, "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA perms")
 	require.NoError(t, srv.Exec(t.Context(), "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA perms TO app"))

@@ -23,6 +23,9 @@ type DB struct {
 // OfPool is by a pool of pgx.
 func OfPool(p *pgxpool.Pool) *DB { return &DB{pool: p} }
 
+// Role is that of the connections, as statements write it.
+func (d *DB) Role() string { return pgx.Identifier{d.pool.Config().ConnConfig.User}.Sanitize() }
+
 // The SQLSTATEs that say that a statement was not applied because the transaction can't write.
 const (
 	StateIsolation = "HF003" // of the functions: it is not READ COMMITTED
