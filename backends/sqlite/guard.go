@@ -75,10 +75,13 @@ func Guard(ctx context.Context, tx *sql.Tx, o lease.Ownership) error {
 	if err == nil {
 		err = guard(ctx, tx, o, c.boot)
 	}
-	if err != nil {
-		return failed("guard", err)
+	if err == nil {
+		return nil
 	}
-	return nil
+	if !input.Nil(ctx) && ctx.Err() != nil && !errors.Is(err, context.Cause(ctx)) {
+		err = fmt.Errorf("%w: %w", context.Cause(ctx), err) // database/sql tells that it was canceled, not why
+	}
+	return failed("guard", err)
 }
 
 func guard(ctx context.Context, tx *sql.Tx, o lease.Ownership, boot string) error {

@@ -194,6 +194,13 @@ func TestWhatGuardRefuses(t *testing.T) {
 	require.ErrorIs(t, guard(ctx, tx, of(mine), "another"), ErrOtherMachine)
 	require.NoError(t, tx.Rollback())
 	require.ErrorIs(t, Guard(ctx, tx, of(mine)), sql.ErrTxDone)
+	over, lose := context.WithCancelCause(ctx)
+	lose(lease.ErrExpired)
+	tx = begin(t, db)
+	err = Guard(over, tx, of(mine))
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, err, lease.ErrExpired, "why it was cancelled")
+	require.NoError(t, tx.Rollback())
 
 	_, err = db.Exec("UPDATE holdfast_meta SET version = 2")
 	require.NoError(t, err)
