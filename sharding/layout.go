@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strconv"
 	"sync"
@@ -19,7 +18,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding/internal/directory"
-	"github.com/holdfast-go/holdfast/sharding/placement"
 )
 
 // This part moves what is remembered to the shards it belongs to, after the number of
@@ -316,14 +314,5 @@ func (r *Region) differs(ctx context.Context) (other *difference, err error) {
 func (r *Region) agreement() string {
 	s := &r.set
 	return fmt.Sprintf("message=%d remember=%t state=%d moves=%d perHost=%d strategy=%s",
-		r.payload+wire.Headroom, s.store != nil, s.stateLimit, s.Limits.Moves, s.Limits.PerHost, agree.Word(strategyWord(s.Strategy)))
-}
-
-// strategyWord is what nodes compare of their strategies. Those of package placement go by
-// the name that they have had for nodes of earlier versions.
-func strategyWord(s placement.Strategy) string {
-	if t := reflect.TypeOf(s); t.PkgPath() == reflect.TypeFor[placement.Balanced]().PkgPath() {
-		return "sharding." + t.Name()
-	}
-	return fmt.Sprintf("%T", s)
+		r.payload+wire.Headroom, s.store != nil, s.stateLimit, s.Limits.Moves, s.Limits.PerHost, agree.Word(fmt.Sprintf("%T", s.Strategy)))
 }

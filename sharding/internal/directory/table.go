@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -17,8 +18,9 @@ import (
 // Table is what a node knows of a type by the records of its leases: who holds
 // each shard, who takes part, and who coordinates. Safe for concurrent use.
 type Table struct {
-	c      Config
-	others boundary.Line // of records with another number of shards
+	c       Config
+	others  boundary.Line          // of nodes with another number of shards
+	differs atomic.Pointer[string] // the last of these, by its incarnation
 
 	mu          sync.Mutex
 	shards      []ShardRecord
@@ -158,7 +160,11 @@ func (t *Table) count(ev lease.Event) bool {
 		return false
 	}
 	if n != t.c.Shards {
-		if missed, ok := t.others.Open(t.c.Elapsed()); ok { // it may hold every shard
+		of := ev.Record.Owner.Incarnation
+		if last := t.differs.Swap(&of); last != nil && *last == of {
+			return false // it may hold every shard
+		}
+		if missed, ok := t.others.Open(t.c.Elapsed()); ok {
 			t.c.Log.Error("a node differs on the number of shards", zap.String("record", name), zap.Int("there", n),
 				zap.Int("here", t.c.Shards), zap.String("node", ev.Record.Owner.ID), zap.Int("missed", missed))
 		}
