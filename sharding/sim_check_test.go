@@ -154,7 +154,7 @@ func (s *sim) next() testkit.Job {
 }
 
 // tellNext has a node send an entity the next job, whose handler hangs on stay.
-func (s *sim) tellNext(sl *slot, id string, stay chan struct{}) {
+func (s *sim) tellNext(sl *slot, id string, stay chan struct{}) testkit.Job {
 	j := s.next()
 	if stay != nil {
 		s.Mu.Lock()
@@ -162,6 +162,7 @@ func (s *sim) tellNext(sl *slot, id string, stay chan struct{}) {
 		s.Mu.Unlock()
 	}
 	s.tellJob(sl, id, j, testkit.FormOf(j))
+	return j
 }
 
 func (s *sim) tellJob(sl *slot, id string, j testkit.Job, msg any) {

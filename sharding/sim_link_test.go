@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/hosting"
@@ -34,10 +35,18 @@ func (s *sim) severed() {
 	a, b := slots[0], slots[1]
 	goOn := make(chan struct{})
 	ids := draw.Perm(s.ids)[:min(s.ids, 10)]
+	hang := map[int]testkit.Job{}
 	for _, i := range ids {
-		s.tellNext(a, fmt.Sprint("id", i), goOn)
+		hang[i] = s.tellNext(a, fmt.Sprint("id", i), goOn)
 	}
 	time.Sleep(time.Second)
+	s.Mu.Lock()
+	ids = slices.DeleteFunc(ids, func(i int) bool { return s.Fates[hang[i]].Handled == 0 }) // it is late, or was dropped
+	s.Mu.Unlock()
+	if len(ids) == 0 {
+		close(goOn)
+		return
+	}
 	table := a.region.Info().Table
 	var asks []*simAsk
 	for range 40 {
