@@ -303,11 +303,14 @@ func (f *follower) list(ctx context.Context) error {
 // its token is above, or it is the same ownership.
 func (f *follower) judge(rec Record) error {
 	last := f.heard.last(rec.Name)
-	if rec.Token > last.token || last == markOf(rec) || f.k.eraNow().forget != f.era.forget {
+	if rec.Token > last.token || last == markOf(rec) {
 		return nil
 	}
 	f.k.mu.Lock()
 	defer f.k.mu.Unlock()
+	if f.k.era.forget != f.era.forget {
+		return nil // what was heard is of no account any more
+	}
 	return f.k.oldLocked(rec.Name, rec.Token, last.token)
 }
 

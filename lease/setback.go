@@ -272,6 +272,9 @@ func (k *Keeper) forgetLocked() {
 		if h.status == held {
 			h.last, h.seen = h.claim.Token, h.claim.Token
 		}
+		if h.op != nil {
+			h.op.mark, h.op.gone = 0, 0 // its answer is of what was accepted
+		}
 	}
 	k.newEraLocked(k.era.forget + 1)
 }
