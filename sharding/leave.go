@@ -66,9 +66,6 @@ func (r *Region) Stop(ctx context.Context) error {
 	return r.await(ctx, nil)
 }
 
-// lookEvery is the pause between looks for the end of the actor system, and for mail that waits.
-const lookEvery = time.Second / 4
-
 // lookForEnd stops the Region once its actor system was shut down: protoactor publishes nothing then.
 func (c *controller) lookForEnd() {
 	d := &c.leaving
@@ -77,23 +74,7 @@ func (c *controller) lookForEnd() {
 		c.leave()
 		return
 	}
-	c.seek(transport.Of(c.system).Members())
-	c.later(&d.ending, lookEvery, c.lookForEnd)
-}
-
-// seek has shards whose mail waits ask other members for the host: this node may be cut off from the
-// records.
-func (r *Region) seek(members []*wire.Node) {
-	for i := range r.shards {
-		if r.waiting.Load() == 0 || len(members) == 0 {
-			return
-		}
-		r.shards[i].do(func() {
-			if router := r.shards[i].router; router != nil {
-				router.Seek(members)
-			}
-		})
-	}
+	c.later(&d.ending, time.Second, c.lookForEnd)
 }
 
 // await waits for the end of the Region or an answer, or tells what it waits for.

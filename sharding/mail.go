@@ -220,6 +220,14 @@ func (s *shard) Room(address string) bool {
 	return address == s.r.self.Address || s.out.Room(address)
 }
 
+// Members implements route.Port.
+func (s *shard) Members() []*wire.Node {
+	if others := s.r.others.Load(); others != nil {
+		return *others
+	}
+	return nil
+}
+
 // Send implements route.Port.
 func (s *shard) Send(address string, msg proto.Message) {
 	if address == s.r.self.Address || address == "" { // without remote there is none

@@ -77,6 +77,7 @@ type Region struct {
 	ttl      atomic.Int64  // of its leases, as far as is known
 	epoch    atomic.Uint32 // counts quarters of the passivation time
 	waiting  atomic.Int64
+	others   atomic.Pointer[[]*wire.Node] // the other nodes by the last list of members
 	active   atomic.Int64
 	evict    atomic.Bool // an eviction is asked for
 	asked    atomic.Bool // the strategy is, and has not answered

@@ -215,12 +215,13 @@ func (r *Region) listen() error {
 		return err
 	}
 	r.onEnd(stop)
-	transport.Of(r.system).Join(r.group)
 	r.onEnd(transport.Of(r.system).Watch(func(address string) {
 		r.post(func() { r.loop.onPeerGone(address) })
 	}))
 	r.post(r.loop.lookForEnd)
-	r.onEnd(r.group.Follow(func(membership.MembersChanged) {
+	r.onEnd(r.group.Follow(func(m membership.MembersChanged) {
+		others := wire.Others(m.Now, r.self.Address)
+		r.others.Store(&others)
 		r.post(func() { r.loop.onMembership(false) })
 		r.coordinating((*coordinator.Coordinator).Changed)
 	}))

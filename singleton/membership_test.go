@@ -9,8 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/hosting"
-	"github.com/holdfast-go/holdfast/internal/transport"
-	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/singleton"
 )
@@ -99,50 +97,6 @@ func TestASingletonFollowsPublishedLeaders(t *testing.T) {
 			until(t, 5*time.Second, ns[i].id+" hosts", active(ms[i]))
 			require.Equal(t, ns[i].id, ns[1-i].mustAsk(ms[1-i].PID(), i).Node)
 		}
-		c.log.check()
-	})
-}
-
-// A host that is cut off from the store loses the singleton, and does not learn of the next host by the
-// record. What waits there, and what its node sends, goes to that by the word of other members. A node
-// that is no member gets none of it, whatever it answers.
-func TestAHostThatIsCutOffFromTheStoreHandsItsMailOn(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		ns := c.nodes("a", "b", "c")
-		for _, n := range ns {
-			g, err := membership.Join(t.Context(), n.keeper, "shop")
-			require.NoError(t, err)
-			c.atEnd(func() {
-				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-				defer cancel()
-				_ = g.Leave(ctx)
-			})
-			transport.Of(n.system).Join(g)
-		}
-		a, x := ns[0], c.node("x")
-		self := &wire.Node{Address: "x:1", Incarnation: x.keeper.Owner().Incarnation}
-		all := &team{cluster: c, ns: ns, sent: map[string]int{},
-			ms: []*singleton.Manager{a.hosts("x"), ns[1].run("x"), ns[2].run("x", singleton.WithProxyOnly())}}
-		say := func(d time.Duration) {
-			for range d / (50 * time.Millisecond) {
-				all.send()
-				for guess := range uint64(4) {
-					x.system.Root.Send(all.ms[0].PID(), &wire.MarkerAck{Name: "singleton/x", From: self, Number: guess<<32 | guess, Token: 1 << 40})
-				}
-				time.Sleep(50 * time.Millisecond)
-			}
-		}
-		say(time.Second)
-		a.store.Partition()
-		say(2 * ttl)
-		require.True(t, active(all.ms[1])())
-		time.Sleep(time.Second)
-		require.Zero(t, all.ms[0].Status().Buffered)
-		all.all()
-		got, _ := c.net.Wire("a:1", "x:1")
-		require.Zero(t, got, "messages for a node that is no member")
-		a.store.Heal()
-		until(t, time.Minute, "its member again", func() bool { return len(transport.Of(a.system).Members()) == 2 })
 		c.log.check()
 	})
 }

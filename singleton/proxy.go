@@ -66,7 +66,6 @@ type proxy struct {
 
 	wake    actors.Alarm
 	looking bool // a look-up of the holder is under way, or what it found is of use yet
-	seeking bool // members are about to be asked for it
 }
 
 func (p *proxy) init(c *controller) {
@@ -132,7 +131,7 @@ func (p *proxy) outbound(envelope any) {
 func (p *proxy) setHost(r lease.Record, known bool) {
 	if known && !(p.known && p.host.Owner.Incarnation == r.Owner.Incarnation) {
 		p.learned = p.clock.Now().Mono
-		if r.Owner.ID != "" && r.Owner.ID == p.c.ownID() && r.Owner.Incarnation != p.Self.Incarnation {
+		if p.dir != nil && r.TTL > 0 && r.Owner.ID != "" && r.Owner.ID == p.c.ownID() && r.Owner.Incarnation != p.Self.Incarnation {
 			p.suspect(r.Owner.Incarnation, r.TTL)
 		}
 	}
@@ -280,6 +279,9 @@ func (p *proxy) Wake(d time.Duration) {
 	p.wake.SetBy(p.clock, p.c.post, now, now+d, p.Tick)
 }
 
+// Members implements route.Port.
+func (p *proxy) Members() []*wire.Node { return transport.Of(p.system).Members() }
+
 // lookUpEvery is the pause between looks for the holder where records can't be
 // followed; while no other host is found, it is a quarter of that.
 const lookUpEvery = time.Second
@@ -287,7 +289,6 @@ const lookUpEvery = time.Second
 // lookUp asks for the holder of the lease, where records can't be followed, for as long as
 // mail waits, or a marker. The answer is used for that, then forgotten.
 func (p *proxy) lookUp() {
-	p.seekLater()
 	if p.dir != nil || p.looking || p.gate != nil || !p.Waits() {
 		return
 	}
@@ -309,25 +310,6 @@ func (p *proxy) lookUp() {
 			p.c.storeSaid(err)
 			p.found(rec, known && err == nil)
 			p.c.introduce(false)
-		})
-	})
-}
-
-// seekEvery is the pause before other members are asked for the host, and from then on.
-const seekEvery = time.Second / 4
-
-// seekLater has members asked for the host for as long as mail waits: this node may be cut off
-// from the records.
-func (p *proxy) seekLater() {
-	if p.seeking || p.gate != nil || !p.Waits() {
-		return
-	}
-	p.seeking = true
-	p.clock.AfterFunc(seekEvery, func() {
-		p.c.post(func() {
-			p.seeking = false
-			p.Seek(transport.Of(p.system).Members())
-			p.seekLater()
 		})
 	})
 }

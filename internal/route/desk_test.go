@@ -24,6 +24,7 @@ type desk struct {
 	refused   map[wire.Reason][]int
 	wakes     []time.Duration
 	calls     int
+	members   []*wire.Node
 }
 
 func newDesk(id, limit int, policy hosting.DropPolicy) *desk {
@@ -63,6 +64,7 @@ func (d *desk) Refuse(it *Item, why wire.Reason, _ string) {
 	d.refused[why] = append(d.refused[why], said(it).n)
 }
 func (d *desk) Now() time.Duration       { return d.now }
+func (d *desk) Members() []*wire.Node    { return d.members }
 func (d *desk) Wake(after time.Duration) { d.calls++; d.wakes = append(d.wakes, after) }
 
 // accept has it take messages of its own node.

@@ -77,7 +77,9 @@ func (p *xport) Drop(it *Item, _ string)              { m := said(it); p.w.dropp
 func (p *xport) Refuse(it *Item, _ wire.Reason, _ string) {
 	p.Drop(it, "")
 }
-func (p *xport) Now() time.Duration { return p.w.now }
+func (p *xport) Now() time.Duration    { return p.w.now }
+func (p *xport) Members() []*wire.Node { return nil }
+
 func (p *xport) Wake(time.Duration) { p.w.wakes[p.id] = true }
 
 // breakLink loses what is under way between two nodes and tells both.

@@ -42,6 +42,7 @@ func (r *Router) accept(it *Item) {
 // anything changed. What was routed by a token yet to come is passed over: other mail that its
 // sender has under way went by way of others, and comes later.
 func (r *Router) flush() {
+	r.seekLater()
 	if r.phase == ending {
 		return
 	}

@@ -309,6 +309,15 @@ func (p *port) Refuse(it *Item, reason wire.Reason, detail string) {
 	p.Drop(it, reason.String()+detail)
 }
 func (p *port) Now() time.Duration { return p.n.w.now + 1 }
+func (p *port) Members() (others []*wire.Node) {
+	for _, n := range p.n.w.nodes {
+		if n != p.n {
+			others = append(others, n.self())
+		}
+	}
+	return others
+}
+
 func (p *port) Wake(d time.Duration) {
 	at := p.n.w.now + max(d, 0)
 	if p.wakes && p.wakeAt <= at {

@@ -2,7 +2,6 @@ package route
 
 import (
 	"math/rand/v2"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -164,7 +163,7 @@ func (r *Router) answered(m *wire.MarkerAck) {
 	c := r.pending
 	at := r.named(hop{node: m.From, token: lease.Token(m.Token)})
 	if r.sought != 0 && m.Number == r.sought {
-		r.found(at)
+		r.heard(at)
 	}
 	if c == nil || m.Number != c.number {
 		return
@@ -199,14 +198,6 @@ func (r *Router) answered(m *wire.MarkerAck) {
 		r.path = path{hop: at, used: true, confirmed: true} // what went before is with it
 	}
 	r.flush()
-}
-
-// found takes up the holder that answered Seek.
-func (r *Router) found(at hop) {
-	if _, ok := r.target(); !ok && at.token > max(r.own, r.host.token) && slices.ContainsFunc(r.members, at.node.Is) {
-		r.sought, r.host, r.known, r.hearsay = 0, at, true, true
-		r.flush()
-	}
 }
 
 // named is the holder as its record names it, if it is that: a lease of the users' may name one in

@@ -282,42 +282,96 @@ func TestLateNewsOfAnEndedOwnership(t *testing.T) {
 // knows: one of the last list, by a token above its own. A peer that is not asked is not believed.
 func TestAFormerHostAsksMembersForTheHolder(t *testing.T) {
 	d := backlog(0, 10, 3)
-	d.r.Seek(nil)
+	wait := func(t time.Duration) {
+		d.sent = nil
+		d.now += t
+		d.r.Tick()
+	}
+	wait(time.Hour)
 	require.Empty(t, d.sent, "there is no list of members")
-	members := []*wire.Node{self(1), self(2)}
-	d.r.Seek(members)
+	d.members = []*wire.Node{self(1), self(2)}
+	d.r.Linked("n1")
+	require.Empty(t, d.sent)
+	wait(seekFirst)
 	require.Len(t, d.sent, 1)
 	asked := d.sent[0].(*wire.Marker)
+	wait(seekFirst)
+	require.Empty(t, d.sent, "the pause doubles")
+	wait(seekFirst)
+	require.Equal(t, asked.Number, d.sent[0].(*wire.Marker).Number, "a late answer counts")
 	for what, ack := range map[string]*wire.MarkerAck{
-		"no member":           {From: self(3), Token: 2, Number: asked.Number},
-		"another life":        {From: &wire.Node{Address: "n1", Incarnation: "later"}, Token: 2, Number: asked.Number},
-		"a guess":             {From: self(1), Token: 2, Number: asked.Number + 1},
-		"no later token":      {From: self(1), Token: 1, Number: asked.Number},
-		"no number":           {From: self(1), Token: 2},
-		"its own incarnation": {From: self(0), Token: 2, Number: asked.Number},
+		"no member":      {From: self(3), Token: 2, Number: asked.Number},
+		"another life":   {From: &wire.Node{Address: "n1", Incarnation: "later"}, Token: 2, Number: asked.Number},
+		"a guess":        {From: self(1), Token: 2, Number: asked.Number + 1},
+		"no later token": {From: self(1), Token: 1, Number: asked.Number},
+		"no number":      {From: self(1), Token: 2},
+		"itself":         {From: self(0), Token: 2, Number: asked.Number},
 	} {
 		ack.Name = "x"
 		d.r.Receive(ack, 0, false)
 		require.False(t, d.r.Elsewhere(), what)
 	}
-	d.r.Receive(&wire.MarkerAck{Name: "x", Number: asked.Number, From: self(2), Token: 2}, 0, false)
-	require.Equal(t, self(2).Address, d.r.Holder().GetAddress())
+	hears := func(from int, token uint64) {
+		d.r.Receive(&wire.MarkerAck{Name: "x", Number: asked.Number, From: self(from), Token: token}, 0, false)
+	}
+	hears(2, 2)
+	require.Equal(t, "n2", d.r.Holder().GetAddress())
 	d.answer(2, 2) // it is open
 	require.Equal(t, numbers(1, 3), d.keptNumbers())
 
-	// The word of a node that is not reached any more is forgotten; records count more.
+	// A holder that is not reached for a moment is asked for again, and believed again.
 	d.r.Gone("n2")
 	require.False(t, d.r.Elsewhere())
-	d.accept(4, 4)
-	d.sent = nil
-	d.r.Returned(nil)
-	d.r.Seek(members)
-	d.answer(1, 3)
-	require.Equal(t, self(1).Address, d.r.Holder().GetAddress())
-	d.r.Host(self(2), 4, true)
-	d.r.Gone("n1")
-	require.Equal(t, self(2).Address, d.r.Holder().GetAddress())
-	d.sent = nil
-	d.r.Seek(members)
-	require.Empty(t, d.sent, "the holder is known")
+	wait(seekFirst)
+	asked = d.sent[0].(*wire.Marker)
+	hears(2, 2)
+	require.Equal(t, "n2", d.r.Holder().GetAddress())
+
+	// Records count more.
+	d.r.Host(self(1), 4, true)
+	d.r.Gone("n2")
+	require.Equal(t, "n1", d.r.Holder().GetAddress())
+	wait(time.Hour)
+	for _, m := range d.sent {
+		require.False(t, m.(*wire.Marker).Seek, "the holder is known")
+	}
+}
+
+// What was lost with an actor that hangs waits for the next holder no longer than for one of the records.
+func TestAFormerHostWhoseActorHangsAsksToo(t *testing.T) {
+	d := newDesk(0, 10, hosting.DropNewest)
+	d.members = []*wire.Node{self(1)}
+	d.r.Open(1)
+	d.r.Ending(true)
+	d.accept(1, 2)
+	d.now += seekFirst
+	d.r.Tick()
+	d.r.Receive(&wire.MarkerAck{Name: "x", Number: d.sent[0].(*wire.Marker).Number, From: self(1), Token: 2}, 0, false)
+	d.now += d.r.Patience
+	d.r.Tick()
+	require.Equal(t, "n1", d.r.Holder().GetAddress())
+	require.Len(t, d.sent, 3, "the question, and both messages")
+}
+
+// A question is passed on to a holder that is known by a later token, or answered by it, and goes round no
+// longer than a message may.
+func TestAQuestionForTheHolderIsPassedOn(t *testing.T) {
+	ask := &wire.Marker{Name: "x", From: self(9), Number: 7, Token: 3, Seek: true}
+	d := newDesk(0, 10, hosting.DropNewest)
+	d.r.Receive(ask, 0, false)
+	require.Empty(t, d.sent, "none is known")
+	d.r.Host(self(1), 3, true)
+	d.r.Receive(ask, 0, false)
+	require.Empty(t, d.sent, "no later one")
+	d.r.Host(self(1), 4, true)
+	d.r.Receive(ask, 0, false)
+	require.Len(t, d.sent, 1)
+	require.EqualValues(t, 1, d.sent[0].(*wire.Marker).Hops)
+	ask.Hops = maxHops + 1
+	d.r.Receive(ask, 0, false)
+	require.Len(t, d.sent, 1)
+	ask.Hops = 0
+	d.r.Open(5)
+	d.r.Receive(ask, 0, false)
+	require.EqualValues(t, 5, d.sent[1].(*wire.MarkerAck).Token)
 }

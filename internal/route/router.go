@@ -2,7 +2,6 @@ package route
 
 import (
 	"math"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -78,6 +77,8 @@ type Port interface {
 	Now() time.Duration
 	// Wake has Tick called after d; several may be outstanding.
 	Wake(d time.Duration)
+	// Members returns the other nodes by the last list of members that this node has.
+	Members() []*wire.Node
 }
 
 // Config says what a Router is for.
@@ -129,9 +130,10 @@ type Router struct {
 
 	host    hop // the holder by the records, or by word
 	known   bool
-	hearsay bool         // the word of a member, where the records tell of no holder
-	sought  uint64       // the number of the marker that asks for it; 0: none
-	members []*wire.Node // who may answer that
+	hearsay bool          // the word of a member, where the records tell of no holder
+	sought  uint64        // the number of the marker that asks members for it; 0: none
+	seekAt  time.Duration // when the next is asked; 0: none will be
+	seeks   time.Duration // the pause after that
 
 	path    path
 	pending *pathSwitch
@@ -162,7 +164,7 @@ func (r *Router) Open(t lease.Token) {
 	if r.phase == away {
 		r.floor = max(r.floor, r.own)
 	}
-	r.phase, r.own = open, max(r.own, t)
+	r.phase, r.own, r.sought = open, max(r.own, t), 0
 	if !r.mine(r.host) && r.host.token < r.own {
 		r.floor = max(r.floor, r.host.token)
 	}
@@ -241,6 +243,7 @@ func (r *Router) Accept(it Item) { r.accept(&it) }
 func (r *Router) Host(node *wire.Node, token lease.Token, known bool) {
 	if !known {
 		r.known = false
+		r.seekLater()
 		return
 	}
 	next := hop{node: node, token: token}
@@ -270,33 +273,6 @@ func (r *Router) Gone(address string) {
 		r.known = false
 	}
 	r.flush()
-}
-
-// Seek asks one of members, the other nodes by the last list of them, for the holder. It does so
-// where mail waits after the end of an actor here, and this node, which may be cut off from the
-// records, knows of no later holder. The member passes the question on. The holder's answer is
-// believed if it is a member itself, by a token above that of the actor.
-func (r *Router) Seek(members []*wire.Node) {
-	if _, ok := r.target(); ok || r.phase != away || r.own == 0 || r.pending != nil || r.queue.empty() || len(members) == 0 {
-		return
-	}
-	r.draw()
-	r.sought, r.members = r.number, members
-	r.port.Send(members[rand.IntN(len(members))].Address, &wire.Marker{Name: r.Name, From: r.Self, Number: r.number, Token: uint64(r.own), Seek: true})
-}
-
-// passOn passes another node's question on to the holder, or answers it as such. Where no later one is known
-// it is asked again.
-func (r *Router) passOn(m *wire.Marker) {
-	switch token := lease.Token(m.Token); {
-	case m.Name != r.Name:
-	case r.phase == open && r.own > token:
-		r.port.Send(m.From.GetAddress(), &wire.MarkerAck{Name: r.Name, Number: m.Number, From: r.Self, Token: uint64(r.own)})
-	case r.phase == away && r.remote() && r.host.token > token:
-		next := proto.CloneOf(m)
-		next.Token = uint64(r.host.token - 1) // the holder answers, and nodes that know no more don't pass it round
-		r.port.Send(r.host.node.Address, next)
-	}
 }
 
 // Linked says that there may be room for mail to address, or that what was kept for
@@ -369,6 +345,13 @@ func (r *Router) Tick() {
 		r.remind(c)
 	default:
 		r.giveUp()
+	}
+	switch {
+	case r.seekAt == 0:
+	case now < r.seekAt:
+		r.port.Wake(r.seekAt - now)
+	default:
+		r.seek()
 	}
 	r.expire(now)
 }
@@ -475,9 +458,10 @@ func (r *Router) Forget(own lease.Token) {
 	if r.path.used && !r.path.here || r.pending != nil {
 		r.stats.Unordered++
 	}
-	r.own, r.floor, r.sought = own, 0, 0
+	r.own, r.floor = own, 0
 	r.host, r.known = hop{}, false
 	r.path, r.pending = path{}, nil
+	r.sought = 0
 	waits := r.queue.take()
 	first := false
 	for _, it := range slices.Backward(waits) { // what is older than what came back stays so

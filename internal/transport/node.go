@@ -31,10 +31,10 @@ const (
 
 // Node is one actor system's end of its channels. It is safe for concurrent use.
 type Node struct {
-	system *actor.ActorSystem
-	life   string
-	began  time.Time
-	group  atomic.Pointer[membership.Group]
+	system  *actor.ActorSystem
+	life    string
+	began   time.Time
+	members atomic.Pointer[[]*wire.Node]
 
 	mu      sync.Mutex
 	peers   map[string]*Peer // by address
@@ -76,20 +76,20 @@ func Of(system *actor.ActorSystem) *Node {
 	return n
 }
 
-// Join has Members tell of g.
-func (n *Node) Join(g *membership.Group) { n.group.Store(g) }
+// Join has Members tell of g, until that ends.
+func (n *Node) Join(g *membership.Group) {
+	g.Follow(func(c membership.MembersChanged) {
+		others := wire.Others(c.Now, n.system.Address())
+		n.members.Store(&others)
+	})
+}
 
-// Members returns the other nodes of the last list of members that this node has; none where it has
-// joined no group.
-func (n *Node) Members() (others []*wire.Node) {
-	if g := n.group.Load(); g != nil {
-		for _, m := range g.Members().Members {
-			if m.Address != "" && m.Address != n.system.Address() {
-				others = append(others, wire.NodeOf(m.Owner()))
-			}
-		}
+// Members returns the other nodes by the last list of members; none where this node has joined no group.
+func (n *Node) Members() []*wire.Node {
+	if others := n.members.Load(); others != nil {
+		return *others
 	}
-	return others
+	return nil
 }
 
 func (n *Node) now() time.Duration { return time.Since(n.began) }

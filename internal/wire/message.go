@@ -9,10 +9,21 @@ import (
 
 	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/membership"
 )
 
 // NodeOf is a lease's owner as messages name it.
 func NodeOf(o lease.Owner) *Node { return &Node{Address: o.Address, Incarnation: o.Incarnation} }
+
+// Others are the members but the node at address.
+func Others(s membership.Snapshot, address string) (others []*Node) {
+	for _, m := range s.Members {
+		if m.Address != "" && m.Address != address {
+			others = append(others, NodeOf(m.Owner()))
+		}
+	}
+	return others
+}
 
 // Is reports whether n and o are the same life at the same address. What is said in the
 // name of a life from another address is not that life's.
