@@ -1,12 +1,15 @@
 package hosting
 
 import (
+	"sync"
+
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/extensions"
 
 	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/feed"
 	"github.com/holdfast-go/holdfast/internal/outlet"
+	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 )
 
@@ -16,7 +19,7 @@ import (
 // Incarnation. What Previous and Skipped say does not count.
 //
 // It has no leader before the first event that is published after the first call for the system;
-// later calls return the same source. It follows all that is published, by any Group too: a program
+// later calls return the same source. A pointer to an event is not heeded. It follows all that is published, by any Group too: a program
 // that has several Groups follows the Leadership of one. nil if system is nil, which WithLeadership
 // refuses. Safe for concurrent use.
 func FromEventStream(system *actor.ActorSystem) membership.Leadership {
@@ -31,8 +34,13 @@ func FromEventStream(system *actor.ActorSystem) membership.Leadership {
 				return
 			}
 			c.IsSelf = c.IsSelf || c.Leader.Incarnation == "" && c.Leader.Address != "" && c.Leader.Address == system.Address()
-			c.Previous, c.Skipped = c.Leader, 0
-			s.feed.Set(c)
+			c.Previous, c.Skipped = lease.Owner{}, 0
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if c != s.last {
+				s.last = c
+				s.feed.Set(c)
+			}
 		})
 		return s
 	})
@@ -40,6 +48,8 @@ func FromEventStream(system *actor.ActorSystem) membership.Leadership {
 
 // stream is what FromEventStream returns.
 type stream struct {
+	mu   sync.Mutex
+	last membership.LeaderChanged
 	feed feed.Latest[membership.LeaderChanged]
 }
 
@@ -51,10 +61,8 @@ func (*stream) ExtensionID() extensions.ExtensionID { return streamID }
 // Follow implements membership.Leadership.
 func (s *stream) Follow(f func(membership.LeaderChanged)) (stop func()) {
 	return s.feed.Follow(func(previous, c membership.LeaderChanged, skipped int) {
-		if c != previous || skipped > 0 {
-			c.Previous, c.Skipped = previous.Leader, skipped
-			f(c)
-		}
+		c.Previous, c.Skipped = previous.Leader, skipped
+		f(c)
 	})
 }
 
@@ -66,7 +74,7 @@ func (s *stream) Follow(f func(membership.LeaderChanged)) (stop func()) {
 //
 // It does not wait for subscribers: one goroutine of the system calls them, one event after the
 // other. If they are too slow events are dropped, counted and logged, but the last LeaderChanged and
-// MembersChanged always arrive. A LeaderChanged that tells of no change is not published. nil if
+// MembersChanged of each group always arrive. A LeaderChanged that tells of no change is not published. nil if
 // system is nil, which WithEvents refuses.
 func ToEventStream(system *actor.ActorSystem) func(event any) {
 	if system == nil {
@@ -74,17 +82,17 @@ func ToEventStream(system *actor.ActorSystem) func(event any) {
 	}
 	out, from := outlet.Of(system), new(byte)
 	type key struct {
-		from *byte
-		kind string
+		from        *byte
+		kind, group string
 	}
 	return func(event any) {
 		switch e := event.(type) {
 		case membership.LeaderChanged:
 			if e.Leader != e.Previous || e.Skipped > 0 {
-				out.Latest(key{from, "leader"}, e)
+				out.Latest(key{from, "leader", e.Group}, e)
 			}
 		case membership.MembersChanged:
-			out.Latest(key{from, "members"}, e)
+			out.Latest(key{from, "members", e.Now.Group}, e)
 		default:
 			out.Publish(e)
 		}

@@ -3,11 +3,13 @@ package hosting_test
 import (
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/hosting"
+	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/remoting"
@@ -64,5 +66,46 @@ func TestLeadersOnTheEventStream(t *testing.T) {
 		require.Len(t, followed, 2)
 		require.Nil(t, hosting.FromEventStream(nil))
 		require.Nil(t, hosting.ToEventStream(nil))
+	})
+}
+
+// The same leader published again is no change, for a slow follower either.
+func TestALeaderThatIsPublishedAgainIsNoChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		system := actor.NewActorSystem(remoting.LogTo(nil))
+		defer system.Shutdown()
+		var followed []membership.LeaderChanged
+		hosting.FromEventStream(system).Follow(func(c membership.LeaderChanged) { followed = append(followed, c); time.Sleep(time.Second) })
+		for range 3 {
+			system.EventStream.Publish(membership.LeaderChanged{Leader: lease.Owner{ID: "b", Incarnation: "2"}})
+			time.Sleep(300 * time.Millisecond)
+		}
+		time.Sleep(time.Minute)
+		require.Len(t, followed, 1)
+	})
+}
+
+// The last leader of each group arrives, though the subscribers are too slow for the rest.
+func TestTheLastLeaderOfEachGroupArrives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		system := actor.NewActorSystem(remoting.LogTo(nil))
+		defer system.Shutdown()
+		last, n := map[string]string{}, 0
+		system.EventStream.Subscribe(func(e any) {
+			if n++; n == 1 {
+				time.Sleep(time.Second)
+			}
+			if c, ok := e.(membership.LeaderChanged); ok {
+				last[c.Group] = c.Leader.ID
+			}
+		})
+		publish := hosting.ToEventStream(system)
+		for range outlet.Limit + 2 {
+			publish("noise")
+		}
+		publish(membership.LeaderChanged{Group: "g1", Leader: lease.Owner{ID: "a"}})
+		publish(membership.LeaderChanged{Group: "g2", Leader: lease.Owner{ID: "b"}})
+		time.Sleep(time.Minute)
+		require.Equal(t, map[string]string{"g1": "a", "g2": "b"}, last)
 	})
 }
