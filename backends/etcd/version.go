@@ -75,7 +75,7 @@ func (s *Store) checkVersions(ctx context.Context, endpoints []string) error {
 }
 
 // confirmVersions asks servers that answer all else once more if none has told its version: one that has
-// just started does not at first. That none does is logged once, until one does.
+// just started does not at first. If none does, that is logged, and again only after one did.
 func (s *Store) confirmVersions(ctx context.Context, endpoints []string) error {
 	known, _ := s.versions.judge(endpoints)
 	if !known {

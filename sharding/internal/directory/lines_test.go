@@ -1,6 +1,7 @@
 package directory
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -12,25 +13,30 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// A node with another number of shards may hold all of them: the log has a few lines of that.
+// A node with another number of shards may hold all of them, and many may differ: the log has one line
+// for a node, and a few of many.
 func TestLinesOfAnotherNumberOfShards(t *testing.T) {
 	core, lines := observer.New(zap.ErrorLevel)
 	names, err := NamesOf("g", "account")
 	require.NoError(t, err)
 	now := time.Second
 	table := New(Config{Names: names, Shards: 100, Log: zap.New(core), Elapsed: func() time.Duration { return now }})
-	put := func(i int) {
+	put := func(i int, life string) {
 		table.onShard(lease.Event{Kind: lease.EventPut, Record: lease.Record{Name: names.Shard(i),
-			Owner: lease.Owner{ID: "z", Incarnation: "1"}, Token: lease.Token(i + 1), Metadata: map[string]string{keyShards: "256"}}})
+			Owner: lease.Owner{ID: "z", Incarnation: life}, Token: lease.Token(i + 1), Metadata: map[string]string{keyShards: "256"}}})
 	}
 	for i := range 256 {
-		put(i)
+		put(i, "one")
+	}
+	require.Len(t, lines.All(), 1)
+	for i := range 256 {
+		put(i, fmt.Sprint(i))
 	}
 	require.Len(t, lines.All(), boundary.Burst)
 	now += boundary.Every
-	put(1)
+	put(1, "the last")
 	all := lines.All()
 	require.Len(t, all, boundary.Burst+1)
-	require.EqualValues(t, 256-boundary.Burst, all[boundary.Burst].ContextMap()["missed"])
+	require.EqualValues(t, 256-boundary.Burst+1, all[boundary.Burst].ContextMap()["missed"])
 	require.False(t, table.Shard(1).Held, "such a record does not count")
 }

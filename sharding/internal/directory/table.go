@@ -161,10 +161,11 @@ func (t *Table) count(ev lease.Event) bool {
 	}
 	if n != t.c.Shards {
 		of := ev.Record.Owner.Incarnation
-		if last := t.differs.Swap(&of); last != nil && *last == of {
+		if last := t.differs.Load(); last != nil && *last == of {
 			return false // it may hold every shard
 		}
 		if missed, ok := t.others.Open(t.c.Elapsed()); ok {
+			t.differs.Store(&of)
 			t.c.Log.Error("a node differs on the number of shards", zap.String("record", name), zap.Int("there", n),
 				zap.Int("here", t.c.Shards), zap.String("node", ev.Record.Owner.ID), zap.Int("missed", missed))
 		}
