@@ -140,7 +140,7 @@ func (r *Run) Nightly() []Step {
 		program("load", 15*time.Minute, "load", "-for", "10m"),
 	)
 	// Of leases and stores; PostgreSQL's faults are in TestFaults, many at a time.
-	for _, name := range []string{"torture-proxies", "scheduler", "bank", "handovers", "kills", "many", "rolling", "shardkills", "shards", "congestion",
+	for _, name := range []string{"torture-proxies", "scheduler", "bank", "handovers", "kills", "many", "rolling", "restarts", "shardkills", "shards", "congestion",
 		"backlog", "slowlink", "singletonload", "reshard", "restore", "names", "compare", "stops", "outage", "serverless", "grains", "bloat", "pg-idle"} {
 		steps = append(steps, program(name, 20*time.Minute, name))
 	}

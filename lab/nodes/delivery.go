@@ -100,7 +100,7 @@ func (j *judgement) delivery(ev evidence) {
 			}
 			k := pairKey{e.sender, e.target}
 			h, later := highest[k]
-			later = later && e.seq < ev.entries[h].seq
+			later = later && e.seq < ev.entries[h].seq && !(ev.apart && asks(e.sender))
 			switch {
 			case (f.times > 1 || later) && excused(e):
 				j.unordered++

@@ -37,10 +37,11 @@ const (
 	finished                     // it is answered
 	holding                      // a worker is in the middle of its work, and stays there
 	coldStart                    // the product says that an account, or, with seq, so many of a shard, began without its state
+	failed                       // an ask ended with an error
 )
 
 var kinds = [...]string{"?", "passed", "asked", "handled", "overran", "answered", "swept", "began", "ended", "lost", "confirmed", "disordered",
-	"wrote", "refused", "departed", "gave up", "closed", "left its state", "got a state", "hosted", "unhosted", "coordinating", "booked", "finished", "holding", "cold start"}
+	"wrote", "refused", "departed", "gave up", "closed", "left its state", "got a state", "hosted", "unhosted", "coordinating", "booked", "finished", "holding", "cold start", "failed"}
 
 func (k kind) String() string {
 	if int(k) < len(kinds) {

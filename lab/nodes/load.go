@@ -83,28 +83,49 @@ func (n *node) begin(o order) {
 	for k := 1; k <= tellers && o.Rate > 0; k++ {
 		rate, count := o.Rate/float64(tellers), o.Count/tellers
 		if k <= plain {
-			n.load.running.Go(func() {
-				d := &due{rate: rate, count: count}
-				for tick := time.NewTicker(pace); d.left(); {
-					d.each(func() { n.post(id(k), rand.IntN(n.Names.targets())) })
-					select {
-					case <-tick.C:
-					case <-n.load.end:
-						return
-					}
-				}
-			})
+			n.load.steadily(&due{rate: rate, count: count}, func() { n.post(id(k), rand.IntN(n.Names.targets())) })
 			continue
 		}
 		n.load.tellers = append(n.load.tellers, n.system.Root.Spawn(actor.PropsFromProducer(func() actor.Actor {
 			return &sender{node: n, number: id(k), due: due{rate: rate, count: count}, pick: n.pick(rate)}
 		})))
 	}
-	if o.Asks > 0 {
+	switch pick := n.pick(o.Asks); {
+	case o.Within > 0:
+		n.load.steadily(&due{rate: o.Asks}, func() { n.question(id(0), pick(), o.Within) })
+	case o.Asks > 0:
 		n.load.asker = n.system.Root.Spawn(actor.PropsFromProducer(func() actor.Actor {
-			return &sender{node: n, number: id(0), due: due{rate: o.Asks}, pick: n.pick(o.Asks), open: map[askKey]time.Duration{}}
+			return &sender{node: n, number: id(0), due: due{rate: o.Asks}, pick: pick, open: map[askKey]time.Duration{}}
 		}))
 	}
+}
+
+// steadily calls f as often as is due, until the load ends.
+func (l *load) steadily(d *due, f func()) {
+	l.running.Go(func() {
+		for tick := time.NewTicker(pace); d.left(); {
+			d.each(f)
+			select {
+			case <-tick.C:
+			case <-l.end:
+				return
+			}
+		}
+	})
+}
+
+// question asks from a goroutine of its own, and notes how that ends.
+func (n *node) question(sender uint32, target int, within time.Duration) {
+	l := n.next(sender, target)
+	n.load.running.Go(func() {
+		got, err := n.inquire(l, within)
+		e := entry{at: machine.Now(), kind: answered, sent: time.Duration(l.Sent), token: got.Token, seq: l.Seq,
+			sender: sender, target: l.Target, name: uint16(n.Names.of(target))}
+		if err != nil {
+			e.kind = failed
+		}
+		n.journal.Note(e)
+	})
 }
 
 // quiet ends the load, and waits for answers.

@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast/lab/scene"
 )
 
-// moves is a scenario of planned moves under a load. What is sent must be handled once and in order,
-// and asks be answered in time.
+// moves is a scenario of planned moves under a load, and of kills between them. What is sent, and is not
+// under way at a kill, must be handled once and in order, and asks be answered in time.
 type moves struct {
 	nodes   int // that host
 	clients int // more, which host nothing, and send four fifths of the load
@@ -27,6 +27,8 @@ type moves struct {
 	length  time.Duration
 	every   time.Duration // between the beginnings of moves
 	deck    []move        // drawn from the seed, each card once before all come again
+	within  time.Duration // asks are by Ask, with so long for an answer; 0: by actors, without end
+	away    time.Duration // from the end of a process to the start of the next in its place
 
 	gap  time.Duration // bound of p50 of silences at moves; 0: none
 	busy time.Duration // in the middle the processors are busy for so long
@@ -44,6 +46,7 @@ var (
 	handOver = move{"hand-over of the singletons", (*moving).handOver}
 	restart  = move{"restart of a node", (*moving).restart}
 	drain    = move{"drain of a node", (*moving).drain}
+	inTurn   = move{"restart of a node, and kill of the next", (*moving).inTurn}
 )
 
 // moving is a run of moves.
@@ -53,6 +56,7 @@ type moving struct {
 	random *rand.Rand
 	next   int // the node that is moved, or to, next
 	spans  []span
+	kills  []killed
 	series map[string]*series
 	last   map[string]weight // of each process
 }
@@ -103,7 +107,7 @@ func (x *moving) send(ctx context.Context, i int) {
 			share = 0.8 / float64(x.clients)
 		}
 	}
-	x.order(ctx, order{Do: doLoad, Rate: x.rate * share, Asks: x.asks * share}, patience, i)
+	x.order(ctx, order{Do: doLoad, Rate: x.rate * share, Asks: x.asks * share, Within: x.within}, patience, i)
 }
 
 // all makes moves until the length has passed, or there were enough. It stops at the first that does
@@ -195,9 +199,26 @@ func (x *moving) restart(ctx context.Context) {
 	x.order(ctx, order{Do: doQuiet}, patience, i)
 	x.weighed(ctx, i)
 	scene.Check(x.leaveBy(x.slots[i], leaveBound))
+	x.again(ctx, i)
+}
+
+// again starts another process in the place of one that has ended, and waits until it has its part.
+func (x *moving) again(ctx context.Context, i int) {
+	scene.Check(machine.Pause(ctx, x.away))
 	x.up(ctx, i)
 	x.send(ctx, i)
 	x.settled(ctx, patience, 0, upTo(x.nodes)...)
+}
+
+// inTurn restarts a node as planned, and kills the next (kill -9) and starts it again.
+func (x *moving) inTurn(ctx context.Context) {
+	x.restart(ctx)
+	scene.Check(machine.Pause(ctx, 2*underWay)) // what was sent during the restart is judged as planned
+	i := x.next
+	x.next = (i + 1) % x.nodes
+	x.kills = append(x.kills, killed{machine.Now(), i, x.slots[i].life})
+	scene.Check(x.kill(x.slots[i]))
+	x.again(ctx, i)
 }
 
 // drain has a node give up its shards, and take its part again.
@@ -212,12 +233,20 @@ func (x *moving) drain(ctx context.Context) {
 func (x *moving) judge(ctx context.Context, run span) {
 	sum, givenUp := counted(slices.Collect(maps.Values(x.last)))
 	es, j := x.judged(func(ev *evidence) {
-		ev.calms = []span{{0, run.to + time.Hour}}
+		var kills []span
+		for _, k := range x.kills {
+			kills = append(kills, span{k.at - underWay, k.at + underWay})
+		}
+		ev.calms, ev.apart = between(span{0, run.to + time.Hour}, kills), x.within > 0
 		ev.loose, ev.counted = x.busy > 0, givenUp // a machine that is busy may fill a buffer
 	})
 	took := (run.to - run.from).Seconds()
 	x.Printf("   %d moves in %.0f s, %.0f letters a second; counted by the product: %v", len(x.spans), took, float64(j.asked)/took, sum)
 	x.AtMost("share of the load that was not sent", 1-float64(j.asked)/((x.rate+x.asks)*took), shortBound, "")
+	if x.within > 0 {
+		x.ends(es, j)
+		return
+	}
 	late := 0
 	for _, took := range answers(es, run) {
 		if took > answerWithin {
@@ -267,6 +296,99 @@ func (x *moving) judge(ctx context.Context, run span) {
 		left += w.Entries + w.Active
 	}
 	x.AtMost("accounts kept or running after the load", float64(left), 0, "")
+}
+
+// killed is a life of a node that was killed, and when.
+type killed struct {
+	at         time.Duration
+	node, life int
+}
+
+// underWay is how long before a kill, and after it, what is sent may be lost by it.
+const underWay = time.Second
+
+// endWithin bounds how long an ask on which a kill bears takes: from when it was asked, from the kill, or, if its name
+// was hosted by who was killed, from when it is hosted again, whichever is the latest. On one machine a link is known to
+// have broken as soon as a process is dead.
+const endWithin = time.Second
+
+// ends judges how asks ended. What was lost, doubled or out of order is judged before, but for what was under way at a kill.
+func (x *moving) ends(es []seen, j *judgement) {
+	type key struct {
+		pairKey
+		seq uint64
+	}
+	v, kill, next := newView(), time.Duration(0), 0
+	open, orphans := map[key]seen{}, map[uint16]time.Duration{} // names of who was killed last: when hosted again, or 0
+	var calm, struck []time.Duration                            // of asks on which no kill bears, and of others
+	var hung []seen
+	failures, died, lost := 0, 0, 0
+	for _, e := range es { // in the order of time
+		for ; next < len(x.kills) && x.kills[next].at <= e.at; next++ {
+			d := x.kills[next]
+			for k, o := range open { // what should have ended by now does not begin anew
+				if took := d.at - max(o.at, kill, orphans[o.name]); asks(k.sender) && took > answerWithin {
+					calm = append(calm, took)
+				}
+			}
+			kill = d.at
+			clear(orphans)
+			for name, h := range v.homes {
+				if h.hosted && h.node == d.node && h.life == d.life {
+					orphans[name] = 0
+				}
+			}
+			v.died(d.node, d.life)
+		}
+		v.take(e)
+		switch k := (key{pairKey{e.sender, e.target}, e.seq}); e.kind {
+		case asked:
+			open[k] = e
+		case handled, overran:
+			if !asks(e.sender) {
+				delete(open, k)
+			}
+		case hosted, began: // which tells of it sooner, if there is something to do
+			if at, is := orphans[e.name]; is && at == 0 {
+				orphans[e.name] = e.at
+			}
+		case failed, answered:
+			delete(open, k)
+			if e.kind == failed {
+				failures++
+			}
+			at, orphan := orphans[e.name]
+			switch from := max(kill, at); {
+			case e.at-e.sent >= x.within:
+				hung = append(hung, e)
+			case e.sent < from || orphan && at == 0:
+				struck = append(struck, e.at-max(e.sent, from))
+			default:
+				calm = append(calm, e.at-e.sent)
+			}
+		}
+	}
+	for k, e := range open {
+		switch {
+		case !asks(k.sender):
+			lost++
+		case slices.ContainsFunc(x.kills, func(d killed) bool { return d.node == e.node && d.life == e.life }):
+			died++
+		default:
+			hung = append(hung, e)
+		}
+	}
+	x.Printf("   %d kills: %d letters were never handled, %d asks ended with an error, %d with their asker; %d calms, in %d a lease ran out, %d breaches excused by that",
+		len(x.kills), lost, failures, died, j.calms, j.unquiet, j.excused)
+	x.Spread("an ask's end, planned moves only", calm)
+	x.Spread("… after a kill, or from the next host on", struck)
+	x.AtMost("asks not under way at a kill, without an answer", float64(j.calmUnanswered), 0, "")
+	x.AtMost("asks that ended by their own time, or never", float64(len(hung)), 0, "")
+	for _, e := range hung[:min(most, len(hung))] {
+		x.Printf("    %v", e)
+	}
+	x.Within("longest end of an ask, planned moves only", scene.Percentile(calm, 100), answerWithin)
+	x.Within("longest end of an ask, after a kill, or from the next host on", scene.Percentile(struck, 100), endWithin)
 }
 
 // holdHeap holds what was on the heap of each process at any time to a bound.

@@ -33,6 +33,7 @@ type evidence struct {
 	writes  []Write       // to the fenced journal, by the store's history
 	holds   []hold
 
+	apart   bool  // each ask is from a goroutine of its own, and has no order
 	whole   bool  // the entries are all there ever were
 	loose   bool  // order may be given up, and letters too, if that was counted:
 	counted int64 // so many

@@ -71,7 +71,7 @@ func playShort(t *testing.T, name string, r *scene.Run) {
 func TestShortForms(t *testing.T) {
 	short := []string{"rolling", "scheduler", "stops"}
 	if tier.Nightly() {
-		short = []string{"scheduler", "bank", "kills", "stops", "shardkills", "many", "shards", "handovers", "singletonload", "rolling", "load", "congestion", "backlog", "slowlink", "reshard"}
+		short = []string{"scheduler", "bank", "kills", "stops", "shardkills", "many", "shards", "handovers", "singletonload", "rolling", "restarts", "load", "congestion", "backlog", "slowlink", "reshard"}
 	}
 	for _, name := range short {
 		t.Run(name, func(t *testing.T) {

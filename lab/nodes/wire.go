@@ -142,11 +142,11 @@ func nodeOf(sender uint32) int { return int(sender/senders) % maxNodes }
 type order struct {
 	Number int
 	Do     string
-	Rate   float64 // load: messages a second, without an answer
-	Asks   float64 // load: asks a second
-	Count  int     // load and burst: messages in all; load: 0 is no bound
-	Within time.Duration
-	Leader lease.Owner // lead
+	Rate   float64       // load: messages a second, without an answer
+	Asks   float64       // load: asks a second
+	Count  int           // load and burst: messages in all; load: 0 is no bound
+	Within time.Duration // load: asks are by Ask, each from a goroutine of its own, with so long for an answer; 0: by an actor
+	Leader lease.Owner   // lead
 }
 
 // What is ordered.
