@@ -72,7 +72,7 @@ func (w *xworld) key() explore.Key {
 		put(name(h.node), int(h.token))
 	}
 	for i, r := range w.r {
-		flag(r.known, r.lost, r.path.used, r.path.dead, r.path.confirmed, r.served, r.hearsay, r.pending != nil, w.open[i], w.wakes[i])
+		flag(r.known, r.lost, r.path.used, r.path.dead, r.path.confirmed, r.served, r.hearsay, r.doubted, r.pending != nil, w.open[i], w.wakes[i])
 		put(int(r.phase), int(r.own), int(r.floor), int(uint8(r.number)), r.stats.Unordered, since(r.noted), len(w.hung[i]))
 		way(r.host)
 		way(r.path.hop)

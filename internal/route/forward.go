@@ -110,7 +110,7 @@ func (r *Router) send(it *Item) bool {
 		return true
 	case !r.port.Room(t.node.Address):
 		return false
-	case it.kept && !r.path.confirmed && !r.pushing:
+	case (it.kept || r.doubted) && !r.path.confirmed && !r.pushing:
 		r.ask(t)
 		return false
 	}

@@ -191,11 +191,11 @@ func (r *Router) answered(m *wire.MarkerAck) {
 	case c.ask:
 		r.learn(at)
 		if r.path.node.GetIncarnation() == at.node.GetIncarnation() {
-			r.path.hop, r.path.confirmed = at, true
+			r.path.hop, r.path.confirmed, r.doubted = at, true, false
 		}
 	default:
 		r.learn(at)
-		r.path = path{hop: at, used: true, confirmed: true} // what went before is with it
+		r.path, r.doubted = path{hop: at, used: true, confirmed: true}, false // what went before is with it
 	}
 	r.flush()
 }
@@ -212,6 +212,7 @@ func (r *Router) named(at hop) hop {
 // learn takes up a later ownership that its holder told of.
 func (r *Router) learn(at hop) {
 	if at.token > r.host.token || !r.known {
+		r.doubted = r.doubted && r.host.is(at)
 		r.host, r.known = at, true
 	}
 }

@@ -375,3 +375,33 @@ func TestAQuestionForTheHolderIsPassedOn(t *testing.T) {
 	d.r.Receive(ask, 0, false)
 	require.EqualValues(t, 5, d.sent[1].(*wire.MarkerAck).Token)
 }
+
+// After the link to the holder broke nothing goes to its address before it has said that it is open: the
+// process that answers there may be another one, without the actor.
+func TestNothingGoesToAnotherLifeAtTheHoldersAddress(t *testing.T) {
+	d := newDesk(0, 10, hosting.DropNewest)
+	d.r.Host(self(1), 1, true)
+	d.accept(1, 1)
+	require.Len(t, d.sent, 1)
+	d.r.Gone("n1")
+	d.r.Linked("n1")
+	d.sent = nil
+	d.accept(2, 3)
+	_, _, through := d.r.Through()
+	require.False(t, through)
+	require.Len(t, d.sent, 1, "the question")
+	require.IsType(t, &wire.Marker{}, d.sent[0])
+	d.r.Host(self(1), 1, true) // as it is told again
+	require.Len(t, d.sent, 1)
+	d.answer(1, 1)
+	require.Len(t, d.sent, 3)
+	_, _, through = d.r.Through()
+	require.True(t, through)
+
+	d.r.Gone("n1")
+	d.accept(4, 4)
+	d.sent = nil
+	d.r.Host(&wire.Node{Address: "n1", Incarnation: "next"}, 2, true) // it has taken the name since
+	require.Len(t, d.sent, 1)
+	require.IsType(t, &wire.Envelope{}, d.sent[0], "there is no doubt of a later record")
+}

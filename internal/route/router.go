@@ -41,7 +41,7 @@ import (
 //	Gone               -               used → dead, not confirmed         of that link → none
 //	Linked             -               dead → used
 //	Returned           -               not confirmed
-//	kept mail, path not confirmed                                         none → ask
+//	kept mail, or the link to the host broke: path not confirmed          none → ask
 //	answer             -               the holder's, used, confirmed      → none
 //	answer, stale      -               the former holder's, used          → switch by way of that holder; an ask goes on
 //	the same again     -               none, Unordered                    → none
@@ -131,6 +131,7 @@ type Router struct {
 	host    hop // the holder by the records, or by word
 	known   bool
 	hearsay bool          // the word of a member, where the records tell of no holder
+	doubted bool          // the link to it broke since: it has to say that it is open before anything goes
 	sought  uint64        // the number of the marker that asks members for it; 0: none
 	seekAt  time.Duration // when the next is asked; 0: none will be
 	seeks   time.Duration // the pause after that
@@ -256,6 +257,7 @@ func (r *Router) Host(node *wire.Node, token lease.Token, known bool) {
 	if r.mine(next) && !r.mine(r.host) && r.host.token < token {
 		r.floor = max(r.floor, r.host.token)
 	}
+	r.doubted = r.doubted && r.host.is(next)
 	r.host, r.known, r.hearsay = next, true, false
 	r.leaveLater()
 	r.flush()
@@ -269,8 +271,9 @@ func (r *Router) Gone(address string) {
 	if c := r.pending; c != nil && c.via.node.GetAddress() == address {
 		r.pending = nil // the marker may be lost
 	}
-	if r.hearsay && r.host.node.GetAddress() == address {
-		r.known = false
+	if r.host.node.GetAddress() == address {
+		r.doubted = true // another life may answer there, which is no holder
+		r.known = r.known && !r.hearsay
 	}
 	r.flush()
 }
@@ -397,7 +400,7 @@ func (r *Router) Own() lease.Token { return r.own }
 // token, if it goes to another node and nothing waits that it could overtake; if the
 // caller sends it, Went is called. Else ok is false, and it is for Accept.
 func (r *Router) Through() (node *wire.Node, token lease.Token, ok bool) {
-	if r.phase != away || !r.queue.empty() || !r.remote() || !r.path.is(r.host) {
+	if r.phase != away || r.doubted || !r.queue.empty() || !r.remote() || !r.path.is(r.host) {
 		return nil, 0, false
 	}
 	return r.host.node, r.host.token, true
@@ -461,7 +464,7 @@ func (r *Router) Forget(own lease.Token) {
 	r.own, r.floor = own, 0
 	r.host, r.known = hop{}, false
 	r.path, r.pending = path{}, nil
-	r.sought = 0
+	r.sought, r.doubted = 0, false
 	waits := r.queue.take()
 	first := false
 	for _, it := range slices.Backward(waits) { // what is older than what came back stays so

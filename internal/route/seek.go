@@ -73,7 +73,7 @@ func (r *Router) passOn(m *wire.Marker) {
 func (r *Router) heard(at hop) {
 	if r.stranded() && at.token > r.own && at.token >= r.host.token && slices.ContainsFunc(r.port.Members(), at.node.Is) {
 		r.sought, r.seekAt = 0, 0
-		r.host, r.known, r.hearsay = at, true, true
+		r.host, r.known, r.hearsay, r.doubted = at, true, true, false
 		r.leaveLater()
 		r.flush()
 	}
