@@ -16,7 +16,8 @@ import (
 // FromEventStream is the source of leadership that a program publishes itself, as
 // membership.LeaderChanged, a value, on the system's EventStream: Leader leads from then on. A node
 // takes itself for the leader where IsSelf is set, or where Leader has the system's address and no
-// Incarnation. What Previous and Skipped say does not count.
+// Incarnation: each node publishes on its own EventStream, with its own IsSelf. What Previous and Skipped
+// say does not count.
 //
 // It has no leader before the first event that is published after the first call for the system;
 // later calls return the same source. A pointer to an event is not heeded. It follows all that is published, by any Group too: a program

@@ -84,7 +84,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		used: map[*timing]bool{}, told: map[*timing]bool{}}
 	n.life, n.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	n.log = cmp.Or(cfg.Logger, boundary.Default())
-	n.system = actor.NewActorSystem(remoting.LogTo(cfg.Logger))
+	n.system = actor.NewActorSystem(remoting.LogTo(n.log))
 	n.parts = singleton.Health(n.system)
 	ctx, interrupt := context.WithCancelCause(ctx)
 	defer interrupt(nil)

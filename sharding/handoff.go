@@ -36,7 +36,7 @@ import (
 func (c *controller) invite(s *shard) {
 	c.invites++
 	s.inv.Ask(port{c, s}, c.invites, s.inv.To, func() {
-		c.log.Info("no answer to an invitation", zap.String("shard", s.name), zap.String("node", s.inv.To.GetAddress()))
+		c.log.Info("no answer to an invitation", zap.String("shard", s.name), zap.String("peer", s.inv.To.GetAddress()))
 		c.fire(s, handover.Declined)
 	})
 }
@@ -74,12 +74,12 @@ func (c *controller) onTransferEnded(s *shard, err error) {
 		c.loseStates(s, fmt.Errorf("%w: %w", errNotTaken, err))
 	}
 	if errors.Is(err, lease.ErrUnsupported) {
-		c.log.Info("the store can't transfer a shard: it is released", zap.String("shard", s.name), zap.String("node", inv.Offer.Owner.ID))
+		c.log.Info("the store can't transfer a shard: it is released", zap.String("shard", s.name), zap.String("peer", inv.Offer.Owner.ID))
 		c.fire(s, handover.NotTransferred)
 		return
 	}
 	if err != nil {
-		c.log.Warn("a shard was not handed over", zap.String("shard", s.name), zap.String("node", inv.Offer.Owner.ID),
+		c.log.Warn("a shard was not handed over", zap.String("shard", s.name), zap.String("peer", inv.Offer.Owner.ID),
 			zap.Error(err))
 		c.fail(s.number, err.Error())
 		c.fire(s, handover.NotTransferred)

@@ -113,7 +113,7 @@ func (p *proxy) judge(r lease.Record, known bool) {
 		return // Status says it
 	}
 	if what.refused != nil {
-		p.log.Error("the host is not talked to", zap.String("node", boundary.Cut(r.Owner.ID)), zap.Error(what.refused), zap.Int("missed", missed))
+		p.log.Error("the host is not talked to", zap.String("peer", boundary.Cut(r.Owner.ID)), zap.Error(what.refused), zap.Int("missed", missed))
 	}
 	if what.differs != "" {
 		agree.Tell(p.log, r, what.differs, zap.Int("missed", missed))

@@ -150,7 +150,7 @@ func TestDifferentSettingsAreReported(t *testing.T) {
 		mp := p.run("x", singleton.WithProxyOnly())
 		until(t, 10*time.Second, "moves", active(mb)) // it is preferred
 		require.Len(t, told(), 1)
-		require.Equal(t, map[string]any{"singleton": "x", "node": "a", "missed": int64(0),
+		require.Equal(t, map[string]any{"singleton": "x", "peer": "a", "missed": int64(0),
 			"differs": "preferred is b here, b,a there"}, told()[0].ContextMap())
 		require.Empty(t, mb.Status().Differs, "it is the host")
 		require.Equal(t, "preferred is b,a here, b there", ma.Status().Differs)

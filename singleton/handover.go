@@ -165,7 +165,7 @@ func (c *controller) onTransferEnded(err error) {
 	}
 	c.inv = invitation{}
 	if err != nil {
-		c.log.Warn("the lease was not handed over", zap.String("node", inv.peer), zap.Error(err))
+		c.log.Warn("the lease was not handed over", zap.String("peer", inv.peer), zap.Error(err))
 		c.fire(handover.NotTransferred)
 		return
 	}

@@ -121,7 +121,11 @@ func (m *Manager) why(since time.Duration) string {
 	t, s, now := *m.trouble.Load(), m.Status(), m.clock.Now().Mono
 	var all []string
 	if t.hostless != 0 {
-		all = append(all, fmt.Sprintf("no host has been known for %v", (now-t.hostless).Round(time.Millisecond)))
+		what := "no host has been known for"
+		if s.Host != (lease.Owner{}) {
+			what = "mail has not gone to the host for"
+		}
+		all = append(all, fmt.Sprint(what, " ", (now-t.hostless).Round(time.Millisecond)))
 	}
 	if s.Refused != nil {
 		all = append(all, "the host is not talked to: "+s.Refused.Error())

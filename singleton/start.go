@@ -260,7 +260,8 @@ func (m *Manager) Status() Status {
 // Stop ends the manager. A child that runs here is asked to stop (WithStop); its lease, and
 // its state if it is hosting.Stateful, is handed over to another node that runs a manager,
 // or released if none takes it. Mail that is still buffered, or that other nodes still send
-// here, is forwarded to the new host for as long as WithLinger says. A child that does not
+// here, is forwarded to the new host for as long as WithLinger says; what is left then is dropped and
+// counted (Status.Dropped), which is no error. A child that does not
 // stop keeps the lease until it has (WithOverdue). Stop returns nil when all that is done,
 // and can be called again. It waits for handlers that run: a handler calls it on another goroutine.
 // ActorSystem.Shutdown stops all managers of the system within a second.

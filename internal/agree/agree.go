@@ -89,7 +89,7 @@ func (k Keys) Differs(r lease.Record, settings string) string {
 // Tell writes of a node that has other settings to a log.
 func Tell(log *zap.Logger, r lease.Record, differs string, more ...zap.Field) {
 	log.Warn("a node has other settings, which should be the same on every node",
-		append(more, zap.String("node", boundary.Cut(r.Owner.ID)), zap.String("differs", differs))...)
+		append(more, zap.String("peer", boundary.Cut(r.Owner.ID)), zap.String("differs", differs))...)
 }
 
 // maxWord bounds a Word, in bytes.

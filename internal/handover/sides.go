@@ -83,7 +83,7 @@ func (g *Giving) AskAgain(p Port) {
 	g.again = true
 	g.invite(p)
 	g.await(p, func() {
-		p.Log().Info("no new offer came", zap.String("node", g.To.GetAddress()))
+		p.Log().Info("no new offer came", zap.String("peer", g.To.GetAddress()))
 		p.Fire(Declined)
 	})
 }
@@ -109,7 +109,7 @@ func (g *Giving) Answered(p Port, m *wire.Offer, refused func()) {
 	switch s := p.State(); {
 	case m.Declined != "":
 		g.Halt()
-		p.Log().Info("an invitation was declined", zap.String("node", m.From.Address), zap.String("why", m.Declined))
+		p.Log().Info("an invitation was declined", zap.String("peer", m.From.Address), zap.String("why", m.Declined))
 		if s.Phase.Asks() && !g.again {
 			refused()
 			return
@@ -221,7 +221,7 @@ func (a *Accepting) verify(p Port, m *wire.Invite, then func()) {
 	aside(p, p.Record(), func(record lease.Record, err error) {
 		a.asking = false
 		if err != nil || record.Owner.Address != m.From.Address {
-			p.Log().Warn("an invitation of a node that does not hold the lease", zap.String("node", m.From.Address), zap.Error(err))
+			p.Log().Warn("an invitation of a node that does not hold the lease", zap.String("peer", m.From.Address), zap.Error(err))
 			Decline(p, m.From, m.Number, "the inviting node does not hold the lease")
 			return
 		}

@@ -265,7 +265,7 @@ func (c *Coordinator) onReport(m *wire.Report) {
 	}
 	for _, f := range m.Failures {
 		if c.env.Table.Here(m.From) && c.ledger.failed(int(f.Shard), m.From.GetIncarnation(), c.now()) {
-			c.log.Info("an order came to nothing", zap.Uint32("shard", f.Shard), zap.String("node", m.From.GetAddress()),
+			c.log.Info("an order came to nothing", zap.Uint32("shard", f.Shard), zap.String("peer", m.From.GetAddress()),
 				zap.String("why", f.Reason))
 		}
 	}
