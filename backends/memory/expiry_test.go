@@ -191,8 +191,10 @@ func TestATimerIsPendingOnlyWhileItIsNeeded(t *testing.T) {
 		open(t, s, 200, owner("a"), time.Millisecond)
 		require.Equal(t, 1, clock.now())
 		time.Sleep(50 * time.Second)
+		synctest.Wait() // a session ends at this moment
 		require.Equal(t, 1, clock.now())
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		require.Zero(t, clock.now(), "no session is open")
 		open(t, s, 201, owner("a"), time.Second)
 		require.Equal(t, 1, clock.now())

@@ -3,6 +3,7 @@ package gate_test
 import (
 	"context"
 	"math/rand/v2"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -134,10 +135,23 @@ func TestTheGateAddsNoAllocation(t *testing.T) {
 	})
 	plain, guarded := system.Root.Spawn(props), system.Root.Spawn(g.Props(props))
 	message, envelope := any(&tick{}), &actor.MessageEnvelope{Message: &tick{}}
-	cost := func(send func()) float64 { return testing.AllocsPerRun(1000, func() { send(); <-handled }) }
+	cost := func(send func()) float64 { // testing.AllocsPerRun cuts 0.999 down to 0
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+		var before, after runtime.MemStats
+		const messages = 1000
+		send()
+		<-handled
+		runtime.ReadMemStats(&before)
+		for range messages {
+			send()
+			<-handled
+		}
+		runtime.ReadMemStats(&after)
+		return float64(after.Mallocs-before.Mallocs) / messages
+	}
 	base := cost(func() { system.Root.Send(plain, message) })
-	assert.LessOrEqual(t, cost(func() { system.Root.Send(guarded, message) }), base, "protoactor makes an envelope for the decorator")
-	assert.Zero(t, cost(func() { g.Post(envelope) }), "an envelope is marked without allocating")
+	assert.LessOrEqual(t, cost(func() { system.Root.Send(guarded, message) }), base+0.1, "protoactor makes an envelope for the decorator")
+	assert.Less(t, cost(func() { g.Post(envelope) }), 0.1, "an envelope is marked without allocating")
 	system.Root.Stop(plain)
 	system.Root.Stop(guarded)
 	<-g.Done()
