@@ -16,11 +16,11 @@ import (
 // FromEventStream is the source of leadership that a program publishes itself, as
 // membership.LeaderChanged, a value, on the system's EventStream: Leader leads from then on. A node
 // takes itself for the leader where IsSelf is set, or where Leader has the system's address and no
-// Incarnation: each node publishes on its own EventStream, with its own IsSelf. What Previous and Skipped
-// say does not count.
+// Incarnation: each node publishes on its own EventStream, with its own IsSelf. A pointer to an event
+// is not heeded, nor what Previous and Skipped say.
 //
 // It has no leader before the first event that is published after the first call for the system;
-// later calls return the same source. A pointer to an event is not heeded. It follows all that is published, by any Group too: a program
+// later calls return the same source. It follows all that is published, by any Group too: a program
 // that has several Groups follows the Leadership of one. nil if system is nil, which WithLeadership
 // refuses. Safe for concurrent use.
 func FromEventStream(system *actor.ActorSystem) membership.Leadership {
@@ -75,8 +75,8 @@ func (s *stream) Follow(f func(membership.LeaderChanged)) (stop func()) {
 //
 // It does not wait for subscribers: one goroutine of the system calls them, one event after the
 // other. If they are too slow events are dropped, counted and logged, but the last LeaderChanged and
-// MembersChanged of each group always arrive. A LeaderChanged that tells of no change is not published. nil if
-// system is nil, which WithEvents refuses.
+// MembersChanged of each group always arrive. A LeaderChanged that tells of no change is not
+// published. nil if system is nil, which WithEvents refuses.
 func ToEventStream(system *actor.ActorSystem) func(event any) {
 	if system == nil {
 		return nil

@@ -81,6 +81,7 @@ func TestALeaderThatIsPublishedAgainIsNoChange(t *testing.T) {
 			time.Sleep(300 * time.Millisecond)
 		}
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		require.Len(t, followed, 1)
 	})
 }
@@ -106,6 +107,7 @@ func TestTheLastLeaderOfEachGroupArrives(t *testing.T) {
 		publish(membership.LeaderChanged{Group: "g1", Leader: lease.Owner{ID: "a"}})
 		publish(membership.LeaderChanged{Group: "g2", Leader: lease.Owner{ID: "b"}})
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		require.Equal(t, map[string]string{"g1": "a", "g2": "b"}, last)
 	})
 }
