@@ -312,6 +312,11 @@ const underWay = time.Second
 // have broken as soon as a process is dead.
 const endWithin = time.Second
 
+// killed reports whether the life that noted e was killed.
+func (x *moving) killed(e seen) bool {
+	return slices.ContainsFunc(x.kills, func(d killed) bool { return d.node == e.node && d.life == e.life })
+}
+
 // ends judges how asks ended. What was lost, doubled or out of order is judged before, but for what was under way at a kill.
 func (x *moving) ends(es []seen, j *judgement) {
 	type key struct {
@@ -327,6 +332,9 @@ func (x *moving) ends(es []seen, j *judgement) {
 		for ; next < len(x.kills) && x.kills[next].at <= e.at; next++ {
 			d := x.kills[next]
 			for k, o := range open { // what should have ended by now does not begin anew
+				if x.killed(o) {
+					continue
+				}
 				if took := d.at - max(o.at, kill, orphans[o.name]); asks(k.sender) && took > answerWithin {
 					calm = append(calm, took)
 				}
@@ -372,7 +380,7 @@ func (x *moving) ends(es []seen, j *judgement) {
 		switch {
 		case !asks(k.sender):
 			lost++
-		case slices.ContainsFunc(x.kills, func(d killed) bool { return d.node == e.node && d.life == e.life }):
+		case x.killed(e):
 			died++
 		default:
 			hung = append(hung, e)

@@ -44,7 +44,7 @@ func TestHowAsksEnd(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			at := func(second float64) time.Duration { return time.Duration(second * float64(time.Second)) }
 			es := []seen{{entry{kind: hosted, token: 1}, 1, 0}, {entry{kind: hosted, name: 1, token: 2}, 0, 0}, {entry{at: at(14), kind: hosted, token: 3}, 2, 0}}
-			for seq, a := range []ask{c.ask, {2, 2.1, answered, 1, 2}, {9.99, 10.1, answered, 1, 2}} {
+			for seq, a := range []ask{c.ask, {2, 2.1, answered, 1, 2}, {9.99, 10.1, answered, 1, 2}, {25, 25.1, answered, 1, 2}} {
 				e := entry{at: at(a.from), kind: asked, sender: senderOf(a.asker, 0, 0), name: a.name, target: a.name, seq: uint64(seq)}
 				if es = append(es, seen{e, a.asker, 0}); a.to > 0 {
 					e.at, e.sent, e.kind = at(a.to), e.at, a.end
