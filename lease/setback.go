@@ -273,7 +273,7 @@ func (k *Keeper) forgetLocked() {
 			h.last, h.seen = h.claim.Token, h.claim.Token
 		}
 		if h.op != nil {
-			h.op.mark, h.op.gone = 0, 0 // its answer is of what was accepted
+			h.op.mark, h.op.gone = 0, 0 // the store answers from the accepted history
 		}
 	}
 	k.newEraLocked(k.era.forget + 1)

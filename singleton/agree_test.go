@@ -309,8 +309,8 @@ func TestHistoriesOfVersions(t *testing.T) {
 	}
 }
 
-// Two nodes that run under one ID are told of where one of them hosts; what is left of a node's former
-// life is not.
+// A node logs that the host runs under its own ID, if that lives on. It says nothing of its own former
+// life, whose record ends.
 func TestTwoNodesOfOneID(t *testing.T) {
 	for _, dies := range []bool{false, true} {
 		t.Run(fmt.Sprint("the host dies ", dies), func(t *testing.T) {

@@ -391,7 +391,7 @@ func TestNothingGoesToAnotherLifeAtTheHoldersAddress(t *testing.T) {
 	require.False(t, through)
 	require.Len(t, d.sent, 1, "the question")
 	require.IsType(t, &wire.Marker{}, d.sent[0])
-	d.r.Host(self(1), 1, true) // as it is told again
+	d.r.Host(self(1), 1, true) // the same record again
 	require.Len(t, d.sent, 1)
 	d.answer(1, 1)
 	require.Len(t, d.sent, 3)

@@ -47,7 +47,7 @@ import (
 //	the same again     -               none, Unordered                    → none
 //	answer, later      open            none, Unordered                    → none
 //	marker comes back  -               none                               → none
-//	answer to Seek     away            -                                  by the host
+//	a member's word    away, ending    as by Host                         -
 //	MarkerWaits        -               -                                  the switch goes on for Patience
 //	Patience is over   -               none, Unordered                    → none; an ask is repeated, with pauses that double
 

@@ -55,8 +55,8 @@ func (r *Router) seek() {
 	r.port.Wake(r.seeks)
 }
 
-// passOn passes another node's question on to the holder, or answers it as that. Where no later holder is
-// known it is asked again.
+// passOn answers another node's question if the actor here is the later holder, or passes it on to the one
+// that this node knows. Where it knows of none it does nothing: that node asks again.
 func (r *Router) passOn(m *wire.Marker) {
 	switch token := lease.Token(m.Token); {
 	case m.Name != r.Name || m.Hops > maxHops:
@@ -69,7 +69,7 @@ func (r *Router) passOn(m *wire.Marker) {
 	}
 }
 
-// heard takes up the holder that answered.
+// heard takes the holder that answered for the host, if it is to be believed.
 func (r *Router) heard(at hop) {
 	if r.stranded() && at.token > r.own && at.token >= r.host.token && slices.ContainsFunc(r.port.Members(), at.node.Is) {
 		r.sought, r.seekAt = 0, 0

@@ -331,7 +331,7 @@ func (x *moving) ends(es []seen, j *judgement) {
 	for _, e := range es { // in the order of time
 		for ; next < len(x.kills) && x.kills[next].at <= e.at; next++ {
 			d := x.kills[next]
-			for k, o := range open { // what should have ended by now does not begin anew
+			for k, o := range open { // the next kill excuses no ask that is late already
 				if x.killed(o) {
 					continue
 				}
