@@ -83,6 +83,24 @@ func TestAHostThatGotNoMailForwards(t *testing.T) {
 	})
 }
 
+// A host that hands back before it has looked knew the next one before it hosted itself; the others
+// look later.
+func TestAHostOfAMomentForwards(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		c.front = unwatched{c.store, c.store}
+		x := newTeam(c, 2)
+		x.lead(0)
+		x.hosts(0)
+		time.Sleep(5 * time.Second)
+		x.lead(1)
+		x.hosts(1)
+		began := time.Now()
+		require.NoError(t, x.ms[1].Stop(t.Context()))
+		require.GreaterOrEqual(t, time.Since(began), x.ns[1].keeper.LookEvery()+handover.QuietPeriod)
+		require.Equal(t, singleton.Active, x.ms[0].Status().Phase)
+	})
+}
+
 // What a former host found when it looked for the next one counts for nothing once it has heard
 // of a later one.
 func TestAHostThatIsFoundLateIsForgotten(t *testing.T) {

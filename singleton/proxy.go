@@ -129,7 +129,7 @@ func (p *proxy) outbound(envelope any) {
 
 // setHost takes up the holder of the lease.
 func (p *proxy) setHost(r lease.Record, known bool) {
-	if known && !(p.known && p.host.Owner.Incarnation == r.Owner.Incarnation) {
+	if known && !(p.known && p.host.Owner.Incarnation == r.Owner.Incarnation && p.host.Token >= p.Own()) {
 		p.learned = p.clock.Now().Mono
 		if p.dir != nil && r.TTL > 0 && r.Owner.ID != "" && r.Owner.ID == p.c.ownID() && r.Owner.Incarnation != p.Self.Incarnation {
 			p.suspect(r.Owner.Incarnation, r.TTL)
