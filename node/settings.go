@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -21,11 +22,10 @@ import (
 // They are never changed once they are read, so several nodes may have the same. The zero Settings
 // say nothing.
 type Settings struct {
-	file   string
-	all    *timing            // at the top of the file
-	group  *timing            // nil: none
-	parts  map[string]timings // by their key in the file
-	errors []error            // while it is read
+	file  string
+	all   *timing            // at the top of the file
+	group *timing            // nil: none
+	parts map[string]timings // by their key in the file
 }
 
 // timings are those of one kind of names.
@@ -39,14 +39,38 @@ const (
 	ofLeases     = "leases"
 )
 
+// entry is what one mapping of the file may have.
+type entry struct {
+	TTL              *time.Duration `yaml:"lease_ttl"`
+	TTLSeconds       *float64       `yaml:"lease_ttl_s"`
+	Heartbeat        *time.Duration `yaml:"heartbeat"`
+	HeartbeatSeconds *float64       `yaml:"heartbeat_s"`
+	Renewal          *lease.Renewal `yaml:"renewal"`
+}
+
+// settings is what the file may have.
+type settings struct {
+	Top        entry `yaml:",inline"`
+	Group      *timing
+	Singletons timings
+	Sharded    timings
+	Leases     timings
+}
+
 // timing is what one mapping of the file says.
 type timing struct {
+	entry
 	what      string // for people
 	name      string // of a lease that it is about; empty if that is not known
 	line      int
 	ttl       time.Duration // 0: nothing
 	heartbeat time.Duration // 0: nothing
-	renewal   *lease.Renewal
+}
+
+// UnmarshalYAML implements yaml.Unmarshaler.
+func (t *timing) UnmarshalYAML(n *yaml.Node) error {
+	t.line = n.Line
+	return n.Load(&t.entry, yaml.WithKnownFields())
 }
 
 // maxSettings is the largest file of settings, in bytes.
@@ -94,154 +118,119 @@ func LoadSettings(path string) (*Settings, error) {
 
 // ParseSettings is LoadSettings of what is in memory. Errors name the file so.
 func ParseSettings(file string, data []byte) (*Settings, error) {
-	s := &Settings{file: file, parts: map[string]timings{}}
 	if len(data) > maxSettings {
 		return nil, fmt.Errorf("%s: %w: more than %d bytes", file, lease.ErrInvalid, maxSettings)
 	}
-	doc, err := document(data)
+	var docs []settings
+	err := func() (err error) {
+		defer boundary.Contain(&err)
+		return yaml.Load(data, &docs, yaml.WithAllDocuments(), yaml.WithKnownFields())
+	}()
+	if len(docs) > 1 && err == nil {
+		err = fmt.Errorf("%d documents, must be one", len(docs))
+	}
 	if err != nil {
 		return nil, malformed(file, err)
 	}
-	s.all = s.timing(doc, "", map[string]func(key, value *yaml.Node){
-		ofGroup: func(key, v *yaml.Node) {
-			s.group = s.timing(v, ofGroup, nil)
-			s.group.line = key.Line
-		},
-		ofSingletons: func(_, v *yaml.Node) { s.names(v, ofSingletons) },
-		ofSharded:    func(_, v *yaml.Node) { s.names(v, ofSharded) },
-		ofLeases:     func(_, v *yaml.Node) { s.names(v, ofLeases) },
-	})
-	s.bounds()
-	if len(s.errors) > 0 {
-		return nil, errors.Join(s.errors...)
+	doc := append(docs, settings{})[0]
+	s := &Settings{file: file, all: &timing{entry: doc.Top, line: 1}, group: doc.Group,
+		parts: map[string]timings{ofSingletons: doc.Singletons, ofSharded: doc.Sharded, ofLeases: doc.Leases}}
+	if err := s.read(); err != nil {
+		return nil, err
 	}
 	return s, nil
 }
 
-// document returns the root of the only document; nil if there is nothing in it.
-func document(data []byte) (root *yaml.Node, err error) {
-	var docs []yaml.Node
-	err = func() (err error) {
-		defer boundary.Contain(&err)
-		return yaml.Load(data, &docs, yaml.WithAllDocuments())
-	}()
-	switch {
-	case err != nil:
-		return nil, err
-	case len(docs) > 1:
-		return nil, fmt.Errorf("%d documents, must be one", len(docs))
-	case len(docs) == 0 || len(docs[0].Content) == 0:
-		return nil, nil
-	}
-	return docs[0].Content[0], nil
-}
-
-// malformed says where the YAML is none.
+// malformed tells of what the YAML library found.
 func malformed(file string, err error) error {
 	var at *yaml.LoadError
-	if errors.As(err, &at) && at.Mark.Line > 0 {
-		return fmt.Errorf("%s:%d: %w: %s", file, at.Mark.Line, lease.ErrInvalid, at.Message)
+	mistakes := &yaml.LoadErrors{}
+	if !errors.As(err, &mistakes) {
+		if !errors.As(err, &at) || at.Mark.Line == 0 {
+			return fmt.Errorf("%s: %w: %w", file, lease.ErrInvalid, err)
+		}
+		mistakes.Errors = append(mistakes.Errors, at)
 	}
-	return fmt.Errorf("%s: %w: %w", file, lease.ErrInvalid, err)
+	var all []error
+	for _, at := range mistakes.Errors {
+		all = append(all, fmt.Errorf("%s:%d: %w: %s", file, at.Mark.Line, lease.ErrInvalid, reason(at.Message)))
+	}
+	return listed(all)
 }
 
-// bad notes a mistake.
-func (s *Settings) bad(line int, what, format string, args ...any) {
-	if what != "" {
-		what += ": "
+// listed joins mistakes, as many as mostErrors.
+func listed(all []error) error {
+	if more := len(all) - mostErrors; more > 0 {
+		all = append(all[:mostErrors-1], fmt.Errorf("and %d more", more+1))
 	}
-	switch len(s.errors) {
-	case mostErrors:
-	case mostErrors - 1:
-		s.errors = append(s.errors, fmt.Errorf("%s: %w: and more", s.file, lease.ErrInvalid))
-	default:
-		s.errors = append(s.errors, fmt.Errorf("%s:%d: %s%w: %s", s.file, line, what, lease.ErrInvalid, fmt.Sprintf(format, args...)))
-	}
+	return errors.Join(all...)
 }
 
-// mapping calls f for the keys and values of a mapping, each key once. An empty value is an empty
-// mapping: what was in it may be commented out.
-func (s *Settings) mapping(n *yaml.Node, what string, f func(key, value *yaml.Node)) {
-	if n = followed(n); n == nil || n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" {
-		return
-	}
-	if n.Kind != yaml.MappingNode {
-		s.bad(n.Line, what, "%s, must have keys and values", kind(n))
-		return
-	}
-	seen := map[string]int{}
-	// Nothing is read behind the last mistake that is reported: aliases may repeat it.
-	for i := 0; i+1 < len(n.Content) && len(s.errors) < mostErrors; i += 2 {
-		key, value := n.Content[i], n.Content[i+1]
-		if key = followed(key); key.Kind != yaml.ScalarNode {
-			s.bad(key.Line, what, "%s as a key, must be a text", kind(key))
-			continue
-		}
-		if first, twice := seen[key.Value]; twice {
-			s.bad(key.Line, what, "%.64q is given twice, first in line %d", key.Value, first)
-			continue
-		}
-		seen[key.Value] = key.Line
-		f(key, value)
-	}
-}
-
-// timing reads a mapping of timing keys, and others.
-func (s *Settings) timing(n *yaml.Node, what string, others map[string]func(key, value *yaml.Node)) *timing {
-	t := &timing{what: what}
-	if n != nil {
-		t.line = n.Line
-	}
-	given := map[string]string{} // which key of several that say the same
-	once := func(which string, f func(*timing, *yaml.Node, string)) func(*yaml.Node, string) {
-		return func(v *yaml.Node, key string) {
-			if before, ok := given[which]; ok {
-				s.bad(v.Line, what, "%s and %s, must be one of them", before, key)
-				return
-			}
-			given[which] = key
-			f(t, v, inside(what, key))
-		}
-	}
-	keys := map[string]func(*yaml.Node, string){
-		"lease_ttl":   once("ttl", func(t *timing, v *yaml.Node, at string) { t.ttl = s.duration(v, at) }),
-		"lease_ttl_s": once("ttl", func(t *timing, v *yaml.Node, at string) { t.ttl = s.seconds(v, at) }),
-		"heartbeat":   once("renewal", func(t *timing, v *yaml.Node, at string) { t.heartbeat = s.duration(v, at) }),
-		"heartbeat_s": once("renewal", func(t *timing, v *yaml.Node, at string) { t.heartbeat = s.seconds(v, at) }),
-		"renewal":     once("renewal", func(t *timing, v *yaml.Node, at string) { t.renewal = s.renewal(v, at) }),
-	}
-	s.mapping(n, what, func(key, value *yaml.Node) {
-		if read, ok := keys[key.Value]; ok {
-			read(value, key.Value)
-			return
-		}
-		if read, ok := others[key.Value]; ok {
-			read(key, value)
-			return
-		}
-		known := slices.Sorted(maps.Keys(keys))
-		known = append(known, slices.Sorted(maps.Keys(others))...)
-		slices.Sort(known)
-		s.bad(key.Line, what, "unknown key %.64q, must be one of %s", key.Value, strings.Join(known, ", "))
-	})
-	return t
-}
-
-// names reads a mapping of names to timings.
-func (s *Settings) names(n *yaml.Node, part string) {
-	all := timings{}
-	s.parts[part] = all
-	s.mapping(n, part, func(key, value *yaml.Node) {
-		what := fmt.Sprintf("%s %.64q", part, key.Value)
-		name, err := leaseName(part, key.Value)
+// read takes up what the entries say, and returns what is wrong in them.
+func (s *Settings) read() error {
+	var all []error
+	bad := func(t *timing, err error) {
 		if err != nil {
-			s.bad(key.Line, what, "%s", reason(err))
-			return
+			all = append(all, fmt.Errorf("%s: %w: %s", strings.TrimPrefix(s.at(t), "Settings: "), lease.ErrInvalid, reason(err.Error())))
 		}
-		t := s.timing(value, what, nil)
-		t.line, t.name = key.Line, name
-		all[key.Value] = t
-	})
+	}
+	if s.group != nil {
+		s.group.what = ofGroup
+	}
+	for part, entries := range s.parts {
+		maps.DeleteFunc(entries, func(_ string, t *timing) bool { return t == nil }) // nothing is said of it
+		for name, t := range entries {
+			var err error
+			t.what = fmt.Sprintf("%s %.64q", part, name)
+			t.name, err = leaseName(part, name)
+			bad(t, err)
+		}
+	}
+	for _, t := range s.each() {
+		bad(t, t.read())
+	}
+	return listed(all)
+}
+
+// read takes up what the entry says.
+func (t *timing) read() (err error) {
+	if t.ttl, err = span("lease_ttl", t.TTL, t.TTLSeconds); err != nil {
+		return err
+	}
+	if t.heartbeat, err = span("heartbeat", t.Heartbeat, t.HeartbeatSeconds); err != nil {
+		return err
+	}
+	switch {
+	case t.ttl > 0 && t.ttl < lease.MinTTL:
+		return fmt.Errorf("a TTL of %v, must be at least %v", t.ttl, lease.MinTTL)
+	case t.heartbeat > 0 && t.Renewal != nil:
+		return errors.New("heartbeat and renewal, must be one of them")
+	case t.heartbeat > 0 && t.ttl == 0:
+		return fmt.Errorf("a heartbeat of %v without a TTL, needs lease_ttl or lease_ttl_s beside it", t.heartbeat)
+	case t.heartbeat > 0 && t.heartbeat >= t.ttl:
+		return fmt.Errorf("a heartbeat of %v, must be below the TTL of %v", t.heartbeat, t.ttl)
+	case t.Renewal != nil && !t.named() && !t.Renewal.Automatic():
+		return fmt.Errorf("renewal %v, must be a policy that renews for as long as the lease is held: default, eager, lazy, adaptive or a fraction", t.Renewal)
+	}
+	return nil
+}
+
+// span is a time that is given as a duration or as a number of seconds; 0 if it is not given.
+func span(key string, d *time.Duration, seconds *float64) (time.Duration, error) {
+	switch {
+	case d != nil && seconds != nil:
+		return 0, fmt.Errorf("%s and %s_s, must be one of them", key, key)
+	case seconds != nil && !(*seconds >= 0.001 && *seconds <= input.Longest.Seconds()): // NaN, too
+		return 0, fmt.Errorf("%s_s: %v, must be at least 0.001 and at most %.0f", key, *seconds, input.Longest.Seconds())
+	case seconds != nil:
+		d = new(time.Duration(math.Round(*seconds * float64(time.Second))))
+	case d == nil:
+		return 0, nil
+	}
+	if *d < time.Millisecond || *d > input.Longest {
+		return 0, fmt.Errorf("%s: %v, must be at least %v and at most %v", key, *d, time.Millisecond, input.Longest)
+	}
+	return *d, nil
 }
 
 // leaseName is the name of a lease that an entry is about, or of the first of them.
@@ -256,34 +245,16 @@ func leaseName(part, name string) (string, error) {
 	return name, lease.ValidateName(name)
 }
 
-// reason is what an error that is lease.ErrInvalid says behind that.
-func reason(err error) string {
-	text := err.Error()
+// reason is what the text of an error that is lease.ErrInvalid says behind that.
+func reason(text string) string {
 	if _, why, ok := strings.Cut(text, lease.ErrInvalid.Error()+": "); ok {
 		return why
 	}
 	return text
 }
 
-// bounds checks what is known without a store.
-func (s *Settings) bounds() {
-	for _, t := range s.each() {
-		switch {
-		case t.ttl > 0 && (t.ttl < lease.MinTTL || t.ttl > input.Longest):
-			s.bad(t.line, t.what, "a TTL of %v, must be at least %v and at most %v", t.ttl, lease.MinTTL, input.Longest)
-		case t.heartbeat > 0 && t.ttl == 0:
-			s.bad(t.line, t.what, "a heartbeat of %v without a TTL, needs lease_ttl or lease_ttl_s beside it", t.heartbeat)
-		case t.heartbeat > 0 && t.heartbeat >= t.ttl:
-			s.bad(t.line, t.what, "a heartbeat of %v, must be below the TTL of %v", t.heartbeat, t.ttl)
-		case t.renewal != nil && !s.named(t) && !t.renewal.Automatic():
-			s.bad(t.line, t.what, "renewal %v, must be a policy that renews for as long as the lease is held: "+
-				"default, eager, lazy, adaptive or a fraction", t.renewal)
-		}
-	}
-}
-
 // named reports whether t is a named lease's.
-func (s *Settings) named(t *timing) bool { return strings.HasPrefix(t.what, ofLeases+" ") }
+func (t *timing) named() bool { return strings.HasPrefix(t.what, ofLeases+" ") }
 
 // each returns all timings, in the order of the file.
 func (s *Settings) each() []*timing {
@@ -306,12 +277,4 @@ func (s *Settings) each() []*timing {
 		return strings.Compare(a.what, b.what)
 	})
 	return all
-}
-
-// inside names a key of what.
-func inside(what, key string) string {
-	if what == "" {
-		return key
-	}
-	return what + ": " + key
 }

@@ -26,14 +26,14 @@ func (s *Settings) keeper(c *lease.Config) {
 	if s.all.heartbeat > 0 {
 		c.RenewFraction = fraction(s.all.heartbeat, s.all.ttl)
 	}
-	if f, ok := fixed(s.all.renewal); ok {
+	if f, ok := fixed(s.all.Renewal); ok {
 		c.RenewFraction = f
 	}
 }
 
 // empty reports whether nothing stands at the top of the file.
 func (s *Settings) empty() bool {
-	return s == nil || s.all == nil || s.all.ttl == 0 && s.all.heartbeat == 0 && s.all.renewal == nil
+	return s == nil || s.all == nil || s.all.ttl == 0 && s.all.heartbeat == 0 && s.all.Renewal == nil
 }
 
 func fraction(heartbeat, ttl time.Duration) float64 { return float64(heartbeat) / float64(ttl) }
@@ -56,8 +56,8 @@ func (s *Settings) options(t *timing) (given, said []lease.Option) {
 	if s == nil || s.all == nil {
 		return nil, nil
 	}
-	if _, ok := fixed(s.all.renewal); s.all.renewal != nil && !ok { // or the Keeper has it
-		given = append(given, lease.WithRenewal(*s.all.renewal))
+	if _, ok := fixed(s.all.Renewal); s.all.Renewal != nil && !ok { // or the Keeper has it
+		given = append(given, lease.WithRenewal(*s.all.Renewal))
 	}
 	if t == nil {
 		return given, nil
@@ -68,8 +68,8 @@ func (s *Settings) options(t *timing) (given, said []lease.Option) {
 	switch {
 	case t.heartbeat > 0:
 		said = append(said, lease.WithRenewal(lease.RenewAt(fraction(t.heartbeat, t.ttl))))
-	case t.renewal != nil:
-		said = append(said, lease.WithRenewal(*t.renewal))
+	case t.Renewal != nil:
+		said = append(said, lease.WithRenewal(*t.Renewal))
 	}
 	return given, said
 }
@@ -164,13 +164,13 @@ func (n *Node) tellUnused(end bool) {
 	if n.failed {
 		return
 	}
-	names := n.unused(func(t *timing) bool { return !n.told[t] && (end || !s.named(t)) })
+	names := n.unused(func(t *timing) bool { return !n.told[t] && (end || !t.named()) })
 	if len(names) == 0 {
 		return
 	}
 	n.mu.Lock()
 	for _, t := range s.each() {
-		n.told[t] = n.told[t] || end || !s.named(t)
+		n.told[t] = n.told[t] || end || !t.named()
 	}
 	n.mu.Unlock()
 	if more := len(names) - mostErrors; more > 0 {

@@ -171,7 +171,7 @@ func TestSettingsThatCanNotBeKeptFailStart(t *testing.T) {
 		"leases:\n  a: {lease_ttl: 10s, heartbeat: 9s}":             `Settings: s.yaml:2: leases "a": `,
 		"singletons:\n  cron: {lease_ttl: 4s}":                      "must be at least 5s",
 		"group: {lease_ttl: 4s}":                                    "Settings: s.yaml:1: group: lease.WithTTL",
-		"\n\nlease_ttl: 4s":                                         "Lease and Settings: s.yaml:3: ",
+		"\n\nlease_ttl: 4s":                                         "Lease and Settings: s.yaml:1: ",
 		"renewal: 0.9":                                              "Lease and Settings: s.yaml:1: ",
 		"lease_ttl: 5s\nheartbeat: 4.6s":                            "Lease and Settings: s.yaml:1: ",
 		"renewal: lazy\nsingletons:\n  cron: {heartbeat_s: 0.0001}": "",

@@ -39,10 +39,10 @@ func ExampleLoadSettings() {
 	// Output:
 	// true <nil>
 	// 10m0s never <nil>
-	// group (line 4)
-	// singletons "cron" (line 8)
-	// sharded "account" (line 13)
-	// leases "session/" (line 21)
+	// group (line 5)
+	// singletons "cron" (line 9)
+	// sharded "account" (line 14)
+	// leases "session/" (line 22)
 	// stopped: <nil> <nil>
-	// typo.yaml:3: singletons "cron": invalid: unknown key "lease_tll", must be one of heartbeat, heartbeat_s, lease_ttl, lease_ttl_s, renewal
+	// typo.yaml:3: invalid: field lease_tll not found in type node.entry
 }
