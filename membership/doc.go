@@ -34,6 +34,5 @@
 //
 // Tokens of different names are compared to tell two incarnations apart. That is exact for stores that
 // number all their writes with one counter; with others the wrong one of two may be listed until the
-// older record ends. Static is a source of leadership that is set by hand; package topology makes one
-// of protoactor's cluster events, as a hint.
+// older record ends. Static is a source of leadership that is set by hand.
 package membership
