@@ -284,6 +284,36 @@ func TestAHistoryIsAcceptedBeforeItWasNoticed(t *testing.T) {
 	})
 }
 
+// An acquisition that is on its way when the history is accepted is judged by nothing older.
+func TestAHistoryIsAcceptedWhileAnAcquisitionIsOnItsWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newSetbackBed(t)
+		store := faultstore.Wrap(b.sw)
+		k, err := lease.NewKeeper(store, lease.Config{ID: "a", TTL: 3 * time.Second, Logger: zap.NewNop()})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, k.Close(within(t, time.Minute))) }()
+		h, err := k.Lease("job")
+		require.NoError(t, err)
+		for range 10 {
+			acquired(t, h)
+			require.NoError(t, h.Release(t.Context()))
+		}
+		b.wipe(0)
+		store.SetRule(faultstore.On(faultstore.Fault{Kind: faultstore.ReplyLate, Delay: time.Second / 2}, faultstore.Acquire))
+		ended := make(chan error, 1)
+		go func() {
+			_, err := h.Acquire(t.Context())
+			ended <- err
+		}()
+		time.Sleep(3 * time.Second / 4) // it was told that its session is gone, and asks in another
+		require.NoError(t, k.AcceptHistory(t.Context()))
+		require.NoError(t, <-ended)
+		require.NoError(t, k.Setback())
+		require.True(t, h.CheckAlive())
+		require.NoError(t, h.Release(t.Context()))
+	})
+}
+
 // Keepers of one Store that accept by setting do so once, not each in answer to the
 // other's; also if it goes back again before all have heard.
 func TestKeepersOfAStoreDoNotAcceptInTurns(t *testing.T) {
