@@ -137,12 +137,7 @@ func (p *probe) do() (lines []string) {
 	if err == nil {
 		return nil
 	}
-	for line := range strings.Lines(err.Error()) {
-		if line = strings.TrimRight(line, "\r\n"); line != "" {
-			lines = append(lines, line)
-		}
-	}
-	if lines == nil {
+	if lines = strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }); len(lines) == 0 {
 		return []string{fmt.Sprintf("check %d failed", p.number)}
 	}
 	return lines
@@ -155,12 +150,11 @@ func (a *attempt) wait(ctx context.Context, most time.Duration) []string {
 	defer t.Stop()
 	select {
 	case <-a.done:
-		return a.lines
 	case <-t.C:
 	case <-ctx.Done():
 	}
 	select {
-	case <-a.done: // at the last moment
+	case <-a.done:
 		return a.lines
 	default:
 		return []string{fmt.Sprintf("check %d has not returned for %v", a.number, time.Since(a.began).Round(time.Millisecond))}

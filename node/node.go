@@ -54,7 +54,6 @@ type Node struct {
 	managers []*singleton.Manager
 	regions  []*sharding.Region
 	used     map[*timing]bool // of Config.Settings
-	told     map[*timing]bool // that they are not used
 	stopped  chan struct{}    // closed when stop has ended
 	steps    []step
 	err      error
@@ -81,7 +80,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		return nil, fmt.Errorf("node.Start: %w", err)
 	}
 	n := &Node{cfg: cfg, begun: make(chan struct{}), joined: make(chan struct{}), stopped: make(chan struct{}),
-		used: map[*timing]bool{}, told: map[*timing]bool{}}
+		used: map[*timing]bool{}}
 	n.life, n.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	n.log = cmp.Or(cfg.Logger, boundary.Default())
 	n.system = actor.NewActorSystem(remoting.LogTo(n.log))

@@ -144,7 +144,7 @@ func (n *Node) Lease(name string, opts ...lease.Option) (*lease.Handle, error) {
 
 // UnusedSettings returns what Config.Settings name and this node has not started so far, in the
 // order of the file: a mistake in a name, most likely. Run warns of singletons, sharded types and a
-// group when it begins, Stop of all that is left; each is logged once.
+// group when it begins, Stop of all.
 func (n *Node) UnusedSettings() []string { return n.unused(func(*timing) bool { return true }) }
 
 func (n *Node) unused(of func(*timing) bool) (names []string) {
@@ -158,23 +158,12 @@ func (n *Node) unused(of func(*timing) bool) (names []string) {
 	return names
 }
 
-// tellUnused warns of settings that are not used, each once: those of named leases only at the end.
-func (n *Node) tellUnused(end bool) {
-	s := n.cfg.Settings
-	if n.failed {
-		return
-	}
-	names := n.unused(func(t *timing) bool { return !n.told[t] && (end || !t.named()) })
-	if len(names) == 0 {
-		return
-	}
-	n.mu.Lock()
-	for _, t := range s.each() {
-		n.told[t] = n.told[t] || end || !t.named()
-	}
-	n.mu.Unlock()
+// tellUnused warns of settings that are not used.
+func (n *Node) tellUnused(names []string) {
 	if more := len(names) - mostErrors; more > 0 {
 		names = append(names[:mostErrors], fmt.Sprintf("and %d more", more))
 	}
-	n.log.Warn("settings that this node has not used: "+strings.Join(names, ", "), zap.String("file", s.file))
+	if len(names) > 0 && !n.failed {
+		n.log.Warn("settings that this node has not used: "+strings.Join(names, ", "), zap.String("file", n.cfg.Settings.file))
+	}
 }

@@ -77,7 +77,7 @@ func (n *Node) Run(ctx context.Context) error {
 	if err := n.check(ctx); err != nil {
 		return err
 	}
-	n.tellUnused(false)
+	n.tellUnused(n.unused(func(t *timing) bool { return !t.named() }))
 	select {
 	case <-ctx.Done():
 		n.stopWithin(context.Cause(ctx).Error())
@@ -106,7 +106,7 @@ func (n *Node) Stop(ctx context.Context) error {
 	n.mu.Unlock()
 	if first {
 		n.end(ErrStopped)
-		n.tellUnused(true)
+		n.tellUnused(n.UnusedSettings())
 		n.stop(ctx)
 		close(n.stopped)
 		return n.err
