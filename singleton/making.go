@@ -136,7 +136,7 @@ func (c *controller) began(mk *making) {
 	pid := mk.gate.Actor()
 	c.addChild(pid)
 	c.started, c.failures, c.unused = c.clock.Now().Mono, 0, false
-	c.proxy.open(mk.gate, pid, c.term.Token())
+	c.proxy.gate, c.proxy.child, c.proxy.token = mk.gate, pid, c.term.Token() // it takes mail
 	c.event(Event{Kind: BecameHost, Token: c.term.Token()})
 }
 

@@ -100,11 +100,6 @@ func (p *proxy) divert(g *gate.Gate, envelope any) {
 	}
 }
 
-// open lets mail through to a new child.
-func (p *proxy) open(g *gate.Gate, child *actor.PID, t lease.Token) {
-	p.gate, p.child, p.token = g, child, t
-}
-
 // collect begins to take the backlog of a child that is done.
 func (p *proxy) collect(g *gate.Gate) {
 	if g == p.gate && !p.collecting {
