@@ -244,7 +244,8 @@ func (m *Manager) Name() string { return m.name }
 // PID is the front door: a message that is sent to it reaches the child, on the node that
 // hosts, with its sender. It must not be handed to another actor system of the same process. A
 // watcher of it hears of the end of this node's manager, and of no move nor crash of the child. A
-// PoisonPill is a dead letter: Stop ends the manager.
+// PoisonPill is a dead letter: Stop ends the manager. A Touch goes to the child, as all mail does: its
+// answer comes once there is a host, and names the child.
 func (m *Manager) PID() *actor.PID { return m.pid }
 
 // Status returns a recent snapshot.
