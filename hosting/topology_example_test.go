@@ -5,7 +5,9 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"net"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -33,7 +35,7 @@ func followTopology(system *actor.ActorSystem) membership.Leadership {
 			return
 		}
 		m := slices.MinFunc(alive, func(a, b *cluster.Member) int { return cmp.Compare(a.Id, b.Id) })
-		leaders.Set(lease.Owner{ID: m.Id, Incarnation: m.Id, Address: m.Address()})
+		leaders.Set(lease.Owner{ID: m.Id, Incarnation: m.Id, Address: net.JoinHostPort(m.Host, strconv.Itoa(int(m.Port)))})
 	})
 	return leaders
 }

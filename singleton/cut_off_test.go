@@ -15,9 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
-// members makes nodes of a group, of which the first hosts x, and the second, or all others, would.
-func members(t *testing.T, c *cluster, opts ...singleton.Option) *team {
-	ns := c.nodes("a", "b", "c")
+// join makes nodes members of a group, whose list they ask for the next host.
+func join(t *testing.T, c *cluster, ns ...*node) {
 	for _, n := range ns {
 		g, err := membership.Join(t.Context(), n.keeper, "shop")
 		require.NoError(t, err)
@@ -28,6 +27,12 @@ func members(t *testing.T, c *cluster, opts ...singleton.Option) *team {
 		})
 		transport.Of(n.system).Join(g)
 	}
+}
+
+// members makes nodes of a group, of which the first hosts x, and the second, or all others, would.
+func members(t *testing.T, c *cluster, opts ...singleton.Option) *team {
+	ns := c.nodes("a", "b", "c")
+	join(t, c, ns...)
 	all := &team{cluster: c, ns: ns, sent: map[string]int{}}
 	all.ms = append(all.ms, ns[0].hosts("x"), ns[1].run("x"), ns[2].run("x", opts...))
 	return all

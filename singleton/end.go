@@ -45,7 +45,7 @@ func (c *controller) quietFor(next bool) time.Duration {
 		return max(noHostPeriod, c.newsWithin()+handover.QuietPeriod)
 	}
 	since := c.now()
-	if c.proxy.known && c.proxy.Holder().Is(wire.NodeOf(c.proxy.host.Owner)) { // else it said so itself
+	if r := c.proxy.host; c.proxy.known && r.Token > c.proxy.Own() && c.proxy.Holder().Is(wire.NodeOf(r.Owner)) { // else it said so itself
 		since = c.proxy.learned
 		if c.movedTo.Is(wire.NodeOf(c.proxy.host.Owner)) {
 			since = min(since, c.movedAt)

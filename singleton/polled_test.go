@@ -101,6 +101,34 @@ func TestAHostOfAMomentForwards(t *testing.T) {
 	})
 }
 
+// So it does where the next host's word comes before its record.
+func TestAHostOfAMomentForwardsByTheNextHostsWord(t *testing.T) {
+	for range 20 {
+		bubble(t, func(t *testing.T, c *cluster) {
+			c.front = unwatched{c.store, c.store}
+			x := newTeam(c, 2)
+			d := c.node("d")
+			d.run("x", singleton.WithProxyOnly())
+			join(t, c, append(x.ns, d)...)
+			x.lead(0)
+			x.hosts(0)
+			time.Sleep(10 * time.Second)
+			x.lead(1)
+			x.hosts(1)
+			x.ns[1].store.SetRule(faultstore.On(faultstore.Fault{Kind: faultstore.ReplyLate, Delay: 600 * time.Millisecond}, faultstore.Get, faultstore.List))
+			began := time.Now()
+			ended := make(chan error, 1)
+			go func() { ended <- x.ms[1].Stop(t.Context()) }()
+			for i := range 80 {
+				x.ns[1].system.Root.Send(x.ms[1].PID(), job{Sender: "b", Number: i + 1})
+				time.Sleep(5 * time.Millisecond)
+			}
+			require.NoError(t, <-ended)
+			require.GreaterOrEqual(t, time.Since(began), x.ns[1].keeper.LookEvery()+handover.QuietPeriod)
+		})
+	}
+}
+
 // What a former host found when it looked for the next one counts for nothing once it has heard
 // of a later one.
 func TestAHostThatIsFoundLateIsForgotten(t *testing.T) {
