@@ -58,23 +58,16 @@ func (r *Region) Stop(ctx context.Context) error {
 	if err := r.may(ctx); err != nil {
 		return err
 	}
+	r.leaveForGood()
+	return r.await(ctx, nil)
+}
+
+func (r *Region) leaveForGood() {
 	r.post(func() {
 		d := &r.loop.leaving
 		d.asked, d.stop = true, true
 		r.loop.leave()
 	})
-	return r.await(ctx, nil)
-}
-
-// lookForEnd stops the Region once its actor system was shut down: protoactor publishes nothing then.
-func (c *controller) lookForEnd() {
-	d := &c.leaving
-	if c.system.IsStopped() {
-		d.asked, d.stop = true, true
-		c.leave()
-		return
-	}
-	c.later(&d.ending, time.Second, c.lookForEnd)
 }
 
 // await waits for the end of the Region or an answer, or tells what it waits for.
@@ -299,7 +292,6 @@ func (c *controller) goOnLeaving() {
 	d.again.Stop()
 	d.alarm.Stop()
 	d.rested.Stop()
-	d.ending.Stop()
 	for i := range c.shards {
 		c.endRest(&c.shards[i])
 	}

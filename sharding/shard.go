@@ -326,5 +326,4 @@ type leaving struct {
 	arrived   uint64 // where what is left waits for room
 	pushed    bool   // what is left was handed over to nodes that are not open yet
 	finished  bool
-	ending    actors.Alarm // until the end of the actor system is looked for
 }

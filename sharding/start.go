@@ -218,7 +218,7 @@ func (r *Region) listen() error {
 	r.onEnd(transport.Of(r.system).Watch(func(address string) {
 		r.post(func() { r.loop.onPeerGone(address) })
 	}))
-	r.post(r.loop.lookForEnd)
+	r.onEnd(actors.AfterShutdown(r.system, r.leaveForGood))
 	r.onEnd(r.group.Follow(func(m membership.MembersChanged) {
 		others := wire.Others(m.Now, r.self.Address)
 		r.others.Store(&others)

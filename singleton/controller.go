@@ -202,6 +202,9 @@ func (c *controller) begin() {
 	})
 	c.unfollow = append(c.unfollow,
 		transport.Of(c.system).Watch(func(address string) { c.post(func() { c.peerLost(address) }) }))
+	if !c.owned { // else what owns it stops it
+		c.unfollow = append(c.unfollow, actors.AfterShutdown(c.system, func() { c.tell(stop) }))
+	}
 	if c.dir != nil {
 		c.unfollow = append(c.unfollow, c.dir.follow(c.recordName(), func(h hostNoticed) { c.post(func() { c.onHost(&h) }) }))
 	}

@@ -48,7 +48,7 @@ func (c *controller) onLeader(ch membership.LeaderChanged) {
 		c.settling.Stop()
 		c.fire(wanted)
 		c.introduce(false) // a host that can't hear of it otherwise hears it from us
-	case ch.Leader == lease.Owner{} && (c.hosting() || c.takingOver()):
+	case ch.Leader == lease.Owner{} && (c.hosting() || c.phase == Offering || c.phase == Offered || c.phase == Adopting):
 		c.settling.Stop()
 	case !c.hosting():
 		c.settling.Stop()
@@ -75,11 +75,6 @@ func (c *controller) hosting() bool {
 		return true
 	}
 	return false
-}
-
-// takingOver reports whether a host hands over to this node.
-func (c *controller) takingOver() bool {
-	return c.phase == Offering || c.phase == Offered || c.phase == Adopting
 }
 
 // settleIn does f if nothing calls it off within the settling time.

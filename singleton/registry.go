@@ -24,7 +24,6 @@ import (
 type registry struct {
 	mu       sync.Mutex
 	managers map[string]*Manager
-	looks    bool // for the end of the actor system
 	dirs     map[followed]*directory
 	metrics  *instruments
 	odds     boundary.Line // of hosts that are at odds with this node
@@ -66,31 +65,8 @@ func (r *registry) add(m *Manager) bool {
 	if r.managers[m.name] != nil {
 		return false
 	}
-	if r.managers[m.name] = m; !r.looks {
-		r.looks = true
-		r.lookLater(m.system)
-	}
+	r.managers[m.name] = m
 	return true
-}
-
-// lookLater stops the managers once their actor system was shut down: protoactor publishes nothing
-// then.
-func (r *registry) lookLater(system *actor.ActorSystem) {
-	time.AfterFunc(time.Second, func() {
-		for _, m := range r.look(system) {
-			m.tell(stop)
-		}
-	})
-}
-
-func (r *registry) look(system *actor.ActorSystem) (over []*Manager) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.looks = !system.IsStopped() && len(r.managers) > 0; r.looks {
-		r.lookLater(system)
-		return nil
-	}
-	return slices.DeleteFunc(slices.Collect(maps.Values(r.managers)), func(m *Manager) bool { return m.owned })
 }
 
 func (r *registry) remove(m *Manager) {

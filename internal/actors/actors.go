@@ -3,6 +3,8 @@
 //	Extension    one value of a kind for an actor system
 //	Families     one process that stands for a family of actor ids
 //	WatchLinks   tells of links to other nodes that broke
+//	AfterShutdown
+//	             tells of the end of an actor system
 //
 // A process of Families need not register each id: messages to the ids from other nodes
 // reach it as they are, in no envelope, with all that their way needs in the id.
@@ -15,8 +17,10 @@
 package actors
 
 import (
+	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/extensions"
@@ -49,4 +53,22 @@ func Extension[T extensions.Extension](system *actor.ActorSystem, id extensions.
 	x := create()
 	system.Extensions.Register(x)
 	return x
+}
+
+// AfterShutdown calls f once system was shut down, unless stop is called before. protoactor publishes nothing
+// then: it is looked for each second.
+func AfterShutdown(system *actor.ActorSystem, f func()) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var look func()
+	look = func() {
+		switch {
+		case ctx.Err() != nil:
+		case system.IsStopped():
+			f()
+		default:
+			time.AfterFunc(time.Second, look)
+		}
+	}
+	look()
+	return cancel
 }
