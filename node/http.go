@@ -17,9 +17,6 @@ import (
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
-// healthTimeout bounds an answer of /readyz.
-const healthTimeout = 5 * time.Second
-
 // Health tells why the node is not ready; nil if it is: the store answers, leases are
 // held, the group is joined, singletons and sharded types are well, and the node does
 // not stop. Its text names leases and hosts.
@@ -54,7 +51,7 @@ func (n *Node) Health(ctx context.Context) error {
 func (n *Node) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/livez", health.Handler(time.Second))
-	mux.Handle("/readyz", health.Handler(healthTimeout, n.Health))
+	mux.Handle("/readyz", health.Handler(5*time.Second, n.Health))
 	mux.HandleFunc("GET /info", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Cache-Control", "no-store")

@@ -55,7 +55,7 @@ type Node struct {
 	regions  []*sharding.Region
 	used     map[*timing]bool // of Config.Settings
 	stopped  chan struct{}    // closed when stop has ended
-	steps    []step
+	took     []zap.Field      // by the steps of Stop
 	err      error
 }
 
@@ -163,7 +163,7 @@ func (n *Node) keep() (err error) {
 	if n.keeper, err = lease.NewKeeper(n.cfg.Store, c); err != nil {
 		field := "Lease"
 		if !n.cfg.Settings.empty() {
-			field = fmt.Sprintf("Lease and %s", n.cfg.Settings.at(n.cfg.Settings.all))
+			field = fmt.Sprintf("Lease and Settings: %s", n.cfg.Settings.at(n.cfg.Settings.all))
 		}
 		return about(field, err)
 	}

@@ -1,11 +1,9 @@
 package node
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
-	"math"
 	"os"
 	"slices"
 	"strings"
@@ -42,16 +40,16 @@ const (
 // entry is what one mapping of the file may have.
 type entry struct {
 	TTL              *time.Duration `yaml:"lease_ttl"`
-	TTLSeconds       *float64       `yaml:"lease_ttl_s"`
+	TTLSeconds       *seconds       `yaml:"lease_ttl_s"`
 	Heartbeat        *time.Duration `yaml:"heartbeat"`
-	HeartbeatSeconds *float64       `yaml:"heartbeat_s"`
+	HeartbeatSeconds *seconds       `yaml:"heartbeat_s"`
 	Renewal          *lease.Renewal `yaml:"renewal"`
 }
 
 // settings is what the file may have.
 type settings struct {
 	Top        entry `yaml:",inline"`
-	Group      *timing
+	Group      *entry
 	Singletons timings
 	Sharded    timings
 	Leases     timings
@@ -67,14 +65,45 @@ type timing struct {
 	heartbeat time.Duration // 0: nothing
 }
 
+// UnmarshalYAML implements yaml.Unmarshaler. A name of which nothing is said is an entry, too: what it had
+// may be commented out.
+func (ts *timings) UnmarshalYAML(n *yaml.Node) error {
+	var entries map[string]*entry
+	if err := n.Load(&entries, yaml.WithKnownFields()); err != nil {
+		return err
+	}
+	*ts = timings{}
+	for name, e := range entries {
+		(*ts)[name] = &timing{entry: *cmp.Or(e, &entry{}), line: line(n, name)}
+	}
+	return nil
+}
+
+// line is that of a key of n, which is a mapping; of n itself if it came by a merge.
+func line(n *yaml.Node, key string) int {
+	for i := 0; i < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return n.Content[i].Line
+		}
+	}
+	return n.Line
+}
+
+// seconds is a number of seconds, in decimal: 010 is 8 in YAML.
+type seconds time.Duration
+
 // UnmarshalYAML implements yaml.Unmarshaler.
-func (t *timing) UnmarshalYAML(n *yaml.Node) error {
-	t.line = n.Line
-	return n.Load(&t.entry, yaml.WithKnownFields())
+func (s *seconds) UnmarshalYAML(n *yaml.Node) error {
+	d, err := time.ParseDuration(n.Value + "s")
+	if err != nil || !slices.Contains([]string{"!!int", "!!float"}, n.ShortTag()) {
+		return fmt.Errorf("%.64q, must be a number of seconds such as 30 or 0.5", n.Value)
+	}
+	*s = seconds(d)
+	return nil
 }
 
 // maxSettings is the largest file of settings, in bytes.
-const maxSettings = 1 << 20
+const maxSettings = 1 << 18
 
 // mostErrors bounds how many mistakes an error lists.
 const mostErrors = 20
@@ -100,16 +129,11 @@ const mostErrors = 20
 // the top.
 //
 // Every mistake is an error, which is lease.ErrInvalid and names the file and the line: an unknown
-// key, a key that is given twice, a value that is no text, number or mapping as it must be or is
-// out of its bounds, several documents, more than maxSettings bytes. Bounds that hang on the store
-// and on Config are checked by Start. A file that can't be read is the error of that.
+// key, a key without a name or that is given twice, a value of another kind than it must be or out of its
+// bounds, several documents, more than maxSettings bytes. A key without a value counts as not given. Bounds
+// that hang on the store and on Config are checked by Start. A file that can't be read is the error of that.
 func LoadSettings(path string) (*Settings, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("node.LoadSettings: %w", err)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxSettings+1))
+	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("node.LoadSettings: %w", err)
 	}
@@ -121,24 +145,53 @@ func ParseSettings(file string, data []byte) (*Settings, error) {
 	if len(data) > maxSettings {
 		return nil, fmt.Errorf("%s: %w: more than %d bytes", file, lease.ErrInvalid, maxSettings)
 	}
-	var docs []settings
-	err := func() (err error) {
-		defer boundary.Contain(&err)
-		return yaml.Load(data, &docs, yaml.WithAllDocuments(), yaml.WithKnownFields())
-	}()
-	if len(docs) > 1 && err == nil {
-		err = fmt.Errorf("%d documents, must be one", len(docs))
-	}
+	root, doc, err := document(data)
 	if err != nil {
 		return nil, malformed(file, err)
 	}
-	doc := append(docs, settings{})[0]
-	s := &Settings{file: file, all: &timing{entry: doc.Top, line: 1}, group: doc.Group,
+	s := &Settings{file: file, all: &timing{entry: doc.Top, line: root.Line},
 		parts: map[string]timings{ofSingletons: doc.Singletons, ofSharded: doc.Sharded, ofLeases: doc.Leases}}
+	if doc.Group != nil {
+		s.group = &timing{entry: *doc.Group, what: ofGroup, line: line(root, ofGroup)}
+	}
 	if err := s.read(); err != nil {
 		return nil, err
 	}
 	return s, nil
+}
+
+// document loads the only document.
+func document(data []byte) (root *yaml.Node, s settings, err error) {
+	defer boundary.Contain(&err)
+	var docs []yaml.Node
+	if err = yaml.Load(data, &docs, yaml.WithAllDocuments()); err != nil {
+		return nil, s, err
+	}
+	if len(docs) > 1 {
+		return nil, s, fmt.Errorf("%d documents, must be one", len(docs))
+	}
+	if len(docs) == 0 || len(docs[0].Content) == 0 {
+		return &yaml.Node{Line: 1}, s, nil
+	}
+	root = docs[0].Content[0]
+	if n := unnamed(root); n != nil {
+		return nil, s, &yaml.LoadError{Mark: yaml.Mark{Line: n.Line}, Message: "a key without a name"}
+	}
+	return root, s, root.Load(&s, yaml.WithKnownFields())
+}
+
+// unnamed is the first key that is null, as one that was made of an empty variable is; else nil.
+// Structures and maps would pass it over.
+func unnamed(n *yaml.Node) *yaml.Node {
+	for i, c := range n.Content {
+		if n.Kind == yaml.MappingNode && i%2 == 0 && c.ShortTag() == "!!null" {
+			return c
+		}
+		if bad := unnamed(c); bad != nil {
+			return bad
+		}
+	}
+	return nil
 }
 
 // malformed tells of what the YAML library found.
@@ -153,7 +206,7 @@ func malformed(file string, err error) error {
 	}
 	var all []error
 	for _, at := range mistakes.Errors {
-		all = append(all, fmt.Errorf("%s:%d: %w: %s", file, at.Mark.Line, lease.ErrInvalid, reason(at.Message)))
+		all = append(all, fmt.Errorf("%s:%d: %w: %s", file, at.Mark.Line, lease.ErrInvalid, reason(strings.Replace(at.Message, "not found in type node.", "is unknown in the file's ", 1))))
 	}
 	return listed(all)
 }
@@ -171,23 +224,18 @@ func (s *Settings) read() error {
 	var all []error
 	bad := func(t *timing, err error) {
 		if err != nil {
-			all = append(all, fmt.Errorf("%s: %w: %s", strings.TrimPrefix(s.at(t), "Settings: "), lease.ErrInvalid, reason(err.Error())))
+			all = append(all, fmt.Errorf("%s: %w: %s", s.at(t), lease.ErrInvalid, reason(err.Error())))
 		}
 	}
-	if s.group != nil {
-		s.group.what = ofGroup
-	}
+	unfit := map[*timing]error{}
 	for part, entries := range s.parts {
-		maps.DeleteFunc(entries, func(_ string, t *timing) bool { return t == nil }) // nothing is said of it
 		for name, t := range entries {
-			var err error
 			t.what = fmt.Sprintf("%s %.64q", part, name)
-			t.name, err = leaseName(part, name)
-			bad(t, err)
+			t.name, unfit[t] = leaseName(part, name)
 		}
 	}
 	for _, t := range s.each() {
-		bad(t, t.read())
+		bad(t, cmp.Or(unfit[t], t.read()))
 	}
 	return listed(all)
 }
@@ -216,14 +264,12 @@ func (t *timing) read() (err error) {
 }
 
 // span is a time that is given as a duration or as a number of seconds; 0 if it is not given.
-func span(key string, d *time.Duration, seconds *float64) (time.Duration, error) {
+func span(key string, d *time.Duration, s *seconds) (time.Duration, error) {
 	switch {
-	case d != nil && seconds != nil:
+	case d != nil && s != nil:
 		return 0, fmt.Errorf("%s and %s_s, must be one of them", key, key)
-	case seconds != nil && !(*seconds >= 0.001 && *seconds <= input.Longest.Seconds()): // NaN, too
-		return 0, fmt.Errorf("%s_s: %v, must be at least 0.001 and at most %.0f", key, *seconds, input.Longest.Seconds())
-	case seconds != nil:
-		d = new(time.Duration(math.Round(*seconds * float64(time.Second))))
+	case s != nil:
+		d = (*time.Duration)(s)
 	case d == nil:
 		return 0, nil
 	}
@@ -270,11 +316,6 @@ func (s *Settings) each() []*timing {
 			all = append(all, t)
 		}
 	}
-	slices.SortFunc(all[1:], func(a, b *timing) int {
-		if a.line != b.line {
-			return a.line - b.line
-		}
-		return strings.Compare(a.what, b.what)
-	})
+	slices.SortFunc(all[1:], func(a, b *timing) int { return cmp.Or(a.line-b.line, strings.Compare(a.what, b.what)) })
 	return all
 }

@@ -95,9 +95,9 @@ func (s *Settings) find(part, name string) *timing {
 // at says where in the file something stands.
 func (s *Settings) at(t *timing) string {
 	if t.what == "" {
-		return fmt.Sprintf("Settings: %s:%d", s.file, t.line)
+		return fmt.Sprintf("%s:%d", s.file, t.line)
 	}
-	return fmt.Sprintf("Settings: %s:%d: %s", s.file, t.line, t.what)
+	return fmt.Sprintf("%s:%d: %s", s.file, t.line, t.what)
 }
 
 // settle checks the settings against the Keeper.
@@ -105,7 +105,7 @@ func (n *Node) settle() error {
 	s := n.cfg.Settings
 	for _, t := range s.each() {
 		if err := n.keeper.Validate(cmp.Or(t.name, "settings"), slices.Concat(s.options(t))...); err != nil {
-			return fmt.Errorf("%s: %w", s.at(t), err)
+			return fmt.Errorf("Settings: %s: %w", s.at(t), err)
 		}
 	}
 	return nil

@@ -171,7 +171,7 @@ func TestSettingsThatCanNotBeKeptFailStart(t *testing.T) {
 		"leases:\n  a: {lease_ttl: 10s, heartbeat: 9s}":             `Settings: s.yaml:2: leases "a": `,
 		"singletons:\n  cron: {lease_ttl: 4s}":                      "must be at least 5s",
 		"group: {lease_ttl: 4s}":                                    "Settings: s.yaml:1: group: lease.WithTTL",
-		"\n\nlease_ttl: 4s":                                         "Lease and Settings: s.yaml:1: ",
+		"\n\nlease_ttl: 4s":                                         "Lease and Settings: s.yaml:3: ",
 		"renewal: 0.9":                                              "Lease and Settings: s.yaml:1: ",
 		"lease_ttl: 5s\nheartbeat: 4.6s":                            "Lease and Settings: s.yaml:1: ",
 		"renewal: lazy\nsingletons:\n  cron: {heartbeat_s: 0.0001}": "",
@@ -191,9 +191,9 @@ func TestSettingsThatCanNotBeKeptFailStart(t *testing.T) {
 
 func TestSettingsThatAreNotUsedAreTold(t *testing.T) {
 	core, logs := observer.New(zapcore.WarnLevel)
-	s := parse(t, "group: {lease_ttl: 5s}\nsingletons:\n  cron: {}\n  corn: {}\nsharded:\n  account: {}\nleases:\n  a: {}\n  b/: {}\n")
+	s := parse(t, "group: {lease_ttl: 5s}\nsingletons:\n  cron: {}\n  corn: {}\nsharded:\n  account: {}\nleases:\n  a: {}\n  b/: {}\n  a/c:\n  a/: {}\n")
 	n := start(t, "a", memory.New(), alone(s), func(c *node.Config) { c.Group, c.Logger = "", zap.New(core) })
-	all := []string{"group (line 1)", `singletons "cron" (line 3)`, `singletons "corn" (line 4)`, `sharded "account" (line 6)`, `leases "a" (line 8)`, `leases "b/" (line 9)`}
+	all := []string{"group (line 1)", `singletons "cron" (line 3)`, `singletons "corn" (line 4)`, `sharded "account" (line 6)`, `leases "a" (line 8)`, `leases "b/" (line 9)`, `leases "a/c" (line 10)`, `leases "a/" (line 11)`}
 	require.Equal(t, all, n.UnusedSettings())
 	_, err := n.Singleton("cron", adders())
 	require.NoError(t, err)
@@ -209,10 +209,12 @@ func TestSettingsThatAreNotUsedAreTold(t *testing.T) {
 	go func() { ran <- n.Run(ctx) }()
 	const first = `settings that this node has not used: group (line 1), singletons "corn" (line 4), sharded "account" (line 6)`
 	require.Eventually(t, func() bool { return len(told()) == 1 }, soon, 5*time.Millisecond)
-	_, err = n.Lease("b/7")
-	require.NoError(t, err)
-	require.Equal(t, []string{all[0], all[2], all[3], all[4]}, n.UnusedSettings())
+	for _, name := range []string{"b/7", "a/c"} {
+		_, err = n.Lease(name)
+		require.NoError(t, err)
+	}
+	require.Equal(t, []string{all[0], all[2], all[3], all[4], all[7]}, n.UnusedSettings(), "nothing is said of a/c, not what is of a/")
 	cancel()
 	require.NoError(t, <-ran)
-	require.Equal(t, []string{first, first + `, leases "a" (line 8)`}, told())
+	require.Equal(t, []string{first, first + `, leases "a" (line 8), leases "a/" (line 11)`}, told())
 }

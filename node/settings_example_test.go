@@ -39,10 +39,10 @@ func ExampleLoadSettings() {
 	// Output:
 	// true <nil>
 	// 10m0s never <nil>
-	// group (line 5)
-	// singletons "cron" (line 9)
-	// sharded "account" (line 14)
-	// leases "session/" (line 22)
+	// group (line 4)
+	// singletons "cron" (line 8)
+	// sharded "account" (line 13)
+	// leases "session/" (line 21)
 	// stopped: <nil> <nil>
-	// typo.yaml:3: invalid: field lease_tll not found in type node.entry
+	// typo.yaml:3: invalid: field lease_tll is unknown in the file's entry
 }

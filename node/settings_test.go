@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/node"
 )
 
-const maxSettingsBytes = 1 << 20
+const maxSettingsBytes = 1 << 18
 
 func parse(t *testing.T, text string) *node.Settings {
 	t.Helper()
@@ -24,7 +24,7 @@ func parse(t *testing.T, text string) *node.Settings {
 
 func TestSettingsThatAreTaken(t *testing.T) {
 	for _, text := range []string{
-		"", "# nothing\n", "---\n", "{}", "null", "lease_ttl: 10s", "lease_ttl_s: 10", "lease_ttl_s: 0.5", "lease_ttl_s: 0.3000000001", "lease_ttl_s: 1e1", "lease_ttl:", "singletons: {cron: {<<: {lease_ttl: 5s}}}",
+		"", "# nothing\n", "---\n", "{}", "null", "lease_ttl: 10s", "lease_ttl_s: 10", "lease_ttl_s: 0.5", "lease_ttl_s: 0.3000000001", "lease_ttl_s: 010", "lease_ttl:", "singletons: {cron: {<<: {lease_ttl: 5s}}}",
 		"lease_ttl: 10s\nheartbeat: 3s\n", "lease_ttl_s: 10\nheartbeat_s: 2.5", "renewal: lazy", "renewal: 0.4", "renewal: '0.4'",
 		"singletons:\n", "singletons:\n  cron:\n", "singletons: {cron: {lease_ttl: 8760h}}", "singletons: {cron: {lease_ttl_s: 31536000}}",
 		"leases: {a/b: {renewal: never}, a/: {renewal: activity}, 'c d': {renewal: manual}}",
@@ -40,9 +40,9 @@ func TestSettingsThatAreTaken(t *testing.T) {
 func TestSettingsThatAreRefused(t *testing.T) {
 	longKey := strings.Repeat("x", 513)
 	for text, says := range map[string][]string{
-		"lease_tll: 10s": {`s.yaml:1: invalid: field lease_tll not found`},
-		"singletons:\n  cron:\n    lease_ttl: 10s\n    heartbeats: 3s\n": {`s.yaml:4: invalid: field heartbeats not found`},
-		"singletons: {cron: {group: {}}}":                                {`field group not found`},
+		"lease_tll: 10s": {`s.yaml:1: invalid: field lease_tll is unknown in the file's settings`},
+		"singletons:\n  cron:\n    lease_ttl: 10s\n    heartbeats: 3s\n": {`s.yaml:4: invalid: field heartbeats is unknown in the file's entry`},
+		"singletons: {cron: {group: {}}}":                                {`field group is unknown`},
 		"lease_ttl: 10s\n\nlease_ttl: 20s":                               {"s.yaml:3: ", "lease_ttl"},
 		"singletons: {a: {}, b: {}, a: {}}":                              {`"a"`},
 		"singletons: {a: {}, 'a': {}}":                                   {`"a"`},
@@ -60,17 +60,17 @@ func TestSettingsThatAreRefused(t *testing.T) {
 		"lease_ttl: -10s":                                                {"-10s, must be at least 1ms"},
 		"lease_ttl: 0s":                                                  {"0s, must be at least 1ms"},
 		"lease_ttl: 9999999999999h":                                      {"into time.Duration"},
-		"lease_ttl_s: 10s":                                               {"cannot construct !!str `10s` into float64"},
-		"lease_ttl_s: '10'":                                              {"cannot construct !!str `10` into float64"},
-		"lease_ttl_s: -1":                                                {"lease_ttl_s: -1, must be at least 0.001 and at most 31536000"},
-		"lease_ttl_s: 0":                                                 {"lease_ttl_s: 0, must be at least 0.001"},
-		"lease_ttl_s: .nan":                                              {"lease_ttl_s: NaN, must be at least 0.001"},
-		"lease_ttl_s: .inf":                                              {"lease_ttl_s: +Inf, must be at least 0.001"},
-		"lease_ttl_s: 99999999999999999999":                              {"at most 31536000"},
-		"lease_ttl_s: 31536001":                                          {"at most 31536000"},
-		"lease_ttl_s: true":                                              {"cannot construct !!bool"},
+		"lease_ttl_s: 10s":                                               {`s.yaml:1: invalid: "10s", must be a number of seconds such as 30 or 0.5`},
+		"lease_ttl_s: '10'":                                              {`"10", must be a number of seconds`},
+		"lease_ttl_s: -1":                                                {"lease_ttl: -1s, must be at least 1ms"},
+		"lease_ttl_s: 0":                                                 {"lease_ttl: 0s, must be at least 1ms"},
+		"lease_ttl_s: .nan":                                              {`".nan", must be a number of seconds`},
+		"lease_ttl_s: .inf":                                              {`".inf", must be a number of seconds`},
+		"lease_ttl_s: 99999999999999999999":                              {`"99999999999999999999", must be a number of seconds`},
+		"lease_ttl_s: 31536001":                                          {"at most 8760h0m0s"},
+		"lease_ttl_s: true":                                              {`"true", must be a number of seconds`},
 		"lease_ttl: 10s\nheartbeat: 10s":                                 {"a heartbeat of 10s, must be below the TTL of 10s"},
-		"lease_ttl: 10s\nsingletons:\n  cron:\n    heartbeat_s: 3\n": {`s.yaml:4: singletons "cron": invalid: a heartbeat of 3s without a TTL, needs lease_ttl or lease_ttl_s beside it`},
+		"lease_ttl: 10s\nsingletons:\n  cron:\n    heartbeat_s: 3\n": {`s.yaml:3: singletons "cron": invalid: a heartbeat of 3s without a TTL, needs lease_ttl or lease_ttl_s beside it`},
 		"heartbeat: 3s":                              {"s.yaml:1: invalid: a heartbeat of 3s without a TTL"},
 		"renewal: lazzy":                             {`s.yaml:1: invalid: "lazzy", must be one of default, eager, lazy`},
 		"renewal: 1.5":                               {"s.yaml:1: invalid: 1.5, must be above 0 and below 1"},
@@ -82,13 +82,17 @@ func TestSettingsThatAreRefused(t *testing.T) {
 		"group: {renewal: activity}":                 {"group: invalid: renewal activity"},
 		"singletons: {cron: {renewal: manual}}":      {`singletons "cron": invalid: renewal manual`},
 		"sharded: {account: {renewal: never}}":       {`sharded "account": invalid: renewal never`},
-		"singletons: [cron]":                         {"cannot construct !!seq into node.timings"},
-		"singletons: cron":                           {"cannot construct !!str `cron` into node.timings"},
+		"singletons: [cron]":                         {"cannot construct !!seq into map[string]*node.entry"},
+		"singletons: cron":                           {"cannot construct !!str `cron` into map[string]*node.entry"},
 		"singletons: {'': {}}":                       {`singletons "": invalid: empty`},
 		"leases: {a//b: {}}":                         {"has an empty segment"},
 		"leases: {/: {}}":                            {"empty"},
 		"leases:\n  ? " + longKey + "\n  : {}":       {"513 bytes, at most 512"},
 		"leases: {[a]: {}}":                          {"cannot construct !!seq into string"},
+		"singletons:\n  : {lease_ttl: 5s}":           {"s.yaml:2: invalid: a key without a name"},
+		"group: {~: 5s}":                             {"a key without a name"},
+		"leases:\n  a: {}\n  b//c:\n  //:\n":         {`s.yaml:3: leases "b//c": invalid: has an empty segment`, `s.yaml:4: leases "//"`},
+		"lease_ttl_s: 0x10":                          {`"0x10", must be a number of seconds`},
 		"- a":                                        {"s.yaml:1: invalid: cannot construct !!seq into node.settings"},
 		"a: b: c":                                    {"s.yaml:1: invalid: mapping values are not allowed"},
 		"lease_ttl: 10s\n\tgroup: {}":                {"s.yaml:2: invalid: "},
@@ -96,8 +100,8 @@ func TestSettingsThatAreRefused(t *testing.T) {
 		"a: *b":                                      {"s.yaml:1: invalid: unknown anchor"},
 		"lease_ttl: \"\xff\"":                        {"s.yaml: invalid: "},
 		strings.Repeat("[", 100000):                  {"s.yaml:1: invalid: exceeded max depth"},
-		strings.Repeat("#", maxSettingsBytes) + "\n": {"more than 1048576 bytes"},
-		"a: 1\nb: 2\nsingletons:\n  c: {d: 1, renewal: x}": {"s.yaml:1: invalid: field a not found", "s.yaml:2: invalid: field b not found", "s.yaml:4: invalid: field d not found", `s.yaml:4: invalid: "x", must be one of`},
+		strings.Repeat("#", maxSettingsBytes) + "\n": {"more than 262144 bytes"},
+		"a: 1\nb: 2\nsingletons:\n  c: {d: 1, renewal: x}": {"s.yaml:1: invalid: field a is unknown", "s.yaml:2: invalid: field b is unknown", "s.yaml:4: invalid: field d is unknown", `s.yaml:4: invalid: "x", must be one of`},
 	} {
 		s, err := node.ParseSettings("s.yaml", []byte(text))
 		text = text[:min(len(text), 80)]
@@ -110,10 +114,10 @@ func TestSettingsThatAreRefused(t *testing.T) {
 }
 
 func TestMistakesAreCountedUp(t *testing.T) {
-	_, err := node.ParseSettings("s.yaml", []byte(manyKeys(1000)))
+	_, err := node.ParseSettings("s.yaml", []byte(manyKeys(500)))
 	require.ErrorIs(t, err, lease.ErrInvalid)
 	require.Equal(t, 20, strings.Count(err.Error(), "\n")+1)
-	require.ErrorContains(t, err, "and 981 more")
+	require.ErrorContains(t, err, "and 481 more")
 }
 
 func manyKeys(n int) string {
@@ -140,7 +144,7 @@ func TestLoadSettings(t *testing.T) {
 	require.NotNil(t, s)
 	require.NoError(t, os.WriteFile(path, []byte(strings.Repeat("#", maxSettingsBytes+1)), 0o600))
 	_, err = node.LoadSettings(path)
-	require.ErrorContains(t, err, "more than 1048576 bytes")
+	require.ErrorContains(t, err, "more than 262144 bytes")
 	_, err = node.LoadSettings(t.TempDir())
 	require.Error(t, err, "a directory")
 }

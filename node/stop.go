@@ -13,19 +13,10 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/singleton"
 )
-
-// step is one step of a Stop.
-type step struct {
-	name string
-	took time.Duration
-	err  error // what it left behind
-}
-
-// watchEvery is how often the end of the actor system is looked for.
-const watchEvery = 250 * time.Millisecond
 
 // watch stops the node by a signal, or after the end of the actor system, when Start has
 // done what it does. interrupt ends what Start waits for. From the first signal on, signals do what they did before, so
@@ -35,27 +26,19 @@ func (n *Node) watch(interrupt context.CancelCauseFunc) {
 	signal.Notify(came, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		defer signal.Stop(came)
-		look := time.NewTicker(watchEvery)
-		defer look.Stop()
-		for {
-			select {
-			case s := <-came:
-				signal.Stop(came)
-				cause := fmt.Errorf("%w by a signal, %v", ErrStopped, s)
-				interrupt(cause)
-				n.end(cause)
-				<-n.begun
-				n.stopWithin("a signal, " + s.String())
-				return
-			case <-look.C:
-				if n.system.IsStopped() {
-					<-n.begun
-					n.stopWithin("the end of the actor system")
-					return
-				}
-			case <-n.stopped:
-				return
-			}
+		defer actors.AfterShutdown(n.system, func() {
+			<-n.begun
+			n.stopWithin("the end of the actor system")
+		})()
+		select {
+		case s := <-came:
+			signal.Stop(came)
+			cause := fmt.Errorf("%w by a signal, %v", ErrStopped, s)
+			interrupt(cause)
+			n.end(cause)
+			<-n.begun
+			n.stopWithin("a signal, " + s.String())
+		case <-n.stopped:
 		}
 	}()
 }
@@ -126,7 +109,7 @@ const uselessAfter = 2 * time.Second
 func (n *Node) useful(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
-		for since := time.Now(); n.keeper != nil && ctx.Err() == nil; time.Sleep(watchEvery) {
+		for since := time.Now(); n.keeper != nil && ctx.Err() == nil; time.Sleep(time.Second / 4) {
 			if in := n.keeper.Info(); in.Failure == nil || in.Held > 0 {
 				since = time.Now()
 			} else if time.Since(since) >= uselessAfter {
@@ -160,26 +143,21 @@ func (n *Node) stop(ctx context.Context) {
 		}
 		return nil
 	})
-	var errs []error
-	fields := make([]zap.Field, 0, len(n.steps)+1)
-	for _, s := range n.steps {
-		fields = append(fields, zap.Duration(strings.ReplaceAll(s.name, " ", "_"), s.took))
-		if s.err != nil {
-			errs = append(errs, fmt.Errorf("stopping %s, after %v: %w", s.name, s.took.Round(time.Millisecond), s.err))
-		}
-	}
-	n.err = errors.Join(errs...)
 	if n.err != nil {
-		n.log.Error("the node has stopped, and left something behind", append(fields, zap.Error(n.err))...)
+		n.log.Error("the node has stopped, and left something behind", append(n.took, zap.Error(n.err))...)
 	} else {
-		n.log.Info("the node has stopped", fields...)
+		n.log.Info("the node has stopped", n.took...)
 	}
 }
 
 func (n *Node) step(name string, f func() error) {
 	began := time.Now()
 	err := boundary.Call(f)
-	n.steps = append(n.steps, step{name, time.Since(began), err})
+	took := time.Since(began)
+	n.took = append(n.took, zap.Duration(strings.ReplaceAll(name, " ", "_"), took))
+	if err != nil {
+		n.err = errors.Join(n.err, fmt.Errorf("stopping %s, after %v: %w", name, took.Round(time.Millisecond), err))
+	}
 }
 
 func (n *Node) stopParts(ctx context.Context) error {
