@@ -50,7 +50,7 @@ func TestExplore(t *testing.T) {
 	for p, n := range all.Phases {
 		require.NotZero(t, n, "%v is never come to", handover.Phase(p))
 	}
-	own := []event{handover.Host, handover.Move, handover.Keep, handover.Resign, handover.Quit, handover.Stay,
+	own := []event{handover.Host, handover.Move, handover.Keep, handover.Resign, handover.Pass, handover.Quit, handover.Stay,
 		handover.WonInVain, handover.Reopen} // the manager's machine feeds them to the lease's
 	for e, n := range all.Events[:unreachable+1] {
 		require.Equal(t, slices.Contains(own, event(e)), n == 0, "event %d", e)

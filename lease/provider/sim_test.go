@@ -269,6 +269,7 @@ func (j *journal) check() {
 type has struct {
 	owner string
 	token lease.Token
+	mark  bool // it came back by a mark: its session may be closed late, by who had seen nothing under it
 }
 
 // linearizable: where nothing expires the answers about a key are those of one that is asked by one
@@ -290,16 +291,11 @@ func (j *journal) linearizable(key string) {
 		Init: func() []any { return []any{has{}} },
 		Step: func(s, in, _ any) []any {
 			state, o := s.(has), in.(op)
-			next, fits := state.after(o, j.givenUp)
-			switch {
-			case o.err == nil && fits:
-				return []any{next}
-			case o.err == nil:
-				return nil
-			case state.owner == "": // what was to mark the record has come after its end
-				return []any{state, next, has{o.owner, state.token}, has{o.to, state.token}}
+			steps := j.steps(state, o)
+			if state.mark {
+				steps = append(steps, j.steps(has{token: state.token}, o)...)
 			}
-			return []any{state, next}
+			return steps
 		},
 		Equal: func(a, b any) bool { return a == b },
 	}
@@ -311,12 +307,27 @@ func (j *journal) linearizable(key string) {
 	require.Equal(j.t, porcupine.Ok, order, "no order explains what was answered about %q:\n%s\n%v", key, said, j.ops)
 }
 
+// steps are the states that o may lead to.
+func (j *journal) steps(state has, o op) []any {
+	next, fits := state.after(o, j.givenUp)
+	next.mark = next.mark && !o.ok // a renewal, and a hand-over, put a claim in its place
+	switch {
+	case o.err == nil && fits:
+		return []any{next}
+	case o.err == nil:
+		return nil
+	case state.owner == "": // what was to mark the record has come after its end
+		return []any{state, next, has{o.owner, state.token, true}, has{o.to, state.token, true}}
+	}
+	return []any{state, next}
+}
+
 // after is the state after o, and whether o's answer fits it. Of an unknown one only the state
 // counts.
 func (s has) after(o op, givenUp func(o op, owner string) bool) (has, bool) {
 	mine := s.owner == o.owner
 	again := func(owner string) (has, bool) { // what is freed while its TTL changes
-		return has{owner, s.token}, s.owner == "" && o.ok && givenUp(o, owner)
+		return has{owner, s.token, false}, s.owner == "" && o.ok && givenUp(o, owner)
 	}
 	switch o.what {
 	case "owner":
@@ -328,7 +339,7 @@ func (s has) after(o op, givenUp func(o op, owner string) bool) (has, bool) {
 		return s, o.ok == mine || mine && givenUp(o, o.owner)
 	case "release":
 		if mine {
-			return has{"", s.token}, true
+			return has{"", s.token, false}, true
 		}
 		return s, true
 	case "transfer":
@@ -336,7 +347,7 @@ func (s has) after(o op, givenUp func(o op, owner string) bool) (has, bool) {
 			return s, o.ok || givenUp(o, o.to)
 		}
 		if mine {
-			return has{o.to, s.token}, o.ok
+			return has{o.to, s.token, false}, o.ok
 		}
 		if next, ok := again(o.to); ok {
 			return next, true
@@ -347,5 +358,5 @@ func (s has) after(o op, givenUp func(o op, owner string) bool) (has, bool) {
 		return s, !o.result.Acquired && o.result.Owner == s.owner
 	}
 	fits := o.result.Acquired && (mine && o.result.Token >= s.token || o.result.Token > s.token)
-	return has{o.owner, max(s.token, o.result.Token)}, fits
+	return has{o.owner, max(s.token, o.result.Token), false}, fits
 }
