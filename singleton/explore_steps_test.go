@@ -36,6 +36,7 @@ func (o ofSingletons) child(s *xstepper, i int) {
 	}
 	if n.O.Back && n.O.Cands != 0 && n.M.willing() {
 		s.Step("its child fails time and again", a, 0, false, func(r *xrun) { r.Fire(i, hopeless) })
+		s.Step("its child fails time and again, under a lease that can't be handed over", a, 0, false, func(r *xrun) { r.Fire(i, resign) })
 	}
 	if n.O.Tired {
 		s.Step("may host again", a, 0, true, func(r *xrun) { r.W.N[i].O.Tired, r.W.N[i].O.Said = false, false; r.Fire(i, rested) })
