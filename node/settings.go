@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -133,7 +134,12 @@ const mostErrors = 20
 // bounds, several documents, more than maxSettings bytes. A key without a value counts as not given. Bounds
 // that hang on the store and on Config are checked by Start. A file that can't be read is the error of that.
 func LoadSettings(path string) (*Settings, error) {
-	data, err := os.ReadFile(path)
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("node.LoadSettings: %w", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxSettings+1))
 	if err != nil {
 		return nil, fmt.Errorf("node.LoadSettings: %w", err)
 	}

@@ -94,10 +94,7 @@ func (s *Settings) find(part, name string) *timing {
 
 // at says where in the file something stands.
 func (s *Settings) at(t *timing) string {
-	if t.what == "" {
-		return fmt.Sprintf("%s:%d", s.file, t.line)
-	}
-	return fmt.Sprintf("%s:%d: %s", s.file, t.line, t.what)
+	return strings.TrimSuffix(fmt.Sprintf("%s:%d: %s", s.file, t.line, t.what), ": ")
 }
 
 // settle checks the settings against the Keeper.

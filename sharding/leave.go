@@ -64,8 +64,7 @@ func (r *Region) Stop(ctx context.Context) error {
 
 func (r *Region) leaveForGood() {
 	r.post(func() {
-		d := &r.loop.leaving
-		d.asked, d.stop = true, true
+		r.loop.leaving.asked, r.loop.leaving.stop = true, true
 		r.loop.leave()
 	})
 }
