@@ -55,7 +55,7 @@ type Node struct {
 	regions  []*sharding.Region
 	used     map[*timing]bool // of Config.Settings
 	stopped  chan struct{}    // closed when stop has ended
-	took     []zap.Field      // by the steps of Stop
+	took     []zap.Field      // each step of Stop, for the log
 	err      error
 }
 

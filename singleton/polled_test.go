@@ -83,8 +83,8 @@ func TestAHostThatGotNoMailForwards(t *testing.T) {
 	})
 }
 
-// A host that hands back before it has looked knew the next one before it hosted itself; the others
-// look later.
+// A host that hands the lease back at once has known the next host since before it hosted itself. The
+// other nodes have still to look.
 func TestAHostOfAMomentForwards(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		c.front = unwatched{c.store, c.store}
@@ -101,7 +101,7 @@ func TestAHostOfAMomentForwards(t *testing.T) {
 	})
 }
 
-// So it does where the next host's word comes before its record.
+// The same where the next host answers for mail before the former one has read its record.
 func TestAHostOfAMomentForwardsByTheNextHostsWord(t *testing.T) {
 	for range 20 {
 		bubble(t, func(t *testing.T, c *cluster) {

@@ -269,7 +269,7 @@ func (j *journal) check() {
 type has struct {
 	owner string
 	token lease.Token
-	mark  bool // it came back by a mark: its session may be closed late, by who had seen nothing under it
+	mark  bool // it came back by a mark: its session may be closed late, by a call that had seen nothing under it
 }
 
 // linearizable: where nothing expires the answers about a key are those of one that is asked by one
