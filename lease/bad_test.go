@@ -44,9 +44,9 @@ func (s spoilt) Get(ctx context.Context, names ...string) ([]lease.Record, error
 	return recs, err
 }
 
-func (s spoilt) List(ctx context.Context, prefix string) iter.Seq2[lease.Record, error] {
+func (s spoilt) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
 	return func(yield func(lease.Record, error) bool) {
-		for r, err := range s.Store.List(ctx, prefix) {
+		for r, err := range s.Store.List(ctx, q) {
 			if r = unread(r); err == nil && r.Token == 0 {
 				err = lease.ErrBadRecord
 			}
@@ -57,9 +57,9 @@ func (s spoilt) List(ctx context.Context, prefix string) iter.Seq2[lease.Record,
 	}
 }
 
-func (s spoilt) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
+func (s spoilt) Watch(ctx context.Context, of lease.Scope) iter.Seq2[lease.Event, error] {
 	return func(yield func(lease.Event, error) bool) {
-		for ev, err := range s.Store.Watch(ctx, prefix) {
+		for ev, err := range s.Store.Watch(ctx, of) {
 			if ev.Kind == lease.EventPut && ev.Record.Owner.Incarnation == newer {
 				ev = lease.Event{Kind: lease.EventBad, Record: unread(ev.Record)}
 			}
@@ -87,9 +87,9 @@ func (s spoilt) spoil(t testing.TB, names ...string) (mend func()) {
 // spoiltStores are such a store, more and less able.
 func spoiltStores(t *testing.T, f func(t *testing.T, s spoilt, store lease.Store)) {
 	for name, less := range map[string]func(spoilt) lease.Store{
-		"every change is told": func(s spoilt) lease.Store { return wordy{s, s, s, s} },
-		"deletions are told":   func(s spoilt) lease.Store { return s },
-		"nothing is told":      func(s spoilt) lease.Store { return watchless{s, s, s} },
+		"everything is listed": func(s spoilt) lease.Store { return sessionless(s) },
+		"sessions are listed":  func(s spoilt) lease.Store { return s },
+		"nothing is told":      func(s spoilt) lease.Store { return blind(s) },
 		"nor listed":           func(s spoilt) lease.Store { return listless{s} },
 	} {
 		t.Run(name, func(t *testing.T) {

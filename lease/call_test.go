@@ -12,6 +12,11 @@ import (
 	"github.com/holdfast-go/holdfast/internal/boundary"
 )
 
+// idle is a store that is not called.
+type idle struct{ Store }
+
+func (idle) Limits() StoreLimits { return StoreLimits{} }
+
 // A request is bounded; what the store says when it is told to end still counts,
 // if it comes within a tenth.
 func TestCallIsBounded(t *testing.T) {
@@ -21,7 +26,7 @@ func TestCallIsBounded(t *testing.T) {
 		heard bool
 	}{{0, true}, {attempt / 20, true}, {attempt / 5, false}} {
 		synctest.Test(t, func(t *testing.T) {
-			k, err := NewKeeper(struct{ Store }{}, Config{ID: "a", AttemptTimeout: attempt})
+			k, err := NewKeeper(idle{}, Config{ID: "a", AttemptTimeout: attempt})
 			require.NoError(t, err)
 			defer k.Close(t.Context())
 			began := time.Now()

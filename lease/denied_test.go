@@ -39,7 +39,7 @@ func TestADeniedAcquisitionEndsAtOnce(t *testing.T) {
 	for _, op := range []faultstore.Op{faultstore.OpenSession, faultstore.Acquire} {
 		for name, less := range map[string]func(*memory.Store) lease.Store{
 			"prompt":    func(s *memory.Store) lease.Store { return s },
-			"unhurried": func(s *memory.Store) lease.Store { return unhurried{s, s, s, s} },
+			"unhurried": func(s *memory.Store) lease.Store { return unhurried(s) },
 		} {
 			t.Run(op.String()+"/"+name, func(t *testing.T) {
 				bubble(t, func(t *testing.T, store *memory.Store) {

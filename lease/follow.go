@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	mrand "math/rand/v2"
 	"time"
 
@@ -15,7 +14,7 @@ import (
 // (EventPut for each, then one EventSynced) and then the changes, in order per
 // name, until stop or the end of the Keeper. After a failure of the store it
 // takes a new snapshot and tells only the differences, and so it does when it has not
-// heard for three TTLs that the watch still runs (Prober). Where the store can't watch
+// heard for three TTLs that the watch still runs (Scope.Progress). Where the store can't watch
 // it lists, PollMin apart with jitter; changes that undo each other between two looks go unseen.
 //
 // f is called from one goroutine and must not block; a panic of it is logged.
@@ -61,7 +60,7 @@ func (k *Keeper) canFollow(ctx context.Context) (bool, error) {
 	cancel()
 	if w, ok := k.store.(Watcher); ok {
 		can := true
-		for _, err := range w.Watch(ctx, "") {
+		for _, err := range w.Watch(ctx, Scope{}) {
 			can = !errors.Is(err, ErrUnsupported)
 			break
 		}
@@ -69,15 +68,23 @@ func (k *Keeper) canFollow(ctx context.Context) (bool, error) {
 			return true, nil
 		}
 	}
-	for _, err := range k.store.List(ctx, "") {
+	for _, err := range k.store.List(ctx, Query{}) {
 		return !errors.Is(err, ErrUnsupported), nil
 	}
 	return true, nil
 }
 
-// refreshRounds: after so many TTLs at the latest a watch is restarted that has not
-// said that it runs.
-const refreshRounds = 3
+// A watch is to say every so many TTLs that it runs, and is restarted if it has not for refreshRounds
+// at the most.
+const (
+	progressRounds = 2
+	refreshRounds  = 3
+)
+
+// refreshIn is for how long a watch is trusted to run that says nothing of itself.
+func (k *Keeper) refreshIn() time.Duration {
+	return time.Duration(float64(refreshRounds*k.cfg.TTL) * (0.75 + mrand.Float64()/4))
+}
 
 var (
 	errSilent  = errors.New("the watch fell silent before it had begun")
@@ -90,14 +97,13 @@ type follower struct {
 	prefix string
 	name   string // the one name that is followed, which is the prefix, too; empty: all under that
 	emit   func(Event)
-	// forKeeper: what the Keeper's own leases need. Deletions are enough, where the
-	// store tells of them alone; and where it can't watch there are reconciliation
-	// and the waiters' looks, and no listing of its own.
+	// forKeeper: what the Keeper's own leases need. Deletions are enough; and where the store can't
+	// watch there are reconciliation and the waiters' looks, and no listing of its own.
 	forKeeper bool
-	up        func(snapshot bool) // told when a watch has begun, after its snapshot if it has one
-	down      func()              // told when the stream is interrupted
-	caughtUp  func()              // told when all that stands has been told
-	lapsed    func()              // told when nothing has succeeded for a TTL, or the store's history went back
+	up        func() // told when a watch has begun, after its snapshot if it has one
+	down      func() // told when the stream is interrupted
+	caughtUp  func() // told when all that stands has been told
+	lapsed    func() // told when nothing has succeeded for a TTL, or the store's history went back
 
 	failing time.Duration // since when no watch and no listing succeeds
 	fails   int           // failures in a row; -1: that was logged
@@ -105,23 +111,6 @@ type follower struct {
 	heard  heard // of names
 	synced bool  // EventSynced was told
 	era    era   // of the store's history
-}
-
-// stream is a Watch or a WatchDeletions.
-type stream struct {
-	watch    func(context.Context, string) iter.Seq2[Event, error]
-	snapshot bool
-}
-
-// streams are the store's, the best first. Any may turn out to be unsupported.
-func (f *follower) streams() (ss []stream) {
-	if d, ok := f.k.store.(DeletionWatcher); ok && f.forKeeper {
-		ss = append(ss, stream{watch: d.WatchDeletions})
-	}
-	if w, ok := f.k.store.(Watcher); ok {
-		ss = append(ss, stream{watch: w.Watch, snapshot: true})
-	}
-	return ss
 }
 
 // followLocked follows records by f until ctx ends, and then calls end.
@@ -158,23 +147,23 @@ func (f *follower) lapse() {
 }
 
 func (f *follower) run(ctx context.Context) {
-	streams := f.streams()
+	w, watches := f.k.store.(Watcher)
 	pause := retryMax / 10
 	for ctx.Err() == nil {
-		if len(streams) == 0 {
+		if !watches {
 			if !f.forKeeper {
 				f.poll(ctx)
 			}
 			return
 		}
 		f.renew()
-		progress, err := contained(func() (bool, error) { return f.follow(ctx, streams[0]) })
+		progress, err := contained(func() (bool, error) { return f.follow(ctx, w) })
 		if progress {
 			f.fails = 0
 			pause = retryMax / 10
 		}
 		if errors.Is(err, ErrUnsupported) {
-			streams = streams[1:]
+			watches = false
 			continue
 		}
 		if ctx.Err() != nil {
@@ -207,9 +196,9 @@ func (f *follower) failed() bool {
 }
 
 // follow passes one watch on; progress if it came as far as EventSynced.
-func (f *follower) follow(ctx context.Context, s stream) (progress bool, err error) {
+func (f *follower) follow(ctx context.Context, w Watcher) (progress bool, err error) {
 	// A watch may fall silent. While it begins that is noticed; later there may be no changes, so
-	// it is restarted now and then unless it answers probes.
+	// it is restarted now and then unless it says that it runs.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(f.era.ctx, func() { cancel(errRefresh) })()
@@ -222,7 +211,8 @@ func (f *follower) follow(ctx context.Context, s stream) (progress bool, err err
 	timer := endIn(f.k.cfg.AttemptTimeout, errSilent)
 	defer func() { timer.Stop() }()
 	seen := map[string]struct{}{}
-	for ev, err := range s.watch(ctx, f.prefix) {
+	of := Scope{Prefix: f.prefix, Deletions: f.forKeeper, Progress: progressRounds * f.k.cfg.TTL}
+	for ev, err := range w.Watch(ctx, of) {
 		if err != nil {
 			return progress, err
 		}
@@ -261,17 +251,9 @@ func (f *follower) follow(ctx context.Context, s stream) (progress bool, err err
 			f.sync(seen)
 			f.k.heed(nil)
 			if f.up != nil {
-				f.up(s.snapshot)
+				f.up()
 			}
 			progress, seen = true, nil
-			f.k.mu.Lock()
-			f.k.watchesLocked(+1)
-			f.k.mu.Unlock()
-			defer func() {
-				f.k.mu.Lock()
-				defer f.k.mu.Unlock()
-				f.k.watchesLocked(-1)
-			}()
 		}
 	}
 	return progress, errors.New("the watch ended")
@@ -283,7 +265,7 @@ func (f *follower) list(ctx context.Context) error {
 		return f.look()
 	}
 	recs, err := call(f.k, func(ctx context.Context) ([]Record, error) {
-		return gatherAll(ctx, f.k.store.List(ctx, f.prefix), func(string, error) {})
+		return gatherAll(ctx, f.k.store.List(ctx, Query{Prefix: f.prefix}), func(string, error) {})
 	})
 	if err != nil {
 		return err

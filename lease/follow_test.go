@@ -84,7 +84,7 @@ func TestWatchTellsASnapshotAndThenChanges(t *testing.T) {
 func TestWatchPollsWhereTheStoreCannot(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
 		a := start(t, store, "a")
-		b := start(t, watchless{store, store, store}, "b")
+		b := start(t, blind(store), "b")
 		x := a.hold("team/x")
 		var s told
 		stop, err := b.Watch("team/", s.add)

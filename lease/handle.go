@@ -209,7 +209,7 @@ func (k *Keeper) List(ctx context.Context, prefix string) ([]Record, error) {
 		return nil, err
 	}
 	recs, err := ask(ctx, k, func(ctx context.Context) ([]Record, error) {
-		return gatherAll(ctx, k.store.List(ctx, prefix), k.badRecord)
+		return gatherAll(ctx, k.store.List(ctx, Query{Prefix: prefix}), k.badRecord)
 	})
 	if err != nil {
 		return nil, k.errorf(prefix, err)

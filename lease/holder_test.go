@@ -56,10 +56,9 @@ func (n *node) followHolder(name string) *holdings {
 
 func TestFollowHolder(t *testing.T) {
 	for name, less := range map[string]func(s *memory.Store) lease.Store{
-		"every change is told": func(s *memory.Store) lease.Store { return wordy{s, s, s, s} },
-		"all is told":          func(s *memory.Store) lease.Store { return s },
-		"nothing is told":      func(s *memory.Store) lease.Store { return watchless{s, s, s} },
-		"nor listed":           func(s *memory.Store) lease.Store { return listless{s} },
+		"all is told":     func(s *memory.Store) lease.Store { return s },
+		"nothing is told": func(s *memory.Store) lease.Store { return blind(s) },
+		"nor listed":      func(s *memory.Store) lease.Store { return listless{s} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *memory.Store) {
@@ -101,7 +100,7 @@ func TestFollowHolder(t *testing.T) {
 func TestFollowHolderTellsWhenItDoesNotKnow(t *testing.T) {
 	for name, less := range map[string]func(s *memory.Store) lease.Store{
 		"a watch":         func(s *memory.Store) lease.Store { return s },
-		"nothing is told": func(s *memory.Store) lease.Store { return watchless{s, s, s} },
+		"nothing is told": func(s *memory.Store) lease.Store { return blind(s) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *memory.Store) {
@@ -194,10 +193,10 @@ func TestWhatIsNoRecordHoldsTheName(t *testing.T) {
 // tardy is a store whose watch tells of each deletion once more, after what came then.
 type tardy struct{ *memory.Store }
 
-func (s tardy) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
+func (s tardy) Watch(ctx context.Context, of lease.Scope) iter.Seq2[lease.Event, error] {
 	return func(yield func(lease.Event, error) bool) {
 		var gone lease.Event
-		for ev, err := range s.Store.Watch(ctx, prefix) {
+		for ev, err := range s.Store.Watch(ctx, of) {
 			if !yield(ev, err) || ev.Kind == lease.EventPut && gone.Kind != 0 && !yield(gone, nil) {
 				return
 			}

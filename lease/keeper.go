@@ -60,7 +60,6 @@ type Keeper struct {
 	accepted atomic.Int64 // what the store's Historian.Accepted said last
 	outage   outage
 	denial   denial
-	probing  probing
 	polling  int           // followers that poll, as the store can't watch
 	granted  time.Duration // the TTL of the default pool, by the store; 0: not known
 	slowest  time.Duration // that renewals of the session renewed last took of late
@@ -88,10 +87,7 @@ func NewKeeper(store Store, cfg Config) (*Keeper, error) {
 	if input.Nil(store) {
 		return nil, fmt.Errorf("lease.NewKeeper: store: %w: nil", ErrInvalid)
 	}
-	var lim StoreLimits
-	if l, ok := store.(Limiter); ok {
-		lim = l.Limits()
-	}
+	lim := store.Limits()
 	if lim.Name == "" {
 		lim.Name = strings.TrimPrefix(fmt.Sprintf("%T", store), "*")
 	}
@@ -243,7 +239,6 @@ func (k *Keeper) tick(now Reading) time.Duration {
 	} else {
 		k.recon.tick(now, soon)
 		k.tickWaiting(now, soon)
-		k.tickProbe(now, soon)
 	}
 	if len(k.sessions) > 0 {
 		// A second at the most, to notice that the machine slept; and with very

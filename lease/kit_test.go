@@ -36,14 +36,13 @@ func bubble(t *testing.T, f func(t *testing.T, store *memory.Store)) {
 	synctest.Test(t, func(t *testing.T) { f(t, memory.New()) })
 }
 
-// watched runs a test against a store whose watch tells of every change, and one
-// that tells of deletions alone.
+// watched runs a test against a store that lists by session, and one that can't.
 func watched(t *testing.T, f func(t *testing.T, store lease.Store)) {
 	t.Helper()
-	t.Run("every change is told", func(t *testing.T) {
-		bubble(t, func(t *testing.T, s *memory.Store) { f(t, wordy{s, s, s, s}) })
+	t.Run("everything is listed", func(t *testing.T) {
+		bubble(t, func(t *testing.T, s *memory.Store) { f(t, sessionless(s)) })
 	})
-	t.Run("deletions are told", func(t *testing.T) {
+	t.Run("sessions are listed", func(t *testing.T) {
 		bubble(t, func(t *testing.T, s *memory.Store) { f(t, s) })
 	})
 }

@@ -72,9 +72,9 @@ type unlisted struct {
 	asked int
 }
 
-func (s *unlisted) ListSession(ctx context.Context, want lease.Session) iter.Seq2[lease.Record, error] {
-	if want.ID != s.id || s.err == nil {
-		return s.Store.ListSession(ctx, want)
+func (s *unlisted) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
+	if q.Session != s.id || s.err == nil {
+		return s.Store.List(ctx, q)
 	}
 	s.asked++
 	return func(yield func(lease.Record, error) bool) { yield(lease.Record{}, s.err) }
@@ -94,6 +94,6 @@ func TestAListingThatWasBrokenOffIsNone(t *testing.T) {
 // silent lists sessions until it is told to end, and says nothing then.
 type silent struct{ *memory.Store }
 
-func (s *silent) ListSession(ctx context.Context, _ lease.Session) iter.Seq2[lease.Record, error] {
+func (s *silent) List(ctx context.Context, _ lease.Query) iter.Seq2[lease.Record, error] {
 	return func(func(lease.Record, error) bool) { <-ctx.Done() }
 }

@@ -20,12 +20,7 @@ func TestEveryThirdRoundLists(t *testing.T) {
 		listed func(memory.Stats) uint64
 	}{
 		"by session": {func(s *memory.Store) lease.Store { return s }, func(s memory.Stats) uint64 { return s.ListSession }},
-		"everything": {func(s *memory.Store) lease.Store {
-			return struct {
-				unhurried
-				lease.Prober
-			}{unhurried{s, s, s, s}, s}
-		}, func(s memory.Stats) uint64 { return s.List }},
+		"everything": {func(s *memory.Store) lease.Store { return sessionless(s) }, func(s memory.Stats) uint64 { return s.List }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, store *memory.Store) {

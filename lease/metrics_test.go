@@ -102,7 +102,7 @@ func TestALoggerThatStallsDropsNoMeasurement(t *testing.T) {
 
 func TestMetricsCountWhatTheySay(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, m := metered(t, wordy{store, store, store, store}, func(c *lease.Config) { c.Jitter = -1 })
+		a, m := metered(t, sessionless(store), func(c *lease.Config) { c.Jitter = -1 })
 		b := start(t, store, "b")
 		x, y := a.hold("x"), a.hold("y")
 		lb := b.hold("taken")
@@ -145,10 +145,13 @@ func TestMetricsCountWhatTheySay(t *testing.T) {
 				outs, err := store.Transfer(t.Context(), []lease.Transfer{{Held: rec.Held(), To: o}})
 				require.NoError(t, err)
 				require.True(t, outs[0].OK)
+				won, err := lb.Adopt(t.Context(), o)
+				require.NoError(t, err)
+				require.True(t, won)
 			},
 		} {
 			how()
-			time.Sleep(time.Millisecond)
+			time.Sleep(4 * ttl) // one that was taken over is found by listing
 			require.EqualValues(t, 1, m.read()["losses "+name], name)
 		}
 
@@ -170,7 +173,7 @@ func TestMetricsCountWhatTheySay(t *testing.T) {
 
 func TestMetricsOfReconcilingAndClosing(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, m := metered(t, wordy{store, store, store, store})
+		a, m := metered(t, sessionless(store))
 		x := a.hold("x")
 		rec, _ := standing(t, store, "x")
 		_, err := store.Acquire(t.Context(), lease.Session{ID: rec.Session, Owner: rec.Owner, TTL: rec.TTL}, []lease.Claim{{Name: "stray", Nonce: 7}})
@@ -191,7 +194,7 @@ func TestMetricsOfReconcilingAndClosing(t *testing.T) {
 
 func TestMetricsOfASessionThatIsGone(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, m := metered(t, watchless{store, store, store})
+		a, m := metered(t, blind(store))
 		a.hold("x")
 		rec, _ := standing(t, store, "x")
 		require.NoError(t, store.CloseSession(t.Context(), lease.Session{ID: rec.Session, Owner: rec.Owner, TTL: rec.TTL}))

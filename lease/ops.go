@@ -246,7 +246,6 @@ func (k *Keeper) endOpLocked(o *op, ok bool, err error) {
 	}
 	o.finish(ok, err)
 	k.nextLocked(o.h)
-	k.recon.calmLocked(o.h.name)
 }
 
 // retryLocked queues o again after a pause that grows, unless its bounds are

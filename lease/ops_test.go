@@ -182,7 +182,13 @@ func (s *slowSession) Renew(ctx context.Context, sessions []lease.Session) ([]le
 // listless is a store that can neither watch nor list.
 type listless struct{ lease.Store }
 
-func (listless) List(context.Context, string) iter.Seq2[lease.Record, error] {
+func (s listless) Limits() lease.StoreLimits {
+	l := s.Store.Limits()
+	l.BySession = false
+	return l
+}
+
+func (listless) List(context.Context, lease.Query) iter.Seq2[lease.Record, error] {
 	return func(yield func(lease.Record, error) bool) { yield(lease.Record{}, lease.ErrUnsupported) }
 }
 

@@ -70,20 +70,14 @@ func (k *Keeper) heldLocked(now Reading) (held int, left time.Duration) {
 	return held, left
 }
 
-// Located is implemented by stores that know where they are reached.
-type Located interface {
-	// Endpoints are for people, in what is logged and told of the Keeper.
-	Endpoints() []string
-}
-
 // endpoints is evaluated by the logger: it calls the store.
 func (k *Keeper) endpoints() zap.Field { return zap.Stringer("endpoint", located{k.store}) }
 
 type located struct{ store Store }
 
 func (l located) String() string {
-	if s, ok := l.store.(Located); ok {
-		return abbreviate(s.Endpoints())
+	if at := l.store.Limits().Endpoints; len(at) > 0 {
+		return abbreviate(at)
 	}
 	return "not told by the store"
 }
@@ -106,11 +100,11 @@ type Info struct {
 }
 
 // Info says how the Keeper stands, as far as it knows: it asks the store where it is reached
-// (Located), and nothing else.
+// (StoreLimits.Endpoints), and nothing else.
 func (k *Keeper) Info() Info {
 	i := Info{Owner: k.owner, Store: k.limits.Name}
-	if s, ok := k.store.(Located); ok {
-		i.Endpoints = s.Endpoints()
+	if k.store != nil {
+		i.Endpoints = k.store.Limits().Endpoints
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -18,11 +18,6 @@ import (
 	"github.com/holdfast-go/holdfast/lease/faultstore"
 )
 
-// somewhere is a store that says where it is.
-type somewhere struct{ *memory.Store }
-
-func (somewhere) Endpoints() []string { return []string{"one:2379", "two:2379"} }
-
 // observed makes a Keeper's log readable.
 func observed(level zapcore.Level) (func(*lease.Config), *observer.ObservedLogs) {
 	core, logs := observer.New(level)
@@ -36,7 +31,7 @@ func TestAnOutageIsOneLineAndOneWhenItIsOver(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T, store *memory.Store) {
 				logged, logs := observed(zapcore.WarnLevel)
-				kept := &located{Store: faultstore.Wrap(store), where: somewhere{store}}
+				kept := &located{Store: faultstore.Wrap(store), where: []string{"one:2379", "two:2379"}}
 				k, err := lease.NewKeeper(kept, lease.Config{ID: "a", TTL: ttl, Jitter: -1, Logger: func() *zap.Logger {
 					var c lease.Config
 					logged(&c)
@@ -98,10 +93,14 @@ func TestAnOutageIsOneLineAndOneWhenItIsOver(t *testing.T) {
 // located is a faultstore that says where it is.
 type located struct {
 	*faultstore.Store
-	where lease.Located
+	where []string
 }
 
-func (l *located) Endpoints() []string { return l.where.Endpoints() }
+func (l *located) Limits() lease.StoreLimits {
+	limits := l.Store.Limits()
+	limits.Endpoints = l.where
+	return limits
+}
 
 func TestOneLostRequestIsNoOutage(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {

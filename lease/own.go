@@ -9,19 +9,6 @@ import (
 
 // This file reads what is this Keeper's own: for reconciliation.
 
-// SessionLister is implemented by stores that find the records of one session without
-// reading those of others, for instance by an index. Where it is, a Keeper reconciles by its
-// own sessions' records, and does not list what is everybody's.
-type SessionLister interface {
-	// ListSession yields the records of the session with the ID of s, in any order: every
-	// one that stood from before the call to its end, and none that was gone before it. Of
-	// those that came or went meanwhile it may yield any. ErrSessionGone is definite: no
-	// record of the session stands, and none can come any more. A value that is no record
-	// is yielded as by List. Any other error ends the listing and means that it is
-	// incomplete; a store that can't do it after all yields ErrUnsupported.
-	ListSession(ctx context.Context, s Session) iter.Seq2[Record, error]
-}
-
 // look is what reconciliation has read.
 type look struct {
 	found map[string]Record
@@ -33,15 +20,8 @@ type look struct {
 // conclusions are drawn from; waiters: also names that are waited for. Stores that can't
 // list by session are read whole. With an error the look has what was found until then.
 func (r *reconciler) mine(waiters bool) (look, error) {
-	if r.lister != nil {
-		l, err := r.bySession(waiters)
-		if !errors.Is(err, ErrUnsupported) {
-			return l, err
-		}
-		r.k.mu.Lock()
-		r.lister = nil
-		clear(r.k.bygone)
-		r.k.mu.Unlock()
+	if r.k.limits.BySession {
+		return r.bySession(waiters)
 	}
 	found, err := r.k.list()
 	return look{found: found, all: true}, err
@@ -52,7 +32,6 @@ func (r *reconciler) mine(waiters bool) (look, error) {
 // what has become of it.
 func (r *reconciler) bySession(waiters bool) (look, error) {
 	k := r.k
-	lister := r.lister // a call that outlasts its time may still use it
 	var sessions []Session
 	k.mu.Lock()
 	for _, s := range k.sessions {
@@ -70,15 +49,13 @@ func (r *reconciler) bySession(waiters bool) (look, error) {
 	var failed error
 	for _, s := range sessions {
 		recs, err := call(k, func(ctx context.Context) ([]Record, error) {
-			return gatherAll(ctx, lister.ListSession(ctx, s), k.badRecord)
+			return gatherAll(ctx, k.store.List(ctx, Query{Session: s.ID}), k.badRecord)
 		})
 		switch {
 		case errors.Is(err, ErrSessionGone):
 			k.mu.Lock()
 			delete(k.bygone, s.ID)
 			k.mu.Unlock()
-		case errors.Is(err, ErrUnsupported):
-			return look{}, err
 		case err != nil && !answered(err):
 			return l, err
 		case err != nil: // the store's word on this session: the others may be listed

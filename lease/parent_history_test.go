@@ -324,7 +324,7 @@ func parentHistory(t *testing.T, inner *memory.Store, r *simulate.Random) {
 		}
 	}
 	time.Sleep(6 * ttl)
-	for rec, err := range inner.List(t.Context(), "") {
+	for rec, err := range inner.List(t.Context(), lease.Query{}) {
 		require.NoError(t, err)
 		require.Fail(t, "it stands, and nobody has it", "%+v", rec)
 	}

@@ -226,7 +226,7 @@ func (k *Keeper) endSessionLocked(s *session, reason error) {
 	s.tellAnsweredLocked()
 	delete(k.sessions, s.ID)
 	// Nothing is under way to one that was left to its end.
-	if k.recon.lister != nil && !errors.Is(reason, ErrRecordGone) && !errors.Is(reason, ErrLapsed) {
+	if k.limits.BySession && !errors.Is(reason, ErrRecordGone) && !errors.Is(reason, ErrLapsed) {
 		k.bygone[s.ID] = s
 	}
 	for i, x := range s.pool.sessions {

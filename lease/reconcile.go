@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -17,17 +16,13 @@ import (
 type reconciler struct {
 	k       *Keeper
 	suspect map[string]*suspicion // by name
-	// stray records were told of by the watch, and no handle claimed them then. Those
-	// whose name has an operation in flight wait for its end: it may claim them.
-	stray   map[string]Record
 	running bool
 	fails   int // rounds in a row
 	// unlisted counts the listings in a row that came to no end.
 	unlisted int
 	next     time.Duration
 	round    int
-	noList   bool          // the store said that it can't
-	lister   SessionLister // nil: the store can't list by session
+	noList   bool // the store said that it can't
 	// behind: a watch began that had no snapshot, and no look at everything has
 	// begun since and succeeded. lag is the pause before that is tried again.
 	behind bool
@@ -38,23 +33,7 @@ type reconciler struct {
 const fullRound = 3
 
 func (r *reconciler) init(k *Keeper) {
-	*r = reconciler{k: k, suspect: map[string]*suspicion{}, stray: map[string]Record{}, next: k.clock.Now().Mono + k.cfg.TTL}
-	r.lister, _ = k.store.(SessionLister)
-}
-
-// strayLocked takes a record of this incarnation from the watch.
-func (r *reconciler) strayLocked(rec Record) {
-	if !r.claimedLocked(rec) {
-		r.stray[rec.Name] = rec
-		r.calmLocked(rec.Name)
-	}
-}
-
-// calmLocked looks at a stray whose name has no operation in flight.
-func (r *reconciler) calmLocked(name string) {
-	if rec, ok := r.stray[name]; ok && !r.wantedLocked(rec) {
-		r.k.kick()
-	}
+	*r = reconciler{k: k, suspect: map[string]*suspicion{}, next: k.clock.Now().Mono + k.cfg.TTL}
 }
 
 // claimedLocked reports whether a record of this incarnation has a handle that
@@ -82,55 +61,35 @@ func (r *reconciler) listNowLocked() {
 	r.k.kick()
 }
 
-// tick starts a round when one is due: every TTL, and for strays at once.
+// tick starts a round when one is due: every TTL.
 func (r *reconciler) tick(now Reading, soon func(time.Duration)) {
 	if r.running {
 		return
 	}
-	strays := false
-	for name, rec := range r.stray {
-		switch {
-		case r.claimedLocked(rec):
-			delete(r.stray, name)
-		case !r.wantedLocked(rec):
-			strays = true
-		}
-	}
 	k := r.k
-	switch {
-	case len(k.handles) == 0 && len(r.suspect) == 0 && len(r.stray) == 0 && len(k.sessions) == 0 && len(k.bygone) == 0:
+	if len(k.handles) == 0 && len(r.suspect) == 0 && len(k.sessions) == 0 && len(k.bygone) == 0 {
 		r.next = now.Mono + k.cfg.TTL
 		return
-	case now.Mono >= r.next:
+	}
+	if now.Mono >= r.next {
 		r.next = now.Mono + k.cfg.TTL
 		r.round++
-		r.start(true)
-	case strays:
-		r.start(false)
+		r.start()
 	}
 	soon(r.next)
 }
 
-// start runs a round: of what is due, or only of the strays.
-func (r *reconciler) start(due bool) {
+// start runs a round.
+func (r *reconciler) start() {
 	r.running = true
-	strays := map[string]Record{}
-	for name, rec := range r.stray {
-		if !r.wantedLocked(rec) {
-			strays[name] = rec
-			delete(r.stray, name)
-		}
-	}
-	full := due && !r.noList && (!r.k.watchOK || r.behind || r.round%fullRound == 0 || r.doubtLocked())
+	full := !r.noList && (!r.k.watchOK || r.behind || r.round%fullRound == 0 || r.doubtLocked())
 	var names []string
-	if due && !full {
+	if !full {
 		names = r.namesLocked(r.noList)
 	}
-	behind := due && r.behind
-	if behind {
-		r.behind = false // one that begins meanwhile counts again
-	}
-	r.k.wg.Go(func() { r.run(strays, names, full, behind) })
+	behind := r.behind
+	r.behind = false // one that begins meanwhile counts again
+	r.k.wg.Go(func() { r.run(names, full, behind) })
 }
 
 // namesLocked returns the suspects, and those of all handles too if there is no
@@ -150,8 +109,9 @@ func (r *reconciler) namesLocked(handles bool) (names []string) {
 	return names
 }
 
-func (r *reconciler) run(strays map[string]Record, names []string, full, behind bool) {
+func (r *reconciler) run(names []string, full, behind bool) {
 	k := r.k
+	var listed map[string]Record // by a listing that came to no end
 	began := k.clock.Now().Mono
 	l := look{names: names}
 	var err error
@@ -165,7 +125,7 @@ func (r *reconciler) run(strays map[string]Record, names []string, full, behind 
 			if r.unlisted++; r.unlisted == 2 && !r.noList { // one may be left of an outage that is over
 				k.asideLocked("listing for reconciliation fails, looking at names instead", zap.Error(err))
 			}
-			maps.Copy(strays, l.found)
+			listed = l.found
 			l = look{names: r.namesLocked(true)}
 			k.mu.Unlock()
 		}
@@ -204,7 +164,7 @@ func (r *reconciler) run(strays map[string]Record, names []string, full, behind 
 			unclaimed(rec)
 		}
 	}
-	for name, rec := range strays {
+	for name, rec := range listed {
 		if now, ok := l.found[name]; !ok || now.Token != rec.Token {
 			unclaimed(rec)
 		}
@@ -283,7 +243,7 @@ func (r *reconciler) release(held []Held) {
 func (k *Keeper) list() (map[string]Record, error) {
 	return call(k, func(ctx context.Context) (map[string]Record, error) {
 		found := map[string]Record{}
-		err := gather(ctx, k.store.List(ctx, ""), k.badRecord, func(rec Record) {
+		err := gather(ctx, k.store.List(ctx, Query{}), k.badRecord, func(rec Record) {
 			k.mu.Lock()
 			wanted := rec.bad() || k.handles[rec.Name] != nil || rec.Owner.Incarnation == k.owner.Incarnation
 			k.mu.Unlock()

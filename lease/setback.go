@@ -266,7 +266,6 @@ func (k *Keeper) lookBack(s *setback, decided bool) {
 // forgetLocked has what was seen of the former history be of no account any more, for
 // the Keeper and for the followers of records by it.
 func (k *Keeper) forgetLocked() {
-	clear(k.recon.stray)
 	for _, h := range k.handles {
 		h.last, h.seen = 0, 0
 		if h.status == held {

@@ -188,12 +188,19 @@ func TestFollowersForgetWhatWasBeforeASetback(t *testing.T) {
 	})
 }
 
-// noticing is a store that says by itself that its history went back.
+// noticing is a store that says by itself that its history went back. It can't list by session, so
+// that an idle Keeper asks it, too.
 type noticing struct {
 	*faultstore.Switch
 	lost     atomic.Bool
 	away     atomic.Bool
 	accepted atomic.Int64
+}
+
+func (n *noticing) Limits() lease.StoreLimits {
+	l := n.Switch.Limits()
+	l.BySession = false
+	return l
 }
 
 func (n *noticing) Get(ctx context.Context, names ...string) ([]lease.Record, error) {
@@ -207,8 +214,9 @@ func (n *noticing) Get(ctx context.Context, names ...string) ([]lease.Record, er
 }
 
 func (n *noticing) AcceptHistory(context.Context) error {
-	n.lost.Store(false)
-	n.accepted.Add(1)
+	if n.lost.CompareAndSwap(true, false) {
+		n.accepted.Add(1)
+	}
 	return nil
 }
 

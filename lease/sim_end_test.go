@@ -49,7 +49,7 @@ func (s *sim) settle() {
 	time.Sleep(3*s.cfg.TTL + 2*time.Second)
 	synctest.Wait()
 	s.check()
-	for rec, err := range s.inner.List(context.Background(), "") {
+	for rec, err := range s.inner.List(context.Background(), lease.Query{}) {
 		claimed := err != nil
 		s.each(func(l *held) {
 			if term, ok := l.h.Term(); ok && l.name == rec.Name && term.Token() == rec.Token {
@@ -109,7 +109,7 @@ func (s *sim) end() {
 			}
 		}
 	}
-	for rec, err := range s.inner.List(context.Background(), "") {
+	for rec, err := range s.inner.List(context.Background(), lease.Query{}) {
 		s.fail("left behind by Close: %+v, %v", rec, err)
 	}
 	for _, n := range s.nodes {

@@ -1,46 +1,39 @@
 package lease_test
 
-import "github.com/holdfast-go/holdfast/lease"
+import (
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/faultstore"
+)
 
 // These are stores that are less able than the one they embed.
+
+// tuned is a store with other limits.
+type tuned struct {
+	faultstore.Whole
+	change func(*lease.StoreLimits)
+}
+
+func (s tuned) Limits() lease.StoreLimits {
+	l := s.Whole.Limits()
+	s.change(&l)
+	return l
+}
+
+// unhurried is a store that is not prompt.
+func unhurried(s faultstore.Whole) faultstore.Whole {
+	return tuned{s, func(l *lease.StoreLimits) { l.Prompt = false }}
+}
+
+// sessionless is a store that can't list by session.
+func sessionless(s faultstore.Whole) faultstore.Whole {
+	return tuned{s, func(l *lease.StoreLimits) { l.BySession = false }}
+}
 
 // watchless hides that a store can watch.
 type watchless struct {
 	lease.Store
 	lease.TransferStore
-	lease.Limiter
 }
 
-// listing makes a store that can't watch list by session.
-func listing(store lease.Store, lister lease.SessionLister) lease.Store {
-	if less, ok := store.(watchless); ok {
-		return struct {
-			watchless
-			lease.SessionLister
-		}{less, lister}
-	}
-	return store
-}
-
-// unhurried hides that a store is prompt.
-type unhurried struct {
-	lease.Store
-	lease.TransferStore
-	lease.Watcher
-	lease.DeletionWatcher
-}
-
-// wordy hides that a store can tell of deletions alone.
-type wordy struct {
-	lease.Store
-	lease.TransferStore
-	lease.Watcher
-	lease.Limiter
-}
-
-// slowAndWordy hides that a store is prompt, and that it can tell of deletions alone.
-type slowAndWordy struct {
-	lease.Store
-	lease.TransferStore
-	lease.Watcher
-}
+// blind is a store that can neither watch nor list by session.
+func blind(s faultstore.Whole) watchless { return watchless{sessionless(s), s} }

@@ -111,19 +111,16 @@ func newSim(t *testing.T, seed uint64) *sim {
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	base := spoilt{s.inner}
-	s.store = base
-	switch r.IntN(8) {
-	case 0, 1:
-		s.store = watchless{base, base, base}
-	case 2:
-		s.store = unhurried{base, base, base, base}
-	case 3:
-		s.store = slowAndWordy{base, base, base}
-	case 4, 5:
-		s.store = wordy{base, base, base, base}
+	able := faultstore.Whole(base)
+	if r.IntN(4) == 0 {
+		able = unhurried(able)
 	}
-	if lister := r.IntN(2) == 0; lister {
-		s.store = listing(s.store, base)
+	if r.IntN(2) == 0 {
+		able = sessionless(able)
+	}
+	s.store = able
+	if r.IntN(4) == 0 {
+		s.store = watchless{able, able}
 	}
 	s.endless = r.IntN(4) == 0
 	s.cfg = lease.Config{
@@ -140,8 +137,8 @@ func newSim(t *testing.T, seed uint64) *sim {
 		s.spoilt = s.names[0]
 		s.mend = base.spoil(t, s.spoilt)
 	}
-	s.logf("seed %d: ttl %v, attempts of %v, names per session %d, names %d, store %s, listings end: %v, spoilt: %q",
-		seed, s.cfg.TTL, s.cfg.AttemptTimeout, s.cfg.NamesPerSession, len(s.names), fmt.Sprintf("%T", s.store), !s.endless, s.spoilt)
+	s.logf("seed %d: ttl %v, attempts of %v, names per session %d, names %d, store %T %+v, listings end: %v, spoilt: %q",
+		seed, s.cfg.TTL, s.cfg.AttemptTimeout, s.cfg.NamesPerSession, len(s.names), s.store, s.store.Limits(), !s.endless, s.spoilt)
 	for i := range 2 + r.IntN(4) {
 		s.nodes = append(s.nodes, s.newNode(fmt.Sprint("n", i)))
 	}

@@ -156,17 +156,9 @@ func (w witnessed) Acquire(ctx context.Context, s lease.Session, claims []lease.
 	return outs, err
 }
 
-func (w witnessed) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
-	return w.note(w.Store.Watch(ctx, prefix))
-}
-
-func (w witnessed) WatchDeletions(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
-	return w.note(w.Store.WatchDeletions(ctx, prefix))
-}
-
-func (w witnessed) note(events iter.Seq2[lease.Event, error]) iter.Seq2[lease.Event, error] {
+func (w witnessed) Watch(ctx context.Context, of lease.Scope) iter.Seq2[lease.Event, error] {
 	return func(yield func(lease.Event, error) bool) {
-		for ev, err := range events {
+		for ev, err := range w.Store.Watch(ctx, of) {
 			if !yield(ev, err) {
 				return
 			}
@@ -184,7 +176,7 @@ func (w witnessed) note(events iter.Seq2[lease.Event, error]) iter.Seq2[lease.Ev
 // yet if there is one.
 func (s *sim) revoke(prefix string, choice uint64) {
 	var all, unknown []lease.Held
-	for rec, err := range s.inner.List(context.Background(), prefix) {
+	for rec, err := range s.inner.List(context.Background(), lease.Query{Prefix: prefix}) {
 		if err != nil || rec.Owner.Incarnation == newer {
 			continue
 		}

@@ -26,7 +26,7 @@ var poolHistories = simulate.New("lease-pools", 150, 3000)
 func TestHistoriesOfPools(t *testing.T) { play(t, poolHistories, poolHistory) }
 
 func poolHistory(t *testing.T, s *memory.Store, r *simulate.Random) {
-	store := []lease.Store{s, wordy{s, s, s, s}, watchless{s, s, s}, listless{s}}[r.IntN(4)]
+	store := []lease.Store{s, sessionless(s), blind(s), listless{s}}[r.IntN(4)]
 	slots := 1 + r.IntN(4)
 	w := newAuditor(t, slots)
 	type member struct {

@@ -119,6 +119,8 @@ type Grant struct {
 //
 // leasetest.Run checks all of this.
 type Store interface {
+	// Limits are the store's bounds. They are the same for ever, but for the Endpoints.
+	Limits() StoreLimits
 	// OpenSession makes s known, with records that expire together at the end of
 	// the granted TTL after its last renewal. Opening an ID of the same owner
 	// again is a renewal. What ValidateSession refuses is not opened: ErrInvalid.
@@ -139,11 +141,22 @@ type Store interface {
 	// record, or of a format this version can't read, holds its name as well: it is
 	// returned as a Record with nothing but its Name, so with no token and no owner.
 	Get(ctx context.Context, names ...string) ([]Record, error)
-	// List yields every held record whose name begins with prefix (bytes, in any
-	// order). A value that is no record is yielded with its Name and an error
-	// that is ErrBadRecord, and the listing goes on; any other error ends it and
-	// means that it is incomplete. A store that can't list yields ErrUnsupported.
-	List(ctx context.Context, prefix string) iter.Seq2[Record, error]
+	// List yields every held record that q asks for, in any order. A value that is no
+	// record is yielded with its Name and an error that is ErrBadRecord, and the listing
+	// goes on; any other error ends it and means that it is incomplete. A store that can't
+	// list yields ErrUnsupported.
+	List(ctx context.Context, q Query) iter.Seq2[Record, error]
+}
+
+// Query says which records are listed: those under a prefix, or those of a session.
+type Query struct {
+	// Prefix is what their names begin with (bytes). It is empty where Session is not.
+	Prefix string
+	// Session is whose they are; 0: anybody's. Only a store whose StoreLimits.BySession says that
+	// it can is asked for one. Then each record is yielded that stood from before the call to its
+	// end, and none that was gone before it; of those that came or went meanwhile any may be.
+	// ErrSessionGone is definite: no record of the session stands, and none can come any more.
+	Session SessionID
 }
 
 // TransferStore is implemented by stores that move an ownership atomically.
@@ -171,8 +184,8 @@ const (
 	// that stands was accepted (Keeper.AcceptHistory). Nothing that was told before
 	// counts any more, nor do its tokens; what stands now follows.
 	EventReset
-	// EventProgress, after EventSynced and in answer to Prober.Probe alone: all that
-	// had happened when that was called has been told. Keeper.Watch does not pass it on.
+	// EventProgress, after EventSynced: the watch runs, and has told all that had happened a moment
+	// ago. Scope.Progress says how often. Keeper.Watch does not pass it on.
 	EventProgress
 )
 
@@ -188,20 +201,24 @@ type Event struct {
 
 // Watcher is implemented by stores that tell of changes.
 type Watcher interface {
-	// Watch yields a snapshot of prefix (EventPut for each record, then one
+	// Watch yields a snapshot of the scope (EventPut for each record, then one
 	// EventSynced) and every change since, in order per name, with no gap. An
 	// error ends it; watch again for a new snapshot.
-	Watch(ctx context.Context, prefix string) iter.Seq2[Event, error]
+	Watch(ctx context.Context, of Scope) iter.Seq2[Event, error]
 }
 
-// DeletionWatcher is implemented by stores that can tell of deletions alone, for
-// less than a Watch costs. The Keeper then follows the records of its own leases
-// by it: it knows what it put itself, and finds other records by listing.
-type DeletionWatcher interface {
-	// WatchDeletions yields one EventSynced when it has begun and, in order per
-	// name, an EventDelete for every deletion under prefix since, with no gap; no
-	// snapshot and no other event. An error ends it.
-	WatchDeletions(ctx context.Context, prefix string) iter.Seq2[Event, error]
+// Scope says what a watch tells of.
+type Scope struct {
+	// Prefix is what the names begin with (bytes).
+	Prefix string
+	// Deletions: nothing but them. There is no snapshot, only EventSynced when the watch has
+	// begun. A Keeper follows the records of its own leases so: it knows what it put itself, and
+	// finds other records by listing.
+	Deletions bool
+	// Progress is the longest time from EventSynced, or an EventProgress, to the next
+	// EventProgress of a watch that runs; 0: none is needed. One that can't say so, as it is
+	// behind, or has fallen silent, yields none: a Keeper begins it again.
+	Progress time.Duration
 }
 
 // StoreLimits are bounds of a store that the Keeper keeps to: what is beyond them is
@@ -227,6 +244,10 @@ type StoreLimits struct {
 	// While: Acquire heeds Claim.While. Where it does not, the Keeper alone sees to it that
 	// leases which hang on others (WithParent) are claimed while these are alive.
 	While bool
+	// BySession: List finds the records of one session (Query.Session) without reading those of
+	// others, for instance by an index. A Keeper then reconciles by its own sessions' records, and
+	// does not list what is everybody's.
+	BySession bool
 	// Batch bounds how many names one call may carry; 0: no bound.
 	Batch int
 	// Prompt: every call returns as soon as its context ends. The
@@ -234,7 +255,7 @@ type StoreLimits struct {
 	// quicker; a store that is not prompt is called on goroutines that can be left
 	// behind.
 	Prompt bool
+	// Endpoints are where the store is reached at present, for people: they are in what is logged
+	// and told of a Keeper.
+	Endpoints []string
 }
-
-// Limiter is implemented by stores that have bounds.
-type Limiter interface{ Limits() StoreLimits }

@@ -73,7 +73,7 @@ func (r *reconciler) fadeLocked(name string) {
 // doubtLocked reports whether a listing is to find what may land: of the sessions it may
 // land under, or of everything if there are too many names to look at each.
 func (r *reconciler) doubtLocked() bool {
-	if n := len(r.suspect); n > maxSuspects || n > 0 && r.lister != nil {
+	if n := len(r.suspect); n > maxSuspects || n > 0 && r.k.limits.BySession {
 		return true
 	}
 	now := r.k.clock.Now().Mono

@@ -90,7 +90,7 @@ func TestATermIsTrustedNoLongerThanWhatItHangsOn(t *testing.T) {
 
 func TestATermKnowsWhenItHeard(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store) {
-		h := start(t, untold{watchless{s, s, s}}, "a").hold("job")
+		h := start(t, untold{blind(s)}, "a").hold("job")
 		require.True(t, info(t, h).Granted.Equal(time.Now()))
 	})
 }

@@ -2,7 +2,6 @@ package lease
 
 import (
 	"context"
-	"fmt"
 	mrand "math/rand/v2"
 	"slices"
 	"time"
@@ -18,23 +17,17 @@ func (k *Keeper) watchLocked() {
 		return
 	}
 	k.watching = true
-	f := &follower{k: k, emit: k.onEvent, forKeeper: true, up: k.watchBegan, down: k.watchDown}
-	if len(f.streams()) > 0 {
-		k.followLocked(k.ctx, func() {}, f)
+	if _, ok := k.store.(Watcher); ok {
+		k.followLocked(k.ctx, func() {}, &follower{k: k, emit: k.onEvent, forKeeper: true, up: k.watchBegan, down: k.watchDown})
 	}
 }
 
-// watchBegan: events from before this are not delivered. Without a snapshot, earlier deletions are
-// lost too.
-func (k *Keeper) watchBegan(snapshot bool) {
+// watchBegan: what happened before this was not told.
+func (k *Keeper) watchBegan() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.watchOK = true
-	if snapshot {
-		k.recon.round = -1 // the next is a full one
-	} else {
-		k.recon.listNowLocked()
-	}
+	k.recon.listNowLocked()
 }
 
 func (k *Keeper) watchDown() {
@@ -43,58 +36,25 @@ func (k *Keeper) watchDown() {
 	k.watchOK = false
 }
 
-// onEvent takes up one change of any name. It can end a term or wake a waiter, never
+// onEvent takes up a deletion of any name. It can end a term or wake a waiter, never
 // begin a term.
 func (k *Keeper) onEvent(ev Event) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	h := k.handles[ev.Record.Name]
-	switch ev.Kind {
-	case EventPut:
-		own := ev.Record.Owner.Incarnation == k.owner.Incarnation
-		if own {
-			k.recon.strayLocked(ev.Record)
-		}
-		if h == nil {
-			return
-		}
-		h.seen = max(h.seen, ev.Record.Token)
-		if h.op != nil {
-			k.busyEventLocked(h, ev, own)
-			return
-		}
-		if h.status == held && ev.Revision > h.claim.Token {
-			reason := ErrTakenOver
-			if own {
-				reason = fmt.Errorf("token %d stands for %d: %w", ev.Revision, h.claim.Token, ErrInconsistent)
-			}
-			k.loseLocked(h, reason)
-		}
-	case EventBad:
-		if h != nil { // against the rules of a Store, as no deletion of ours came first
-			k.recon.suspectLocked(h.name)
-		}
-	case EventDelete:
-		if h == nil {
-			return
-		}
-		if h.op != nil {
-			k.busyEventLocked(h, ev, false)
-		} else if h.status == held && ev.Revision >= h.claim.Token {
-			k.loseLocked(h, ErrRecordGone)
-		}
-		k.freeLocked(h)
+	if ev.Kind != EventDelete || h == nil {
+		return
 	}
-}
-
-// busyEventLocked: the event may be about what the operation in flight has won, or
-// is going to, while its answer is still on its way. It is remembered: a win at or
-// below it is none any more. And there is another look when all is settled.
-func (k *Keeper) busyEventLocked(h *Handle, ev Event, own bool) {
-	if !own && ev.Revision > h.last && h.op.kind == opAcquire {
+	switch {
+	case h.op != nil && h.op.kind == opAcquire && ev.Revision > h.last:
+		// It may be about what the operation has won, or is going to, while its answer is on its way: a
+		// win at or below it is none any more. And there is another look when all is settled.
 		h.op.gone = max(h.op.gone, ev.Revision)
 		k.recon.suspectLocked(h.name)
+	case h.op == nil && h.status == held && ev.Revision >= h.claim.Token:
+		k.loseLocked(h, ErrRecordGone)
 	}
+	k.freeLocked(h)
 }
 
 // waiter is one pending OnFree, or one Wait.

@@ -127,22 +127,9 @@ func TestPollingBacksTheWatchUp(t *testing.T) {
 // deafStore's watches tell their snapshot and nothing after it.
 type deafStore struct{ *memory.Store }
 
-var (
-	_ lease.Watcher         = (*deafStore)(nil)
-	_ lease.DeletionWatcher = (*deafStore)(nil)
-)
-
-func (d *deafStore) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
-	return deafened(ctx, d.Store.Watch(ctx, prefix))
-}
-
-func (d *deafStore) WatchDeletions(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
-	return deafened(ctx, d.Store.WatchDeletions(ctx, prefix))
-}
-
-func deafened(ctx context.Context, events iter.Seq2[lease.Event, error]) iter.Seq2[lease.Event, error] {
+func (d *deafStore) Watch(ctx context.Context, of lease.Scope) iter.Seq2[lease.Event, error] {
 	return func(yield func(lease.Event, error) bool) {
-		for ev, err := range events {
+		for ev, err := range d.Store.Watch(ctx, of) {
 			if !yield(ev, err) || ev.Kind == lease.EventSynced {
 				break
 			}

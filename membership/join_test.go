@@ -251,7 +251,13 @@ type watchless struct{ lease.Store }
 // bare is a store that can neither watch nor list.
 type bare struct{ lease.Store }
 
-func (bare) List(context.Context, string) iter.Seq2[lease.Record, error] {
+func (s bare) Limits() lease.StoreLimits {
+	l := s.Store.Limits()
+	l.BySession = false
+	return l
+}
+
+func (bare) List(context.Context, lease.Query) iter.Seq2[lease.Record, error] {
 	return func(yield func(lease.Record, error) bool) { yield(lease.Record{}, lease.ErrUnsupported) }
 }
 

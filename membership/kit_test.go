@@ -250,7 +250,7 @@ func until(t *testing.T, d time.Duration, what string, cond func() bool) {
 // standing returns the names of all records.
 func (w *world) standing() (names []string) {
 	w.t.Helper()
-	for rec, err := range w.store.List(context.Background(), "") {
+	for rec, err := range w.store.List(context.Background(), lease.Query{}) {
 		require.NoError(w.t, err)
 		names = append(names, rec.Name)
 	}
@@ -276,7 +276,7 @@ func (w *world) watch() (history func() []string) {
 	var seen tape[string]
 	go func() {
 		synced := false
-		for ev, err := range w.store.Watch(ctx, "") {
+		for ev, err := range w.store.Watch(ctx, lease.Scope{}) {
 			switch {
 			case err != nil:
 				return

@@ -64,7 +64,7 @@ func TestWhatHangsOnAMembership(t *testing.T) {
 		require.LessOrEqual(t, time.Since(began), 4*ttl)
 		require.NoError(t, job.Release(t.Context()))
 		synctest.Wait()
-		for rec, err := range w.store.List(t.Context(), "") {
+		for rec, err := range w.store.List(t.Context(), lease.Query{}) {
 			require.NoError(t, err)
 			require.Fail(t, "it stands", "%+v", rec)
 		}

@@ -96,7 +96,7 @@ func (s *sim) fail(format string, args ...any) {
 
 // watchReigns records who held the leader's lease, by the store.
 func (s *sim) watchReigns(ctx context.Context) {
-	for ev, err := range s.store.Watch(ctx, "leader/g") {
+	for ev, err := range s.store.Watch(ctx, lease.Scope{Prefix: "leader/g"}) {
 		if err != nil {
 			return
 		}

@@ -28,7 +28,7 @@ type slowToMake struct {
 
 func (s *slowToMake) Limits() lease.StoreLimits {
 	s.made()
-	return s.Store.(lease.Limiter).Limits()
+	return s.Store.Limits()
 }
 
 // TestASignalInTheMiddleOfStart leaves nothing of what is started after it came.

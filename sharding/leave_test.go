@@ -10,6 +10,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
 	"github.com/holdfast-go/holdfast/sharding/placement"
 )
@@ -57,7 +58,7 @@ func TestARegionEndsWithItsActorSystem(t *testing.T) {
 		ns[1].system.Shutdown()
 		time.Sleep(30 * time.Second)
 		require.True(t, ended(ns[1]))
-		for rec := range c.store.List(context.Background(), "shard/") {
+		for rec := range c.store.List(context.Background(), lease.Query{Prefix: "shard/"}) {
 			require.Fail(t, "held", "%+v", rec)
 		}
 	})

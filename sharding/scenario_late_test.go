@@ -190,7 +190,7 @@ func TestScenario20TheMembershipIsLost(t *testing.T) {
 			}
 		})
 		c.startAll(ns, 8)
-		for rec, err := range c.store.List(context.Background(), "member/g/b/") {
+		for rec, err := range c.store.List(context.Background(), lease.Query{Prefix: "member/g/b/"}) {
 			require.NoError(t, err)
 			_, err = c.store.Release(context.Background(), []lease.Held{rec.Held()})
 			require.NoError(t, err)

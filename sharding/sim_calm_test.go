@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/testkit"
 	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
 )
 
@@ -363,7 +364,7 @@ func (s *sim) stopAll() {
 	}
 	synctest.Wait()
 	time.Sleep(2 * ttl)
-	for rec, err := range s.Store.List(s.T.Context(), "shard/") {
+	for rec, err := range s.Store.List(s.T.Context(), lease.Query{Prefix: "shard/"}) {
 		require.NoError(s.T, err)
 		s.T.Errorf("seed %d: %+v is held for nobody", s.Seed, rec)
 	}

@@ -56,7 +56,7 @@ func (s *sim) holdUp(n *testkit.Node, d time.Duration) {
 
 // evict takes a node's membership away, as an operator may: its shards' leases stand.
 func (s *sim) evict(sl *slot) {
-	for rec, err := range s.Store.List(context.Background(), "member/g/"+sl.ID+"/") {
+	for rec, err := range s.Store.List(context.Background(), lease.Query{Prefix: "member/g/"+sl.ID+"/"}) {
 		if err != nil || rec.Owner.Incarnation != sl.Owner().Incarnation {
 			continue
 		}

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/holdfast-go/holdfast/hosting"
+	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
 )
 
@@ -50,7 +51,7 @@ func TestANodeThatComesBackToAnotherCountStaysOut(t *testing.T) {
 		time.Sleep(2 * ttl)
 		require.ErrorIs(t, <-told, sharding.ErrShardCount)
 		require.Zero(t, ns[0].region.Info().Held)
-		for rec, err := range c.store.List(context.Background(), "region/g/account/a/") {
+		for rec, err := range c.store.List(context.Background(), lease.Query{Prefix: "region/g/account/a/"}) {
 			require.NoError(t, err)
 			require.Empty(t, rec, "it is not registered")
 		}

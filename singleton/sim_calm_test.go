@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/internal/testkit"
+	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
@@ -262,7 +263,7 @@ func (s *sim) stopAll() {
 	}
 	synctest.Wait()
 	time.Sleep(2 * ttl)
-	for rec, err := range s.Store.List(s.T.Context(), theLease) {
+	for rec, err := range s.Store.List(s.T.Context(), lease.Query{Prefix: theLease}) {
 		require.NoError(s.T, err)
 		s.T.Errorf("seed %d: %+v is held for nobody", s.Seed, rec)
 	}

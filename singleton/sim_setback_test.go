@@ -87,7 +87,7 @@ func (s *setbackSim) run() {
 
 // copy takes a copy of the store's records.
 func (s *setbackSim) copy() (recs []lease.Record) {
-	for rec, err := range s.c.store.List(context.Background(), "") {
+	for rec, err := range s.c.store.List(context.Background(), lease.Query{}) {
 		require.NoError(s.t, err)
 		recs = append(recs, rec)
 	}

@@ -54,15 +54,15 @@ func TestAuth(t *testing.T) {
 				require.ErrorContains(t, err, text)
 			}
 			if refused.name != "read only" {
-				for _, err = range n.store.List(ctx, "") {
+				for _, err = range n.store.List(ctx, lease.Query{}) {
 					break
 				}
 				require.ErrorIs(t, err, etcd.ErrPermission)
-				for _, err = range n.store.Watch(ctx, "") {
+				for _, err = range n.store.Watch(ctx, lease.Scope{}) {
 					break
 				}
 				require.ErrorIs(t, err, etcd.ErrPermission)
-				for _, err = range n.store.WatchDeletions(ctx, "") {
+				for _, err = range n.store.Watch(ctx, lease.Scope{Deletions: true}) {
 					break
 				}
 				require.ErrorIs(t, err, etcd.ErrPermission)

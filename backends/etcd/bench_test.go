@@ -63,7 +63,7 @@ func BenchmarkReconciliation(b *testing.B) {
 		})
 	}
 	run("by session", func() (records int) {
-		for _, err := range s.(lease.SessionLister).ListSession(b.Context(), mine) {
+		for _, err := range s.List(b.Context(), lease.Query{Session: mine.ID}) {
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -72,7 +72,7 @@ func BenchmarkReconciliation(b *testing.B) {
 		return records
 	})
 	run("everything", func() (records int) {
-		for _, err := range s.List(b.Context(), "") {
+		for _, err := range s.List(b.Context(), lease.Query{}) {
 			if err != nil {
 				b.Fatal(err)
 			}

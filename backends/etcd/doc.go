@@ -1,5 +1,4 @@
-// Package etcd keeps leases in etcd. It implements lease.Store and every optional interface beside it
-// but lease.Located.
+// Package etcd keeps leases in etcd. It implements lease.Store and every optional interface beside it.
 //
 //	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints})
 //	store, err := etcd.New(client)
@@ -22,8 +21,8 @@
 //	Renew         one message for each session, on a stream that is kept: with authentication a new
 //	              stream costs a token; its first message proves that a server is there
 //	Watch         one read of the prefix, then one watch from the next revision, which ends when its
-//	              server has no leader (WatchDeletions: one watch, without what is put)
-//	Probe         one read, and one message on the stream that all watches share
+//	              server has no leader (Scope.Deletions: one watch, without what is put)
+//	              Scope.Progress: one read, and one message on the stream that all watches share
 //
 // It needs etcd 3.4.38, 3.5.23 or 3.6.5, or newer: older ones have faults in leases that break safety.
 // OpenSession refuses them, and etcd's grpc-proxy, which answers renewals with older answers. A TTL is

@@ -97,7 +97,7 @@ func TestClosedClient(t *testing.T) {
 		require.Error(t, err)
 		_, err = s.OpenSession(ctx, lease.Session{ID: 12, TTL: ttl, Owner: stands.Owner})
 		require.Error(t, err)
-		for _, err = range s.Watch(ctx, "") {
+		for _, err = range s.Watch(ctx, lease.Scope{}) {
 			break
 		}
 		require.Error(t, err)

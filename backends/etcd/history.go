@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -28,7 +29,8 @@ type history struct {
 	lost     error           // the history went back, and that is not over
 	age      int             // counts clusters, and histories that were accepted
 	accepted int
-	probed   mark // what a watch has to have told of to have answered the last probe
+	probed   mark      // what a watch has to have told of to have answered the last request for progress
+	asked    time.Time // when that was begun
 }
 
 // mark is what was known before a request was sent.
@@ -98,7 +100,18 @@ func (h *history) heard(age int, hd *pb.ResponseHeader) (doubt bool) {
 	return doubt
 }
 
-// probe notes the revision of an answer to a probe's request.
+// ask reports whether to ask for progress: not if that was begun within so long.
+func (h *history) ask(within time.Duration) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if time.Since(h.asked) < within {
+		return false
+	}
+	h.asked = time.Now()
+	return true
+}
+
+// probe notes the revision of the read that comes before a request for progress.
 func (h *history) probe(revision int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -108,7 +121,7 @@ func (h *history) probe(revision int64) {
 }
 
 // answers reports whether a member that sent hd on a watch had told of all that had
-// happened at the last probe.
+// happened when progress was asked for last.
 func (h *history) answers(hd *pb.ResponseHeader) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -20,7 +20,6 @@ func TestBadInput(t *testing.T) {
 	require.NoError(t, err)
 	inputtest.Contexts(t, s)
 	inputtest.Zeros(t, nil, new(etcd.Store))
-	require.ErrorIs(t, new(etcd.Store).Probe(t.Context()), lease.ErrInvalid)
 
 	_, err = etcd.New(&clientv3.Client{})
 	require.ErrorIs(t, err, lease.ErrInvalid)

@@ -14,18 +14,18 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// ListSession implements lease.SessionLister: the keys that are attached to the session's
-// etcd lease, and then their records. It costs two requests, and one more for each 127 names.
-func (s *Store) ListSession(ctx context.Context, want lease.Session) iter.Seq2[lease.Record, error] {
+// listSession lists the keys that are attached to the session's etcd lease, and then their records.
+// It costs two requests, and one more for each 127 names.
+func (s *Store) listSession(ctx context.Context, session lease.SessionID) iter.Seq2[lease.Record, error] {
 	return func(yield func(lease.Record, error) bool) {
-		names, err := s.attached(ctx, want)
+		names, err := s.attached(ctx, session)
 		if err != nil {
 			yield(lease.Record{}, err)
 			return
 		}
 		ended := false
 		err = s.read(ctx, names, func(rec lease.Record, under lease.SessionID, err error) bool {
-			if under != want.ID { // it has changed hands meanwhile
+			if under != session { // it has changed hands meanwhile
 				return true
 			}
 			ended = !yield(rec, err)
@@ -51,7 +51,7 @@ const (
 // it still is the leader: one that was stopped for a while may answer with what was. So
 // first a linearizable read tells the raft term, and no answer of another term counts. What
 // the leader of that term has applied includes all that was done before the read.
-func (s *Store) attached(ctx context.Context, want lease.Session) (names []string, err error) {
+func (s *Store) attached(ctx context.Context, session lease.SessionID) (names []string, err error) {
 	for range termAgain {
 		asked, err := s.begin(ctx)
 		if err != nil {
@@ -61,7 +61,7 @@ func (s *Store) attached(ctx context.Context, want lease.Session) (names []strin
 		if err != nil {
 			return nil, err
 		}
-		resp, err := s.client.Lease.TimeToLive(asked, clientv3.LeaseID(want.ID), clientv3.WithAttachedKeys())
+		resp, err := s.client.Lease.TimeToLive(asked, clientv3.LeaseID(session), clientv3.WithAttachedKeys())
 		if err = s.explain(ctx, "list session", err); err != nil {
 			return nil, err
 		}
@@ -72,7 +72,7 @@ func (s *Store) attached(ctx context.Context, want lease.Session) (names []strin
 			}
 			continue
 		case resp.GrantedTTL == 0: // the time left of one that is about to be revoked may be negative
-			return nil, fmt.Errorf("etcd list session %d: %w", want.ID, lease.ErrSessionGone)
+			return nil, fmt.Errorf("etcd list session %d: %w", session, lease.ErrSessionGone)
 		}
 		for _, key := range resp.Keys {
 			if name, ours := strings.CutPrefix(string(key), s.prefix); ours {

@@ -197,7 +197,7 @@ func (s *Store) Acquire(ctx context.Context, sess lease.Session, claims []lease.
 	if err := lease.ValidateSession(sess); err != nil {
 		return nil, fmt.Errorf("etcd acquire: %w", err)
 	}
-	outs, limits := make([]lease.Outcome, len(claims)), s.Limits()
+	outs := make([]lease.Outcome, len(claims))
 	for i, c := range claims {
 		if err := limits.ValidateClaim(c); err != nil {
 			outs[i].Err = fmt.Errorf("etcd acquire: %w", err)
@@ -306,7 +306,7 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.O
 	var names []string
 	for i, m := range moves {
 		// What is no offer would be no record.
-		if err := s.Limits().ValidateTransfer(m); err != nil {
+		if err := limits.ValidateTransfer(m); err != nil {
 			outs[i].Err = fmt.Errorf("etcd transfer: %w", err)
 		} else if m.Metadata == nil {
 			names = append(names, m.Name)

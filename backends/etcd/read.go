@@ -118,10 +118,13 @@ func (s *Store) pages(ctx context.Context, prefix string) iter.Seq2[*clientv3.Ge
 	}
 }
 
-// List implements lease.Store: everything as of one revision.
-func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[lease.Record, error] {
+// List implements lease.Store: what is under a prefix as of one revision; see also listSession.
+func (s *Store) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
+	if q.Session != 0 {
+		return s.listSession(ctx, q.Session)
+	}
 	return func(yield func(lease.Record, error) bool) {
-		for page, err := range s.pages(ctx, prefix) {
+		for page, err := range s.pages(ctx, q.Prefix) {
 			if err != nil {
 				yield(lease.Record{}, err)
 				return

@@ -20,7 +20,7 @@ func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Gran
 	if err != nil {
 		return lease.Grant{}, err
 	}
-	if err := s.Limits().ValidateSession(want); err != nil {
+	if err := limits.ValidateSession(want); err != nil {
 		return lease.Grant{}, fmt.Errorf("etcd: open session: %w", err)
 	}
 	if err := s.checkVersions(ctx, s.client.Endpoints()); err != nil {

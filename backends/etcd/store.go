@@ -43,14 +43,10 @@ type Store struct {
 }
 
 var (
-	_ lease.Store           = (*Store)(nil)
-	_ lease.TransferStore   = (*Store)(nil)
-	_ lease.Watcher         = (*Store)(nil)
-	_ lease.DeletionWatcher = (*Store)(nil)
-	_ lease.Prober          = (*Store)(nil)
-	_ lease.SessionLister   = (*Store)(nil)
-	_ lease.Limiter         = (*Store)(nil)
-	_ lease.Historian       = (*Store)(nil)
+	_ lease.Store         = (*Store)(nil)
+	_ lease.TransferStore = (*Store)(nil)
+	_ lease.Watcher       = (*Store)(nil)
+	_ lease.Historian     = (*Store)(nil)
 )
 
 // Option sets something of a Store.
@@ -93,11 +89,18 @@ func New(client *clientv3.Client, opts ...Option) (*Store, error) {
 	return s, nil
 }
 
-// Limits implements lease.Limiter: 127 names in a call, and a server's bounds of a TTL and,
+// Limits implements lease.Store: 127 names in a call, and a server's bounds of a TTL and,
 // by default, of a request, so of metadata. Every name is a key as it is.
 func (s *Store) Limits() lease.StoreLimits {
-	return lease.StoreLimits{Name: "etcd", Batch: maxOps - 1, MaxTTL: maxTTL, MaxMetadata: maxMetadata, While: true, Prompt: true}
+	l := limits
+	if s.client != nil {
+		l.Endpoints = s.client.Endpoints()
+	}
+	return l
 }
+
+var limits = lease.StoreLimits{Name: "etcd", Batch: maxOps - 1, MaxTTL: maxTTL, MaxMetadata: maxMetadata,
+	While: true, BySession: true, Prompt: true}
 
 // maxTTL is what a server takes at the most.
 const maxTTL = 9_000_000_000 * time.Second
@@ -105,14 +108,6 @@ const maxTTL = 9_000_000_000 * time.Second
 // maxMetadata is what fits into the largest request that a server takes by default,
 // 1.5 MiB, beside the owner, also if JSON makes six bytes of each of its bytes.
 const maxMetadata = 240 << 10
-
-// Endpoints implements lease.Located.
-func (s *Store) Endpoints() []string {
-	if s.client == nil {
-		return nil
-	}
-	return s.client.Endpoints()
-}
 
 // Prefix returns what stands before every name.
 func (s *Store) Prefix() string { return s.prefix }

@@ -134,12 +134,12 @@ func TestPrefixes(t *testing.T) {
 	require.Greater(t, b.Token, a.Token)
 	for _, s := range []*etcd.Store{first, second, within} {
 		var got []lease.Record
-		for r, err := range s.List(t.Context(), "") {
+		for r, err := range s.List(t.Context(), lease.Query{}) {
 			require.NoError(t, err)
 			got = append(got, r)
 		}
 		require.Equal(t, []lease.Record{a}, got)
-		for ev, err := range s.Watch(t.Context(), "job/") {
+		for ev, err := range s.Watch(t.Context(), lease.Scope{Prefix: "job/"}) {
 			require.NoError(t, err)
 			require.Equal(t, a, ev.Record)
 			break
@@ -283,7 +283,7 @@ func TestLargeRecords(t *testing.T) {
 		require.True(t, out.OK, "%d: %v", i, out.Err)
 	}
 	n := 0
-	for _, err := range s.List(t.Context(), "") {
+	for _, err := range s.List(t.Context(), lease.Query{}) {
 		require.NoError(t, err)
 		n++
 	}
@@ -338,7 +338,7 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 		},
 		"Get": func(ctx context.Context) error { _, err := s.Get(ctx, "a"); return err },
 		"List": func(ctx context.Context) error {
-			for _, err := range s.List(ctx, "") {
+			for _, err := range s.List(ctx, lease.Query{}) {
 				return err
 			}
 			return nil

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"iter"
 	"strings"
+	"sync"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -15,11 +17,14 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// Watch implements lease.Watcher.
-func (s *Store) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
+// Watch implements lease.Watcher. Where deletions are enough the server sends nothing else.
+func (s *Store) Watch(ctx context.Context, of lease.Scope) iter.Seq2[lease.Event, error] {
+	if of.Deletions {
+		return s.deletions(ctx, of)
+	}
 	return func(yield func(lease.Event, error) bool) {
 		var rev int64
-		for page, err := range s.pages(ctx, prefix) {
+		for page, err := range s.pages(ctx, of.Prefix) {
 			if err != nil {
 				yield(lease.Event{}, err)
 				return
@@ -34,15 +39,14 @@ func (s *Store) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event,
 			}
 		}
 		if yield(lease.Event{Kind: lease.EventSynced}, nil) {
-			s.follow(ctx, prefix, yield, clientv3.WithRev(rev+1))
+			s.follow(ctx, of, yield, clientv3.WithRev(rev+1))
 		}
 	}
 }
 
-// WatchDeletions implements lease.DeletionWatcher: the server sends nothing else.
-// It begins at a revision that all have agreed on: the server that makes the watch
+// deletions watches them from a revision that all have agreed on: the server that makes the watch
 // may be behind, and would tell of what was deleted before.
-func (s *Store) WatchDeletions(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
+func (s *Store) deletions(ctx context.Context, of lease.Scope) iter.Seq2[lease.Event, error] {
 	return func(yield func(lease.Event, error) bool) {
 		look, err := s.begin(ctx)
 		if err != nil {
@@ -54,16 +58,22 @@ func (s *Store) WatchDeletions(ctx context.Context, prefix string) iter.Seq2[lea
 			yield(lease.Event{}, err)
 			return
 		}
-		s.follow(ctx, prefix, yield, clientv3.WithRev(hd.Revision+1), clientv3.WithFilterPut(), clientv3.WithCreatedNotify())
+		s.follow(ctx, of, yield, clientv3.WithRev(hd.Revision+1), clientv3.WithFilterPut(), clientv3.WithCreatedNotify())
 	}
 }
 
 // follow passes one watch on until it ends.
-func (s *Store) follow(ctx context.Context, prefix string, yield func(lease.Event, error) bool, opts ...clientv3.OpOption) {
+func (s *Store) follow(ctx context.Context, of lease.Scope, yield func(lease.Event, error) bool, opts ...clientv3.OpOption) {
+	var asking sync.WaitGroup
+	defer asking.Wait()
 	ctx, cancel := context.WithCancel(ctx) // ends the watch with the iteration
 	defer cancel()
 	age := s.history.mark().age
-	ch := s.client.Watcher.Watch(watching(ctx), s.key(prefix), append(opts, clientv3.WithPrefix())...)
+	ch := s.client.Watcher.Watch(watching(ctx), s.key(of.Prefix), append(opts, clientv3.WithPrefix())...)
+	heard := make(chan struct{}, 1)
+	if of.Progress > 0 {
+		asking.Go(func() { s.askOn(ctx, of.Progress/2, heard) })
+	}
 	for resp := range ch {
 		if err := resp.Err(); err != nil {
 			yield(lease.Event{}, s.explain(ctx, "watch", refusal(err)))
@@ -73,8 +83,14 @@ func (s *Store) follow(ctx context.Context, prefix string, yield func(lease.Even
 		if resp.Created && !yield(lease.Event{Kind: lease.EventSynced}, nil) {
 			return
 		}
-		if resp.IsProgressNotify() && s.history.answers(resp.Header) && !yield(lease.Event{Kind: lease.EventProgress}, nil) {
-			return
+		if resp.IsProgressNotify() && s.history.answers(resp.Header) {
+			select {
+			case heard <- struct{}{}:
+			default:
+			}
+			if !yield(lease.Event{Kind: lease.EventProgress}, nil) {
+				return
+			}
 		}
 		for _, e := range resp.Events {
 			if !yield(s.event(e), nil) {
@@ -95,21 +111,35 @@ func watching(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(clientv3.WithRequireLeader(ctx), "holdfast", "watch")
 }
 
-// Probe implements lease.Prober: one read, for a revision that all have agreed on, and
-// one message on the stream of the watches, which the server answers for all of them
-// when it has told each of them all there is. A server that is behind that revision
-// counts as silent.
-func (s *Store) Probe(ctx context.Context) error {
+// askOn asks for progress whenever a watch has heard of none for so long, until ctx ends. An answer is
+// one to all watches of the Store, so none asks where another has just done.
+func (s *Store) askOn(ctx context.Context, every time.Duration, heard <-chan struct{}) {
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-heard:
+		case <-time.After(every):
+			if s.history.ask(every / 2) {
+				s.askProgress(ctx, every)
+			}
+		}
+	}
+}
+
+// askProgress costs one read, for a revision that all have agreed on, and one message on the stream
+// of the watches, which the server answers for all of them when it has told each of them all there is.
+// A server that is behind that revision counts as silent, and so does one that fails.
+func (s *Store) askProgress(ctx context.Context, within time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
 	asked, err := s.begin(ctx)
 	if err != nil {
-		return err
+		return
 	}
-	hd, err := s.present(asked)
-	if err != nil {
-		return err
+	if hd, err := s.present(asked); err == nil {
+		s.history.probe(hd.Revision)
+		_ = s.client.Watcher.RequestProgress(watching(ctx))
 	}
-	s.history.probe(hd.Revision)
-	return s.explain(ctx, "probe", s.client.Watcher.RequestProgress(watching(ctx)))
 }
 
 // refusal makes of what a server said to a watch the error it means: the client

@@ -5,7 +5,6 @@ package etcd_test
 import (
 	"context"
 	"fmt"
-	"iter"
 	"sync"
 	"testing"
 	"time"
@@ -35,9 +34,9 @@ func TestWatchOverCompaction(t *testing.T) {
 	follows, ended, synced := map[string]lease.Token{}, make(chan error, 2), make(chan struct{}, 2)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	for _, watch := range []func(context.Context, string) iter.Seq2[lease.Event, error]{broken.store.Watch, broken.store.WatchDeletions} {
+	for _, deletions := range []bool{false, true} {
 		go func() {
-			for ev, err := range watch(ctx, "w/") {
+			for ev, err := range broken.store.Watch(ctx, lease.Scope{Prefix: "w/", Deletions: deletions}) {
 				if err != nil {
 					ended <- err
 					return
@@ -92,7 +91,7 @@ func TestWatchOverCompaction(t *testing.T) {
 		}
 	}
 	again := map[string]lease.Token{}
-	for ev, err := range broken.store.Watch(ctx, "w/") {
+	for ev, err := range broken.store.Watch(ctx, lease.Scope{Prefix: "w/"}) {
 		require.NoError(t, err)
 		if ev.Kind == lease.EventSynced {
 			break

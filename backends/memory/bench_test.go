@@ -74,7 +74,7 @@ func BenchmarkListAll(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		n := 0
-		for _, err := range s.List(context.Background(), "bench/") {
+		for _, err := range s.List(context.Background(), lease.Query{Prefix: "bench/"}) {
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -33,7 +33,7 @@ func TestExpiriesAreAppliedEarliestFirst(t *testing.T) {
 			}
 		}
 		var names []string
-		for e, err := range s.Watch(t.Context(), "") {
+		for e, err := range s.Watch(t.Context(), lease.Scope{}) {
 			require.NoError(t, err)
 			if e.Kind == lease.EventSynced {
 				clock.step(time.Hour)
@@ -76,7 +76,7 @@ func TestAClockWhoseTimersRunAheadDelaysTheNewsButCannotSpin(t *testing.T) {
 		deleted := make(chan struct{})
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			for e := range s.Watch(ctx, "") {
+			for e := range s.Watch(ctx, lease.Scope{}) {
 				if e.Kind == lease.EventDelete {
 					close(deleted)
 				}
@@ -182,7 +182,7 @@ func TestATimerIsPendingOnlyWhileItIsNeeded(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 3 {
 			wg.Go(func() {
-				for range s.Watch(ctx, "") {
+				for range s.Watch(ctx, lease.Scope{}) {
 				}
 			})
 		}
@@ -209,7 +209,7 @@ func TestAStoreThatNobodyRefersToIsCollected(t *testing.T) {
 	func() {
 		s := memory.New()
 		win(t, s, open(t, s, 1, owner("a"), time.Hour), "n")
-		for range s.Watch(t.Context(), "") {
+		for range s.Watch(t.Context(), lease.Scope{}) {
 			break
 		}
 		runtime.AddCleanup(s, func(c chan struct{}) { close(c) }, collected)
@@ -258,7 +258,7 @@ func expire(t *testing.T, n int, each bool) (took time.Duration) {
 		win(t, s, lease.Session{ID: id, Owner: owner("a")}, fmt.Sprintf("name/%d", i))
 	}
 	deleted := 0
-	for e, err := range s.Watch(t.Context(), "") {
+	for e, err := range s.Watch(t.Context(), lease.Scope{}) {
 		require.NoError(t, err)
 		if e.Kind == lease.EventSynced {
 			clock.step(time.Hour)

@@ -56,7 +56,7 @@ func get(t testing.TB, s *memory.Store, names ...string) []lease.Record {
 func list(t testing.TB, s *memory.Store, prefix string) map[string]lease.Record {
 	t.Helper()
 	found := map[string]lease.Record{}
-	for r, err := range s.List(context.Background(), prefix) {
+	for r, err := range s.List(context.Background(), lease.Query{Prefix: prefix}) {
 		require.NoError(t, err)
 		found[r.Name] = r
 	}

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"strings"
 	"time"
@@ -39,47 +40,18 @@ func (s *Store) Get(ctx context.Context, names ...string) ([]lease.Record, error
 	return found, nil
 }
 
-// List yields the records under prefix as they stood, all at one moment, when
-// the iteration began. The loop's body may call the Store.
-func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[lease.Record, error] {
-	return s.list(ctx, "list", func(now time.Duration) ([]change, error) {
-		s.stats.List++
-		return s.snapshot(now, prefix), nil
-	})
-}
-
-// ListSession yields the records of the session as they stood, all at one moment, when the
-// iteration began; lease.ErrSessionGone if it is not open. It reads no others. The loop's
-// body may call the Store.
-func (s *Store) ListSession(ctx context.Context, want lease.Session) iter.Seq2[lease.Record, error] {
-	return s.list(ctx, "list session", func(now time.Duration) (found []change, err error) {
-		s.stats.ListSession++
-		own := s.sessions[want.ID]
-		if own == nil {
-			return nil, gone("list session", want)
-		}
-		for r := own.first; r != nil; r = r.next {
-			found = append(found, change{record: r, left: own.left(now)})
-		}
-		return found, nil
-	})
-}
-
-func (s *Store) list(ctx context.Context, op string, find func(now time.Duration) ([]change, error)) iter.Seq2[lease.Record, error] {
+// List yields the records as they stood, all at one moment, when the iteration began. It reads no
+// records of others than the session, if there is one. The loop's body may call the Store.
+func (s *Store) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
 	return func(yield func(lease.Record, error) bool) {
-		var found []change
-		now, err := s.begin(ctx, op)
-		if err == nil {
-			found, err = find(now)
-			s.mu.Unlock()
-		}
+		found, err := s.find(ctx, q)
 		if err != nil {
 			yield(lease.Record{}, err)
 			return
 		}
 		for _, c := range found {
 			if ctx.Err() != nil {
-				yield(lease.Record{}, ctxError(ctx, op))
+				yield(lease.Record{}, ctxError(ctx, "list"))
 				return
 			}
 			if !yield(c.record.public(c.left), nil) {
@@ -87,6 +59,27 @@ func (s *Store) list(ctx context.Context, op string, find func(now time.Duration
 			}
 		}
 	}
+}
+
+func (s *Store) find(ctx context.Context, q lease.Query) (found []change, err error) {
+	now, err := s.begin(ctx, "list")
+	if err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	if q.Session == 0 {
+		s.stats.List++
+		return s.snapshot(now, q.Prefix), nil
+	}
+	s.stats.ListSession++
+	own := s.sessions[q.Session]
+	if own == nil {
+		return nil, fmt.Errorf("memory store: list: session %d: %w", q.Session, lease.ErrSessionGone)
+	}
+	for r := own.first; r != nil; r = r.next {
+		found = append(found, change{record: r, left: own.left(now)})
+	}
+	return found, nil
 }
 
 func (s *Store) snapshot(now time.Duration, prefix string) []change {

@@ -12,8 +12,8 @@ type Stats struct {
 	Release         uint64
 	Transfer        uint64
 	Get, List       uint64
-	ListSession     uint64
-	Watch, Probe    uint64
+	ListSession     uint64 // those of a session
+	Watch           uint64
 }
 
 // Stats returns the counts up to now.

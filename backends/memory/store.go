@@ -13,13 +13,9 @@ import (
 )
 
 var (
-	_ lease.Store           = (*Store)(nil)
-	_ lease.TransferStore   = (*Store)(nil)
-	_ lease.Watcher         = (*Store)(nil)
-	_ lease.DeletionWatcher = (*Store)(nil)
-	_ lease.Prober          = (*Store)(nil)
-	_ lease.SessionLister   = (*Store)(nil)
-	_ lease.Limiter         = (*Store)(nil)
+	_ lease.Store         = (*Store)(nil)
+	_ lease.TransferStore = (*Store)(nil)
+	_ lease.Watcher       = (*Store)(nil)
 )
 
 // Store is a lease.Store in memory. Make one with New. It is safe for
@@ -52,7 +48,7 @@ func New() *Store {
 
 // Limits returns the name "memory"; there are no bounds.
 func (s *Store) Limits() lease.StoreLimits {
-	return lease.StoreLimits{Name: "memory", While: true, Prompt: true}
+	return lease.StoreLimits{Name: "memory", While: true, BySession: true, Prompt: true}
 }
 
 // begin locks the mutex, unless ctx is done, and applies the expiries that are

@@ -50,7 +50,7 @@ func TestStatsCountCalls(t *testing.T) {
 	_, _ = s.Release(ctx, []lease.Held{r.Held()})
 	_, _ = s.Get(ctx, "n")
 	list(t, s, "")
-	for range s.Watch(ctx, "") {
+	for range s.Watch(ctx, lease.Scope{}) {
 		break
 	}
 	require.NoError(t, s.CloseSession(ctx, a))

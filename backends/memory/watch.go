@@ -18,7 +18,7 @@ const watchBuffer = 1 << 17
 
 // change is one thing to tell, and one record of a snapshot.
 type change struct {
-	record  *record // nil: an answer to a probe, or the end of a snapshot
+	record  *record // nil: that the watch runs, or the end of a snapshot
 	left    time.Duration
 	deleted lease.Token // the deletion's revision; 0: record stands
 }
@@ -52,43 +52,22 @@ func (s *Store) tell(c change) {
 	}
 }
 
-// Probe has every watch yield lease.EventProgress behind all that is queued for it.
-func (s *Store) Probe(ctx context.Context) error {
-	if _, err := s.begin(ctx, "probe"); err != nil {
-		return err
-	}
-	defer s.mu.Unlock()
-	s.stats.Probe++
-	for w := range s.watchers {
-		w.Push(change{})
-	}
-	return nil
-}
-
-// Watch yields the records under prefix as they stood when the iteration began,
+// Watch yields the records of the scope as they stood when the iteration began,
 // lease.EventSynced, and then every change, in the order in which the Store
 // made them, over all names. Expiries are yielded when they happen. The revision
 // of lease.EventSynced is the last one that the snapshot covers.
 //
 // The iteration ends with the context's error or with ErrWatchOverrun. The
 // loop's body may call the Store.
-func (s *Store) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
-	return s.watch(ctx, prefix, false)
-}
-
-// WatchDeletions is Watch without a snapshot and without what is put.
-func (s *Store) WatchDeletions(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
-	return s.watch(ctx, prefix, true)
-}
-
-func (s *Store) watch(ctx context.Context, prefix string, deletions bool) iter.Seq2[lease.Event, error] {
+func (s *Store) Watch(ctx context.Context, of lease.Scope) iter.Seq2[lease.Event, error] {
 	return func(yield func(lease.Event, error) bool) {
-		w, snapshot, err := s.subscribe(ctx, prefix, deletions)
+		w, snapshot, err := s.subscribe(ctx, of)
 		if err != nil {
 			yield(lease.Event{}, err)
 			return
 		}
 		defer s.unsubscribe(w)
+		defer s.reassure(w)()
 		feed.Each(ctx, w, snapshot, change.event, func(err error) error {
 			if ctx.Err() != nil {
 				err = ctxError(ctx, "watch")
@@ -98,20 +77,50 @@ func (s *Store) watch(ctx context.Context, prefix string, deletions bool) iter.S
 	}
 }
 
+// reassure has w yield lease.EventProgress as often as it is to, until stop is called.
+func (s *Store) reassure(w *watcher) (stop func()) {
+	if w.Progress <= 0 {
+		return func() {}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var timer lease.Timer
+	stopped := false
+	var arm func()
+	arm = func() {
+		timer = s.clock.AfterFunc(w.Progress, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if !stopped {
+				s.expire(s.clock.Now().Mono)
+				w.Push(change{})
+				arm()
+			}
+		})
+	}
+	arm()
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		stopped = true
+		timer.Stop()
+	}
+}
+
 // subscribe takes the snapshot, unless deletions alone are watched, and registers
 // the watcher at one moment.
-func (s *Store) subscribe(ctx context.Context, prefix string, deletions bool) (w *watcher, snapshot []change, err error) {
+func (s *Store) subscribe(ctx context.Context, of lease.Scope) (w *watcher, snapshot []change, err error) {
 	now, err := s.begin(ctx, "watch")
 	if err != nil {
 		return nil, nil, err
 	}
 	defer s.mu.Unlock()
 	s.stats.Watch++
-	w = feed.NewWatch[change](prefix, deletions, watchBuffer)
+	w = feed.NewWatch[change](of.Prefix, of.Deletions, of.Progress, watchBuffer)
 	s.watchers[w] = struct{}{}
 	s.arm(now, 0)
-	if !deletions {
-		snapshot = s.snapshot(now, prefix)
+	if !of.Deletions {
+		snapshot = s.snapshot(now, of.Prefix)
 	}
 	return w, append(snapshot, change{left: complete, deleted: s.counter}), nil
 }

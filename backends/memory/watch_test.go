@@ -22,7 +22,7 @@ func TestAWatchOfDeletionsYieldsNothingElse(t *testing.T) {
 		stands := win(t, s, a, "x/1")
 		var events []lease.Event
 		var last lease.Token
-		for e, err := range s.WatchDeletions(ctx, "x/") {
+		for e, err := range s.Watch(ctx, lease.Scope{Prefix: "x/", Deletions: true}) {
 			require.NoError(t, err)
 			if events = append(events, e); e.Kind == lease.EventSynced {
 				for i := range 1<<17 + 1 { // what is left out fills no buffer
@@ -54,7 +54,7 @@ func TestAWatchEndsWithItsContextEvenIfChangesWait(t *testing.T) {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("why"))
 		defer cancel()
 		var errs []error
-		for e, err := range s.Watch(ctx, "") {
+		for e, err := range s.Watch(ctx, lease.Scope{}) {
 			if e.Kind == lease.EventSynced {
 				win(t, s, a, "x")
 				win(t, s, a, "y")
@@ -76,7 +76,7 @@ func TestASlowWatcherIsCutOffAndDelaysNobody(t *testing.T) {
 		a := open(t, s, 1, owner("a"), time.Minute)
 		var slow []lease.Event
 		var end error
-		for e, err := range s.Watch(t.Context(), "") {
+		for e, err := range s.Watch(t.Context(), lease.Scope{}) {
 			if err != nil {
 				end = err
 				continue
@@ -98,7 +98,7 @@ func TestASlowWatcherIsCutOffAndDelaysNobody(t *testing.T) {
 		require.Equal(t, "fits/9", slow[10].Record.Name)
 
 		again := 0
-		for e, err := range s.Watch(t.Context(), "") {
+		for e, err := range s.Watch(t.Context(), lease.Scope{}) {
 			require.NoError(t, err)
 			if e.Kind == lease.EventSynced {
 				break

@@ -93,7 +93,7 @@ func TestAWatchBeginsBesideABacklog(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
 	stand, synced := map[string]bool{}, false
-	for ev, err := range s.Watch(ctx, "") {
+	for ev, err := range s.Watch(ctx, lease.Scope{}) {
 		require.NoError(t, err)
 		switch ev.Kind {
 		case lease.EventPut:
@@ -160,7 +160,7 @@ func TestAWatchThatBeginsBesideAWriter(t *testing.T) {
 	began := time.Now()
 	go func() {
 		defer close(synced)
-		for ev, err := range s.Watch(ctx, "") {
+		for ev, err := range s.Watch(ctx, lease.Scope{}) {
 			if err != nil || ev.Kind == lease.EventSynced {
 				return
 			}

@@ -34,7 +34,7 @@ type bell struct {
 
 // changed has the watches of this Store look, and tells other processes.
 func (s *Store) changed() {
-	s.hub.look(false)
+	s.hub.look()
 	b := &s.bell
 	b.mu.Lock()
 	defer b.mu.Unlock()

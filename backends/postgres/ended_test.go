@@ -70,7 +70,7 @@ func TestWhatIsOverIsFinal(t *testing.T) {
 		win(t, s, x, name)
 		lasts(t, p, s, x, 0)
 		var err error
-		for _, err = range s.ListSession(t.Context(), x) {
+		for _, err = range s.List(t.Context(), lease.Query{Session: x.ID}) {
 		}
 		require.ErrorIs(t, err, lease.ErrSessionGone)
 		var left int

@@ -39,7 +39,7 @@ func TestTokensAreAboveAllThatWasSeen(t *testing.T) {
 	var first *postgres.Store
 	for name, see := range map[string]func(*postgres.Store){
 		"event": func(s *postgres.Store) {
-			for ev, err := range s.Watch(ctx, "late") {
+			for ev, err := range s.Watch(ctx, lease.Scope{Prefix: "late"}) {
 				require.NoError(t, err)
 				if ev.Kind == lease.EventSynced {
 					acquire(first, session(first, 6), "late")
@@ -53,12 +53,12 @@ func TestTokensAreAboveAllThatWasSeen(t *testing.T) {
 			require.NoError(t, err)
 		},
 		"list": func(s *postgres.Store) {
-			for _, err := range s.List(ctx, "") {
+			for _, err := range s.List(ctx, lease.Query{}) {
 				require.NoError(t, err)
 			}
 		},
 		"watch": func(s *postgres.Store) {
-			for ev, err := range s.Watch(ctx, "") {
+			for ev, err := range s.Watch(ctx, lease.Scope{}) {
 				require.NoError(t, err)
 				if ev.Kind == lease.EventSynced {
 					break

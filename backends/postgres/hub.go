@@ -42,13 +42,12 @@ type hub struct {
 
 // run reads for the watches of one time.
 type run struct {
-	s      *Store
-	ctx    context.Context // done when the last watch has ended
-	end    context.CancelFunc
-	began  chan struct{} // closed when the gaps are known, or it has failed
-	wake   chan struct{} // has room for one
-	probed bool          // guarded by hub.mu
-	heard  bool          // the bell would be; guarded by hub.mu
+	s     *Store
+	ctx   context.Context // done when the last watch has ended
+	end   context.CancelFunc
+	began chan struct{} // closed when the gaps are known, or it has failed
+	wake  chan struct{} // has room for one
+	heard bool          // the bell would be; guarded by hub.mu
 
 	watchers map[*watcher]struct{} // guarded by hub.mu
 	gaps     gaps                  // guarded by hub.mu
@@ -85,12 +84,11 @@ func (h *hub) unsubscribe(r *run, w *watcher) {
 	}
 }
 
-// look has the run read at once, and then answer a probe if that is asked for.
-func (h *hub) look(probe bool) {
+// look has the run read at once.
+func (h *hub) look() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.run != nil {
-		h.run.probed = h.run.probed || probe
 		h.run.look()
 	}
 }
@@ -187,14 +185,20 @@ func (r *run) loop() {
 	}
 }
 
-// pause is the time to the next look.
+// pause is the time to the next look. A watch is told early by half of its Progress that it runs.
 func (r *run) pause() time.Duration {
 	r.s.hub.mu.Lock()
 	defer r.s.hub.mu.Unlock()
+	pause := r.s.poll
 	if r.heard {
-		return max(r.s.poll, listening)
+		pause = max(pause, listening)
 	}
-	return r.s.poll
+	for w := range r.watchers {
+		if w.Progress > 0 {
+			pause = min(pause, w.Progress/2)
+		}
+	}
+	return pause
 }
 
 // begin finds the number behind which all changes are to be read: the last that was taken, once
@@ -245,23 +249,16 @@ func (r *run) begin() bool {
 
 // read reads all there is and passes it on.
 func (r *run) read() bool {
-	h := &r.s.hub
-	h.mu.Lock()
-	probed := r.probed
-	r.probed = false
-	h.mu.Unlock()
 	for more := true; more; {
 		if !r.attempt(func(ctx context.Context) (err error) { more, err = r.page(ctx); return err }) {
-			h.mu.Lock()
-			r.probed = r.probed || probed
-			h.mu.Unlock()
 			return false
 		}
 	}
-	if probed {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		for w := range r.watchers {
+	h := &r.s.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for w := range r.watchers {
+		if w.Due(time.Now()) {
 			w.Push(change{event: lease.Event{Kind: lease.EventProgress}})
 		}
 	}

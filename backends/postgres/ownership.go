@@ -111,7 +111,6 @@ func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.
 	if err := s.made(ctx); err != nil {
 		return nil, err
 	}
-	limits := s.Limits()
 	outs, names, metas := make([]lease.Outcome, len(claims)), make([]string, len(claims)), make([]*string, len(claims))
 	var pending []int
 	for i, c := range claims {
@@ -203,7 +202,6 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.O
 	if err := s.made(ctx); err != nil {
 		return nil, err
 	}
-	limits := s.Limits()
 	outs, names, metas := make([]lease.Outcome, len(moves)), make([]string, len(moves)), make([]*string, len(moves))
 	var pending []int
 	for i, m := range moves {

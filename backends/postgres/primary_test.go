@@ -72,7 +72,7 @@ func TestOldPrimary(t *testing.T) {
 	_, err = s.Release(t.Context(), []lease.Held{held.Held()})
 	require.ErrorIs(t, err, postgres.ErrOldPrimary)
 	require.ErrorIs(t, s.CloseSession(t.Context(), sess), postgres.ErrOldPrimary)
-	for _, err := range s.ListSession(t.Context(), sess) {
+	for _, err := range s.List(t.Context(), lease.Query{Session: sess.ID}) {
 		require.ErrorIs(t, err, postgres.ErrOldPrimary)
 	}
 	tx, err := p.Begin(t.Context())

@@ -57,16 +57,14 @@ func (s *Store) Get(ctx context.Context, names ...string) ([]lease.Record, error
 
 // List implements lease.Store, with one request for each 2000 records, each of its own moment. What
 // stands from the first to the last is yielded. The loop's body may call the Store.
-func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[lease.Record, error] {
-	valid := longestText(prefix)
+func (s *Store) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
+	if q.Session != 0 { // by an index
+		query := "SELECT " + columns + " FROM " + s.function("list_session") + "($1::bigint, $2::text, $3::int)"
+		return s.pages(ctx, "list session", query, int64(q.Session), func(*row) bool { return true })
+	}
+	valid := longestText(q.Prefix)
 	return s.pages(ctx, "list", "SELECT "+columns+" FROM "+s.function("list")+"($1::text, $2::text, $3::int)", valid,
-		func(r *row) bool { return strings.HasPrefix(r.name, prefix) })
-}
-
-// ListSession implements lease.SessionLister, by an index, with one request for each 2000 records.
-func (s *Store) ListSession(ctx context.Context, want lease.Session) iter.Seq2[lease.Record, error] {
-	query := "SELECT " + columns + " FROM " + s.function("list_session") + "($1::bigint, $2::text, $3::int)"
-	return s.pages(ctx, "list session", query, int64(want.ID), func(*row) bool { return true })
+		func(r *row) bool { return strings.HasPrefix(r.name, q.Prefix) })
 }
 
 // longestText is the longest beginning of prefix that a text of the database can have: what has

@@ -50,7 +50,7 @@ func TestBadInput(t *testing.T) {
 	}
 	s, err := postgres.New(p, postgres.WithLogger(nil), postgres.WithListener(nil))
 	require.NoError(t, err)
-	require.Equal(t, []string{"127.0.0.1:1"}, s.Endpoints())
+	require.Equal(t, []string{"127.0.0.1:1"}, s.Limits().Endpoints)
 	inputtest.Contexts(t, s)
 	inputtest.Zeros(t, nil, new(postgres.Store))
 }
@@ -64,10 +64,10 @@ func deniedBy(t *testing.T, s *postgres.Store, is error, says string) {
 	_, renew := s.Renew(t.Context(), []lease.Session{x})
 	_, get := s.Get(t.Context(), "a")
 	var list, watch error
-	for _, err := range s.List(t.Context(), "") {
+	for _, err := range s.List(t.Context(), lease.Query{}) {
 		list = err
 	}
-	for _, err := range s.WatchDeletions(t.Context(), "") {
+	for _, err := range s.Watch(t.Context(), lease.Scope{Deletions: true}) {
 		watch = err
 	}
 	for what, err := range map[string]error{"check": s.Check(t.Context()), "open": open, "acquire": acquire, "renew": renew, "get": get, "list": list, "watch": watch} {

@@ -16,7 +16,7 @@ func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Gran
 	if err := s.made(ctx); err != nil {
 		return lease.Grant{}, err
 	}
-	if err := s.Limits().ValidateSession(want); err != nil {
+	if err := limits.ValidateSession(want); err != nil {
 		return lease.Grant{}, fmt.Errorf("postgres: open session: %w", err)
 	}
 	var ttl int64

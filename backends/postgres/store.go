@@ -47,14 +47,9 @@ type Store struct {
 }
 
 var (
-	_ lease.Store           = (*Store)(nil)
-	_ lease.TransferStore   = (*Store)(nil)
-	_ lease.Watcher         = (*Store)(nil)
-	_ lease.DeletionWatcher = (*Store)(nil)
-	_ lease.Prober          = (*Store)(nil)
-	_ lease.SessionLister   = (*Store)(nil)
-	_ lease.Limiter         = (*Store)(nil)
-	_ lease.Located         = (*Store)(nil)
+	_ lease.Store         = (*Store)(nil)
+	_ lease.TransferStore = (*Store)(nil)
+	_ lease.Watcher       = (*Store)(nil)
 )
 
 // Option sets something of a Store.
@@ -145,14 +140,15 @@ const maxMetadata = 256 << 10
 // maxBatch is how many names one call may carry: it holds their rows' locks for its time.
 const maxBatch = 500
 
-// Limits implements lease.Limiter.
+// Limits implements lease.Store.
 func (s *Store) Limits() lease.StoreLimits {
-	return lease.StoreLimits{Name: "postgres", MaxTTL: maxTTL, MaxMetadata: maxMetadata,
-		While: true, Batch: maxBatch, Prompt: true}
+	l := limits
+	l.Endpoints = slices.Clone(s.endpoints)
+	return l
 }
 
-// Endpoints implements lease.Located.
-func (s *Store) Endpoints() []string { return slices.Clone(s.endpoints) }
+var limits = lease.StoreLimits{Name: "postgres", MaxTTL: maxTTL, MaxMetadata: maxMetadata,
+	While: true, BySession: true, Batch: maxBatch, Prompt: true}
 
 // SchemaName returns the name of the schema in which everything is.
 func (s *Store) SchemaName() string { return s.schema }

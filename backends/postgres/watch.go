@@ -12,7 +12,7 @@ import (
 
 // change is one thing to tell.
 type change struct {
-	seq   int64 // 0: of a snapshot, or an answer to a probe
+	seq   int64 // 0: of a snapshot, or that the watch runs
 	event lease.Event
 }
 
@@ -27,29 +27,7 @@ type watcher = feed.Watch[change]
 // The iteration ends with the context's error, ErrWatchOverrun, ErrWatchLost, one that is
 // lease.ErrDenied, or when the database could not be asked for 10 s. The loop's body may call the
 // Store.
-func (s *Store) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
-	return s.watch(ctx, prefix, false)
-}
-
-// WatchDeletions is Watch without a snapshot and without what is put.
-func (s *Store) WatchDeletions(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
-	return s.watch(ctx, prefix, true)
-}
-
-// Probe implements lease.Prober: each watch yields lease.EventProgress behind all that the next
-// look at the log finds, which begins at once.
-func (s *Store) Probe(ctx context.Context) error {
-	if err := s.made(ctx); err != nil {
-		return err
-	}
-	if ctx.Err() != nil {
-		return s.explain(ctx, "probe", ctx.Err())
-	}
-	s.hub.look(true)
-	return nil
-}
-
-func (s *Store) watch(ctx context.Context, prefix string, deletions bool) iter.Seq2[lease.Event, error] {
+func (s *Store) Watch(ctx context.Context, of lease.Scope) iter.Seq2[lease.Event, error] {
 	return func(yield func(lease.Event, error) bool) {
 		failed := func(err error) { yield(lease.Event{}, s.explain(ctx, "watch", err)) }
 		if err := s.made(ctx); err != nil {
@@ -60,7 +38,7 @@ func (s *Store) watch(ctx context.Context, prefix string, deletions bool) iter.S
 			failed(ctx.Err())
 			return
 		}
-		w := feed.NewWatch[change](prefix, deletions, watchBuffer)
+		w := feed.NewWatch[change](of.Prefix, of.Deletions, of.Progress, watchBuffer)
 		r := s.hub.subscribe(w)
 		defer s.hub.unsubscribe(r, w)
 		select {

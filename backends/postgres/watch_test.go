@@ -33,7 +33,7 @@ func watch(t *testing.T, s *postgres.Store, prefix string) *watched {
 	w := &watched{ended: make(chan struct{})}
 	go func() {
 		defer close(w.ended)
-		for ev, err := range s.Watch(ctx, prefix) {
+		for ev, err := range s.Watch(ctx, lease.Scope{Prefix: prefix}) {
 			w.mu.Lock()
 			if err != nil {
 				w.err = err

@@ -108,7 +108,7 @@ func BenchmarkIdleWatch(b *testing.B) {
 			synced, done := make(chan struct{}), make(chan struct{})
 			go func() {
 				defer close(done)
-				for e := range s.Watch(ctx, "") {
+				for e := range s.Watch(ctx, lease.Scope{}) {
 					if e.Kind == lease.EventSynced {
 						close(synced)
 					}
@@ -141,7 +141,7 @@ func BenchmarkNews(b *testing.B) {
 	told, done := make(chan struct{}, 1), make(chan struct{})
 	go func() {
 		defer close(done)
-		for range mine.Watch(ctx, "") {
+		for range mine.Watch(ctx, lease.Scope{}) {
 			told <- struct{}{}
 		}
 	}()

@@ -50,7 +50,7 @@ func TestCloseEndsWhatWaitsForALock(t *testing.T) {
 		"release": func() error { _, err := s.Release(ctx, []lease.Held{{Name: "job"}}); return err },
 		"close":   func() error { return s.CloseSession(ctx, long) },
 		"watch": func() error {
-			for _, err := range s.Watch(ctx, "") {
+			for _, err := range s.Watch(ctx, lease.Scope{}) {
 				if err != nil {
 					return err
 				}
@@ -60,7 +60,7 @@ func TestCloseEndsWhatWaitsForALock(t *testing.T) {
 	}
 	for i := range 2 * readerCount {
 		calls[fmt.Sprint("read ", i)] = func() error {
-			for _, err := range s.ListSession(ctx, sess) {
+			for _, err := range s.List(ctx, lease.Query{Session: sess.ID}) {
 				return err
 			}
 			return nil

@@ -20,13 +20,12 @@ import (
 type follower struct {
 	watchers map[*watcher]struct{}
 	woken    chan struct{} // has room for one
-	probes   int           // that were asked for and not answered
 	cursor   int64         // the last change that was told
 	stop     context.CancelFunc
 }
 
 func (f *follower) beginLocked(s *Store, w *watcher, from int64) {
-	f.watchers, f.woken, f.probes, f.cursor = map[*watcher]struct{}{w: {}}, make(chan struct{}, 1), 0, from
+	f.watchers, f.woken, f.cursor = map[*watcher]struct{}{w: {}}, make(chan struct{}, 1), from
 	var ctx context.Context
 	ctx, f.stop = context.WithCancel(context.Background())
 	woken := f.woken
@@ -122,9 +121,6 @@ func (s *Store) lookFailed(ctx context.Context, n *news, err error) {
 
 // look reads what changed and tells it.
 func (s *Store) look(ctx context.Context, n *news, force bool) (err error) {
-	s.mu.Lock()
-	probes := s.follow.probes
-	s.mu.Unlock()
 	if err := s.stands(); err != nil {
 		return err
 	}
@@ -138,28 +134,32 @@ func (s *Store) look(ctx context.Context, n *news, force bool) (err error) {
 	if err := n.link.get("PRAGMA data_version", nil, &version); err != nil {
 		return err
 	}
-	if version == n.version && !force && probes == 0 {
-		return nil
-	}
-	for more := true; more; {
+	for more := version != n.version || force; more; {
 		if more, err = s.lookOn(ctx, n); err != nil {
 			return err
 		}
 	}
 	n.version = version
-	if probes > 0 {
-		// What is over has happened, also where it has not been removed yet.
-		if n.next > 0 && n.next <= s.clock.now() {
-			return nil
-		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if ctx.Err() == nil {
-			s.follow.probes -= probes
-			s.tellLocked(change{Event: lease.Event{Kind: lease.EventProgress}})
+	s.reassure(ctx, n)
+	return nil
+}
+
+// reassure tells watchers that they run, unless something is over and has not been removed: that has
+// happened.
+func (s *Store) reassure(ctx context.Context, n *news) {
+	if n.next > 0 && n.next <= s.clock.now() {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ctx.Err() != nil { // the watchers are another goroutine's
+		return
+	}
+	for w := range s.follow.watchers {
+		if w.Due(time.Now()) {
+			w.Push(change{Event: lease.Event{Kind: lease.EventProgress}})
 		}
 	}
-	return nil
 }
 
 // lookShare is how many changes are read in one transaction.
@@ -221,7 +221,7 @@ func (s *Store) lookOn(ctx context.Context, n *news) (more bool, err error) {
 
 func (s *Store) tellLocked(c change) {
 	for w := range s.follow.watchers {
-		if c.Kind == lease.EventProgress || w.Concerns(c.Record.Name, c.Kind == lease.EventDelete) {
+		if w.Concerns(c.Record.Name, c.Kind == lease.EventDelete) {
 			w.Push(c)
 		}
 	}

@@ -35,7 +35,7 @@ func TestOddTexts(t *testing.T) {
 		require.Equal(t, sess.ID, found[0].Session)
 		require.Equal(t, math.MaxUint64-uint64(i), found[0].Nonce)
 		var listed int
-		for r, err := range s.List(ctx, name) {
+		for r, err := range s.List(ctx, lease.Query{Prefix: name}) {
 			require.NoError(t, err)
 			require.True(t, strings.HasPrefix(r.Name, name))
 			listed++
@@ -50,7 +50,7 @@ func TestOddTexts(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, found, "%q", bad)
 		for _, prefix := range []string{bad, bad + "\xff"} {
-			for _, err := range s.List(ctx, prefix) {
+			for _, err := range s.List(ctx, lease.Query{Prefix: prefix}) {
 				require.NoError(t, err)
 			}
 		}

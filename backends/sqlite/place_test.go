@@ -81,27 +81,20 @@ func calls() map[string]func(context.Context, *Store) error {
 		"Release":      func(ctx context.Context, s *Store) error { _, err := s.Release(ctx, nil); return err },
 		"Transfer":     func(ctx context.Context, s *Store) error { _, err := s.Transfer(ctx, nil); return err },
 		"Get":          func(ctx context.Context, s *Store) error { _, err := s.Get(ctx); return err },
-		"Probe":        func(ctx context.Context, s *Store) error { return s.Probe(ctx) },
 		"List": func(ctx context.Context, s *Store) (err error) {
-			for _, err = range s.List(ctx, "") {
+			for _, err = range s.List(ctx, lease.Query{}) {
 				break
 			}
 			return err
 		},
-		"ListSession": func(ctx context.Context, s *Store) (err error) {
-			for _, err = range s.ListSession(ctx, sess) {
+		"List of a session": func(ctx context.Context, s *Store) (err error) {
+			for _, err = range s.List(ctx, lease.Query{Session: sess.ID}) {
 				break
 			}
 			return err
 		},
 		"Watch": func(ctx context.Context, s *Store) (err error) {
-			for _, err = range s.Watch(ctx, "") {
-				break
-			}
-			return err
-		},
-		"WatchDeletions": func(ctx context.Context, s *Store) (err error) {
-			for _, err = range s.WatchDeletions(ctx, "") {
+			for _, err = range s.Watch(ctx, lease.Scope{}) {
 				break
 			}
 			return err
@@ -171,7 +164,7 @@ func TestAFileThatIsReplaced(t *testing.T) {
 			watched := make(chan error, 1)
 			go func() {
 				var last error
-				for _, err := range s.Watch(ctx, "") {
+				for _, err := range s.Watch(ctx, lease.Scope{}) {
 					last = err
 				}
 				watched <- last
@@ -197,10 +190,10 @@ func TestAFileThatIsReplaced(t *testing.T) {
 				require.ErrorContains(t, err, c.says, name)
 			}
 			now.Add(int64(ttl))
-			require.ErrorIs(t, s.Probe(ctx), ErrReplaced)
+			require.ErrorIs(t, s.CloseSession(ctx, lease.Session{ID: 1}), ErrReplaced)
 			require.ErrorIs(t, other(), ErrReplaced, "it has noticed, and holders may believe in what it held")
 			now.Add(1)
-			require.ErrorIs(t, s.Probe(ctx), ErrReplaced) // no holder believes any more: it makes room
+			require.ErrorIs(t, s.CloseSession(ctx, lease.Session{ID: 1}), ErrReplaced) // no holder believes any more: it makes room
 			if _, err := s.Get(ctx); err == nil {
 				t.Fatal("it answers")
 			}
@@ -233,7 +226,7 @@ func TestAFileThatIsReplacedUnderACall(t *testing.T) {
 			end <- replace[i%len(replace)](path)
 		}()
 		for _, prefix := range []string{"a", "b", "c"} { // each by a connection of its own
-			for _, err := range s.List(ctx, prefix) {
+			for _, err := range s.List(ctx, lease.Query{Prefix: prefix}) {
 				require.ErrorIs(t, err, ErrReplaced)
 				require.NotErrorIs(t, err, lease.ErrDenied)
 			}

@@ -36,57 +36,50 @@ func (s *Store) Get(ctx context.Context, names ...string) ([]lease.Record, error
 	return found, nil
 }
 
-// List yields the records under prefix as they stood, all at one moment, when the iteration
-// began. The loop's body may call the Store.
-func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[lease.Record, error] {
-	return s.list(ctx, "list", func(v *view) ([]row, error) {
-		return v.under(prefix, v.now, v.tells)
-	})
-}
-
-// ListSession yields the records of the session as they stood, all at one moment, when the
-// iteration began; lease.ErrSessionGone if it is not open. It reads no others. The loop's body
-// may call the Store.
-func (s *Store) ListSession(ctx context.Context, want lease.Session) iter.Seq2[lease.Record, error] {
-	return s.list(ctx, "list session", func(v *view) ([]row, error) {
-		var ends int64
-		err := v.get("SELECT ends FROM holdfast_session WHERE id = ?", []any{int64(want.ID)}, &ends)
-		switch {
-		case errors.Is(err, sql.ErrNoRows):
-			return nil, gone(want)
-		case err != nil:
-			return nil, err
-		case ends <= int64(v.now):
-			v.over = !v.final
-			return nil, gone(want)
-		}
-		return v.rows("SELECT "+columns+" WHERE l.session = ?", v.now, v.tells, int64(want.ID))
-	})
-}
-
-func (s *Store) list(
-	ctx context.Context, op string, read func(v *view) ([]row, error),
-) iter.Seq2[lease.Record, error] {
+// List yields the records as they stood, all at one moment, when the iteration began. It reads no
+// records of others than the session, if there is one. The loop's body may call the Store.
+func (s *Store) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
 	return func(yield func(lease.Record, error) bool) {
-		found, err := s.read(ctx, op, read)
+		found, err := s.read(ctx, "list", func(v *view) ([]row, error) {
+			if q.Session != 0 {
+				return v.of(q.Session)
+			}
+			return v.under(q.Prefix, v.now, v.tells)
+		})
 		if err != nil {
 			yield(lease.Record{}, err)
 			return
 		}
 		for _, r := range found {
 			if ctx.Err() != nil {
-				yield(lease.Record{}, failed(op, ended(ctx)))
+				yield(lease.Record{}, failed("list", ended(ctx)))
 				return
 			}
 			bad := r.err()
 			if bad != nil {
-				bad = failed(op, bad)
+				bad = failed("list", bad)
 			}
 			if !yield(r.Record, bad) {
 				return
 			}
 		}
 	}
+}
+
+// of returns those of a session.
+func (v *view) of(session lease.SessionID) ([]row, error) {
+	var ends int64
+	err := v.get("SELECT ends FROM holdfast_session WHERE id = ?", []any{int64(session)}, &ends)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return nil, gone(lease.Session{ID: session})
+	case err != nil:
+		return nil, err
+	case ends <= int64(v.now):
+		v.over = !v.final
+		return nil, gone(lease.Session{ID: session})
+	}
+	return v.rows("SELECT "+columns+" WHERE l.session = ?", v.now, v.tells, int64(session))
 }
 
 // under returns those under a prefix that want says.

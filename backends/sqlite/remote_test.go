@@ -118,23 +118,10 @@ func (s *remote) Get(ctx context.Context, names ...string) ([]lease.Record, erro
 	return a.Records, err
 }
 
-func (s *remote) Probe(ctx context.Context) error {
-	_, err := s.one(ctx, request{Op: "probe"})
-	return err
-}
-
-func (s *remote) List(ctx context.Context, prefix string) iter.Seq2[lease.Record, error] {
-	return s.records(ctx, request{Op: "list", Prefix: prefix})
-}
-
-func (s *remote) ListSession(ctx context.Context, want lease.Session) iter.Seq2[lease.Record, error] {
-	return s.records(ctx, request{Op: "listSession", Session: want})
-}
-
-func (s *remote) records(ctx context.Context, r request) iter.Seq2[lease.Record, error] {
+func (s *remote) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
 	return func(yield func(lease.Record, error) bool) {
 		stopped := false
-		err := s.call(ctx, r, func(a reply) bool {
+		err := s.call(ctx, request{Op: "list", Query: q}, func(a reply) bool {
 			if !a.End {
 				stopped = !yield(a.Records[0], a.Err.err())
 			}
@@ -146,18 +133,10 @@ func (s *remote) records(ctx context.Context, r request) iter.Seq2[lease.Record,
 	}
 }
 
-func (s *remote) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
-	return s.events(ctx, request{Op: "watch", Prefix: prefix})
-}
-
-func (s *remote) WatchDeletions(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
-	return s.events(ctx, request{Op: "watchDeletions", Prefix: prefix})
-}
-
-func (s *remote) events(ctx context.Context, r request) iter.Seq2[lease.Event, error] {
+func (s *remote) Watch(ctx context.Context, of lease.Scope) iter.Seq2[lease.Event, error] {
 	return func(yield func(lease.Event, error) bool) {
 		stopped := false
-		err := s.call(ctx, r, func(a reply) bool {
+		err := s.call(ctx, request{Op: "watch", Scope: of}, func(a reply) bool {
 			if !a.End {
 				stopped = !yield(a.Event, a.Err.err())
 			}

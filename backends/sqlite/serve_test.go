@@ -58,15 +58,17 @@ func (w *wireError) err() error {
 }
 
 type request struct {
-	Op, Path, Prefix string
-	Client           int
-	Left             time.Duration
-	Session          lease.Session
-	Sessions         []lease.Session
-	Claims           []lease.Claim
-	Held             []lease.Held
-	Moves            []lease.Transfer
-	Names            []string
+	Op, Path string
+	Query    lease.Query
+	Scope    lease.Scope
+	Client   int
+	Left     time.Duration
+	Session  lease.Session
+	Sessions []lease.Session
+	Claims   []lease.Claim
+	Held     []lease.Held
+	Moves    []lease.Transfer
+	Names    []string
 }
 
 // grant and outcome are what of these can travel.
@@ -171,24 +173,14 @@ func answer(ctx context.Context, s *Store, r request, send func(reply) bool) {
 		outs, err = s.Transfer(ctx, r.Moves)
 	case "get":
 		last.Records, err = s.Get(ctx, r.Names...)
-	case "probe":
-		err = s.Probe(ctx)
-	case "list", "listSession":
-		list := s.List(ctx, r.Prefix)
-		if r.Op == "listSession" {
-			list = s.ListSession(ctx, r.Session)
-		}
-		for rec, err := range list {
+	case "list":
+		for rec, err := range s.List(ctx, r.Query) {
 			if !send(reply{Records: []lease.Record{rec}, Err: toWire(err)}) {
 				return
 			}
 		}
-	case "watch", "watchDeletions":
-		watch := s.Watch
-		if r.Op == "watchDeletions" {
-			watch = s.WatchDeletions
-		}
-		for e, err := range watch(ctx, r.Prefix) {
+	case "watch":
+		for e, err := range s.Watch(ctx, r.Scope) {
 			if !send(reply{Event: e, Err: toWire(err)}) {
 				return
 			}

@@ -13,13 +13,9 @@ import (
 )
 
 var (
-	_ lease.Store           = (*Store)(nil)
-	_ lease.TransferStore   = (*Store)(nil)
-	_ lease.Watcher         = (*Store)(nil)
-	_ lease.DeletionWatcher = (*Store)(nil)
-	_ lease.Prober          = (*Store)(nil)
-	_ lease.SessionLister   = (*Store)(nil)
-	_ lease.Limiter         = (*Store)(nil)
+	_ lease.Store         = (*Store)(nil)
+	_ lease.TransferStore = (*Store)(nil)
+	_ lease.Watcher       = (*Store)(nil)
 )
 
 // Store is a lease.Store in a file of SQLite. Make one with New, and end it with Close. It is
@@ -205,7 +201,8 @@ func (s *Store) open(ctx context.Context, begin bool, id string) (is string, err
 func (s *Store) Limits() lease.StoreLimits { return limits }
 
 var limits = lease.StoreLimits{
-	Name: "sqlite", Batch: 500, MaxMetadata: 1 << 20, MaxTTL: input.Longest, While: true, Prompt: true,
+	Name: "sqlite", Batch: 500, MaxMetadata: 1 << 20, MaxTTL: input.Longest,
+	While: true, BySession: true, Prompt: true,
 }
 
 // Path is that of the file, absolute and without symbolic links.

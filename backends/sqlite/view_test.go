@@ -26,9 +26,9 @@ func reads(s *Store, name string, sess lease.Session) map[string]func(context.Co
 	}
 	return map[string]func(context.Context) (bool, error){
 		"get":  func(ctx context.Context) (bool, error) { r, err := s.Get(ctx, name); return len(r) > 0, err },
-		"list": func(ctx context.Context) (bool, error) { return one(s.List(ctx, name)) },
+		"list": func(ctx context.Context) (bool, error) { return one(s.List(ctx, lease.Query{Prefix: name})) },
 		"list session": func(ctx context.Context) (bool, error) {
-			return one(s.ListSession(ctx, sess))
+			return one(s.List(ctx, lease.Query{Session: sess.ID}))
 		},
 	}
 }

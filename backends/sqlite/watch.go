@@ -25,25 +25,16 @@ type change struct {
 	lease.Event
 }
 
-// Watch yields the records under prefix as they stood when the iteration began,
+// Watch yields the records of the scope as they stood when the iteration began,
 // lease.EventSynced, and then every change, in the order in which they were made, over all
 // names, by whatever process. A Store that is watched also removes what has expired, so that it is
 // told when it happens.
 //
 // The iteration ends with the context's error, with ErrWatchOverrun, or when the Store ends. The
 // loop's body may call the Store.
-func (s *Store) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
-	return s.watch(ctx, prefix, false)
-}
-
-// WatchDeletions is Watch without a snapshot and without what is put.
-func (s *Store) WatchDeletions(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
-	return s.watch(ctx, prefix, true)
-}
-
-func (s *Store) watch(ctx context.Context, prefix string, deletions bool) iter.Seq2[lease.Event, error] {
+func (s *Store) Watch(ctx context.Context, of lease.Scope) iter.Seq2[lease.Event, error] {
 	return func(yield func(lease.Event, error) bool) {
-		w := feed.NewWatch[change](prefix, deletions, watchBuffer)
+		w := feed.NewWatch[change](of.Prefix, of.Deletions, of.Progress, watchBuffer)
 		changes, at, err := s.subscribe(ctx, w)
 		if err != nil {
 			yield(lease.Event{}, err)
@@ -154,30 +145,6 @@ func (r row) event() lease.Event {
 		return lease.Event{Kind: lease.EventBad, Record: lease.Record{Name: r.Name}}
 	}
 	return lease.Event{Kind: lease.EventPut, Record: r.Record, Revision: r.Token}
-}
-
-// Probe has every watch yield lease.EventProgress behind all that had happened.
-func (s *Store) Probe(ctx context.Context) error {
-	if err := lease.ValidateContext(ctx); err != nil {
-		return failed("probe", err)
-	}
-	if s.place == nil {
-		return failed("probe", errUnmade)
-	}
-	if ctx.Err() != nil {
-		return failed("probe", ended(ctx))
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.closed:
-		return failed("probe", errClosed)
-	case s.dead != nil:
-		return failed("probe", s.dead)
-	}
-	s.follow.probes++
-	s.follow.kick()
-	return nil
 }
 
 // kick has watchers told at once of what this Store changed.

@@ -19,7 +19,7 @@ func stream(t *testing.T, s *Store, deletions bool) <-chan string {
 	told := make(chan string, 100)
 	go func() {
 		defer close(told)
-		for e, err := range s.watch(ctx, "", deletions) {
+		for e, err := range s.Watch(ctx, lease.Scope{Deletions: deletions}) {
 			if err != nil {
 				told <- err.Error()
 				return

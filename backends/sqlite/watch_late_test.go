@@ -71,7 +71,7 @@ func TestAChangeBeforeARegistration(t *testing.T) {
 	}
 	giveReaders(s, readerCount-1)
 	win(t, other, open(t, other, 1, owner("b"), time.Minute), "job")
-	first := feed.NewWatch[change]("", false, watchBuffer)
+	first := feed.NewWatch[change]("", false, 0, watchBuffer)
 	_, at, err := other.snapshot(t.Context(), first)
 	require.NoError(t, err)
 	s.follow.beginLocked(s, first, at.from)

@@ -18,7 +18,7 @@ func follow(t *testing.T, s *Store) (events <-chan lease.Event, ended <-chan err
 	synced, told, end := make(chan struct{}), make(chan lease.Event, 100), make(chan error, 1)
 	go func() {
 		var last error
-		for e, err := range s.Watch(ctx, "") {
+		for e, err := range s.Watch(ctx, lease.Scope{}) {
 			switch {
 			case err != nil:
 				last = err

@@ -4,7 +4,6 @@
 package backend
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -58,8 +57,10 @@ func New(db *bolt.DB) (*Store, error) {
 	return s, err
 }
 
-// Limits implements lease.Limiter.
-func (s *Store) Limits() lease.StoreLimits { return lease.StoreLimits{Name: "bbolt", While: true} }
+// Limits implements lease.Store.
+func (s *Store) Limits() lease.StoreLimits {
+	return lease.StoreLimits{Name: "bbolt", While: true, BySession: true}
+}
 
 // OpenSession implements lease.Store.
 func (s *Store) OpenSession(ctx context.Context, want lease.Session) (grant lease.Grant, err error) {
@@ -199,37 +200,23 @@ func (s *Store) Get(ctx context.Context, names ...string) (found []lease.Record,
 }
 
 // List implements lease.Store. The loop's body may call the Store: all has been read by then.
-func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[lease.Record, error] {
-	return s.list(ctx, func(v *view) (names []string, err error) {
-		c := v.tx.Bucket(records).Cursor()
-		for k, _ := c.Seek([]byte(prefix)); k != nil && bytes.HasPrefix(k, []byte(prefix)); k, _ = c.Next() {
-			names = append(names, string(k))
-		}
-		return names, nil
-	})
-}
-
-// ListSession implements lease.SessionLister.
-func (s *Store) ListSession(ctx context.Context, want lease.Session) iter.Seq2[lease.Record, error] {
-	return s.list(ctx, func(v *view) ([]string, error) {
-		if _, ok := v.live(want); !ok {
-			return nil, gone(want)
-		}
-		return v.names(want.ID), nil
-	})
-}
-
-func (s *Store) list(ctx context.Context, names func(v *view) ([]string, error)) iter.Seq2[lease.Record, error] {
+func (s *Store) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
 	return func(yield func(lease.Record, error) bool) {
 		var found []lease.Record
 		err := s.read(ctx, func(v *view) error {
-			all, err := names(v)
-			for _, name := range all {
+			names := v.under(q.Prefix)
+			if q.Session != 0 {
+				if _, ok := v.session(q.Session); !ok {
+					return gone(lease.Session{ID: q.Session})
+				}
+				names = v.names(q.Session)
+			}
+			for _, name := range names {
 				if r, stands := v.record(name); stands {
 					found = append(found, r)
 				}
 			}
-			return err
+			return nil
 		})
 		for _, r := range found {
 			var bad error

@@ -124,6 +124,15 @@ func (v *view) names(id lease.SessionID) (all []string) {
 	return all
 }
 
+// under returns what has a prefix.
+func (v *view) under(prefix string) (all []string) {
+	c := v.tx.Bucket(records).Cursor()
+	for k, _ := c.Seek([]byte(prefix)); k != nil && bytes.HasPrefix(k, []byte(prefix)); k, _ = c.Next() {
+		all = append(all, string(k))
+	}
+	return all
+}
+
 // record returns what stands under a name; nothing but that if it is no record of this format.
 func (v *view) record(name string) (r lease.Record, stands bool) {
 	b := v.tx.Bucket(records).Get([]byte(name))

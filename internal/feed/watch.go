@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 )
 
 // ErrOverrun ends a Watch whose consumer fell too far behind.
@@ -20,8 +21,10 @@ var ErrOverrun = errors.New("lease watch overrun")
 // Watch is what waits for one running watch of a store: changes C of the names under a prefix.
 type Watch[C any] struct {
 	Prefix    string
-	Deletions bool // only deletions are wanted
+	Deletions bool          // only deletions are wanted
+	Progress  time.Duration // how often to tell that it runs; 0: never
 
+	told  time.Time // when that was told last
 	bound int
 	ready chan struct{} // has room for one: something waits
 
@@ -31,8 +34,18 @@ type Watch[C any] struct {
 }
 
 // NewWatch returns a Watch for which up to bound changes may wait.
-func NewWatch[C any](prefix string, deletions bool, bound int) *Watch[C] {
-	return &Watch[C]{Prefix: prefix, Deletions: deletions, bound: bound, ready: make(chan struct{}, 1)}
+func NewWatch[C any](prefix string, deletions bool, progress time.Duration, bound int) *Watch[C] {
+	return &Watch[C]{Prefix: prefix, Deletions: deletions, Progress: progress, told: time.Now(), bound: bound, ready: make(chan struct{}, 1)}
+}
+
+// Due reports whether the watch is to be told at now that it runs, and counts it as told. It is early
+// by half of Progress: who asks does so from time to time. Calls must not overlap.
+func (w *Watch[C]) Due(now time.Time) bool {
+	if w.Progress <= 0 || now.Sub(w.told) < w.Progress/2 {
+		return false
+	}
+	w.told = now
+	return true
 }
 
 // Concerns reports whether a change of name is wanted.

@@ -13,7 +13,7 @@ import (
 )
 
 func TestAWatchTakesWaitingEvents(t *testing.T) {
-	w := feed.NewWatch[int]("a/", true, 3)
+	w := feed.NewWatch[int]("a/", true, 0, 3)
 	require.True(t, w.Concerns("a/1", true))
 	require.False(t, w.Concerns("a/1", false), "deletions alone")
 	require.False(t, w.Concerns("b/1", true))
@@ -23,7 +23,7 @@ func TestAWatchTakesWaitingEvents(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []int{1, 2}, got)
 	synctest.Test(t, func(t *testing.T) {
-		w := feed.NewWatch[int]("", false, 3)
+		w := feed.NewWatch[int]("", false, 0, 3)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := w.Take(ctx)
@@ -35,7 +35,7 @@ func TestAWatchTakesWaitingEvents(t *testing.T) {
 }
 
 func TestAWatchThatIsTooSlowEnds(t *testing.T) {
-	w := feed.NewWatch[int]("a/", false, 3)
+	w := feed.NewWatch[int]("a/", false, 0, 3)
 	for i := range 5 {
 		w.Push(i)
 	}
@@ -49,7 +49,7 @@ func TestAWatchThatIsTooSlowEnds(t *testing.T) {
 }
 
 func TestAWatchFailsBehindWaitingEvents(t *testing.T) {
-	w := feed.NewWatch[int]("", false, 3)
+	w := feed.NewWatch[int]("", false, 0, 3)
 	w.Push(1)
 	failure := errors.New("disk")
 	w.Fail(failure)

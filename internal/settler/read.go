@@ -36,12 +36,12 @@ type listed struct {
 	err error
 }
 
-func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[lease.Record, error] {
+func (s *Store) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
 	return func(yield func(lease.Record, error) bool) {
 		var all []listed
 		err := s.repeat(ctx, func(ctx context.Context) error {
 			all = nil
-			for rec, err := range s.inner.List(ctx, prefix) {
+			for rec, err := range s.inner.List(ctx, q) {
 				if err != nil && !errors.Is(err, lease.ErrBadRecord) {
 					return err
 				}
@@ -69,10 +69,10 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[lease.Record,
 
 // Watch repeats what comes before EventSynced. What ends the watch later ends it
 // for the caller too: another would leave out what happened between the two.
-func (s *Store) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
+func (s *Store) Watch(ctx context.Context, of lease.Scope) iter.Seq2[lease.Event, error] {
 	return func(yield func(lease.Event, error) bool) {
 		for {
-			synced, err := s.watchOnce(ctx, prefix, yield)
+			synced, err := s.watchOnce(ctx, of, yield)
 			if err == nil {
 				return // the caller has enough
 			}
@@ -92,10 +92,12 @@ func (s *Store) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event,
 
 // watchOnce yields what one watch tells, if it comes as far as EventSynced, and
 // returns how it ended; nil if yield did not want more.
-func (s *Store) watchOnce(ctx context.Context, prefix string, yield func(lease.Event, error) bool) (synced bool, err error) {
+func (s *Store) watchOnce(ctx context.Context, of lease.Scope, yield func(lease.Event, error) bool) (synced bool, err error) {
 	var snapshot []lease.Event
 	hidden := map[string]bool{} // what stands landed after its caller had left
-	for ev, err := range s.inner.Watch(ctx, prefix) {
+	all := of
+	all.Deletions = false // a deletion is told or not by what stood
+	for ev, err := range s.inner.Watch(ctx, all) {
 		if err != nil {
 			return synced, err
 		}
@@ -103,7 +105,7 @@ func (s *Store) watchOnce(ctx context.Context, prefix string, yield func(lease.E
 		switch ev.Kind {
 		case lease.EventPut:
 			hidden[name] = !s.ledger.show(ev.Record)
-			if hidden[name] {
+			if hidden[name] || of.Deletions {
 				continue
 			}
 		case lease.EventDelete:

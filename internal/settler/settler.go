@@ -18,7 +18,6 @@ type Whole interface {
 	lease.Store
 	lease.TransferStore
 	lease.Watcher
-	lease.Limiter
 }
 
 // Store is a careful client: it repeats requests that got no answer until one

@@ -354,10 +354,10 @@ func TestSettlerHidesWhatNobodyWaitsFor(t *testing.T) {
 		seen, err := b.Get(ctx, "job")
 		require.NoError(t, err)
 		require.Empty(t, seen)
-		for rec, err := range b.List(ctx, "") {
+		for rec, err := range b.List(ctx, lease.Query{}) {
 			t.Fatalf("listed: %+v, %v", rec, err)
 		}
-		for ev, err := range b.Watch(ctx, "") {
+		for ev, err := range b.Watch(ctx, lease.Scope{}) {
 			require.NoError(t, err)
 			require.Equal(t, lease.EventSynced, ev.Kind)
 			break

@@ -418,7 +418,7 @@ func (s *Sim) WatchRecords(ctx context.Context, prefix string, see func(lease.Ev
 		owner          string
 	}
 	all := map[string]*standing{}
-	for ev, err := range s.Store.Watch(ctx, prefix) {
+	for ev, err := range s.Store.Watch(ctx, lease.Scope{Prefix: prefix}) {
 		if err != nil {
 			return
 		}

@@ -192,7 +192,7 @@ func (v *service) Do(q Request, p *Reply) error {
 	case "get":
 		p.Records, err = m.Get(ctx, q.Names...)
 	case "list":
-		for r, e := range m.List(ctx, q.Text) {
+		for r, e := range m.List(ctx, lease.Query{Prefix: q.Text}) {
 			if err = e; err != nil {
 				break
 			}
@@ -310,9 +310,9 @@ func (c *client) Get(ctx context.Context, names ...string) ([]lease.Record, erro
 	return p.Records, err
 }
 
-func (c *client) List(ctx context.Context, prefix string) iter.Seq2[lease.Record, error] {
+func (c *client) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
 	return func(yield func(lease.Record, error) bool) {
-		p, err := c.do(ctx, Request{Op: "list", Text: prefix})
+		p, err := c.do(ctx, Request{Op: "list", Text: q.Prefix})
 		for _, r := range p.Records {
 			if !yield(r, nil) {
 				return

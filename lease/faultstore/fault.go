@@ -14,8 +14,8 @@ var ErrInjected = errors.New("injected store fault")
 // Op is a method of a store.
 type Op uint8
 
-// The methods of lease.Store, lease.TransferStore, lease.Watcher, lease.Prober and
-// lease.SessionLister. To a rule WatchDeletions is a Watch.
+// The methods of lease.Store, lease.TransferStore and lease.Watcher. ListSession is a List of the
+// records of one session.
 const (
 	OpenSession Op = iota + 1
 	CloseSession
@@ -26,14 +26,13 @@ const (
 	Get
 	List
 	Watch
-	Probe
 	ListSession
 	ops // one more than the last
 )
 
 var opNames = [ops]string{
 	"none", "OpenSession", "CloseSession", "Acquire", "Renew",
-	"Release", "Transfer", "Get", "List", "Watch", "Probe", "ListSession",
+	"Release", "Transfer", "Get", "List", "Watch", "ListSession",
 }
 
 func (o Op) String() string {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -119,10 +118,10 @@ func TestAPartitionHoldsUpEveryCallOnItsWayThereAndBack(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		k.after(t, time.Second)
 		require.Equal(t, 1, k.Injected(faultstore.Acquire))
-		for _, err := range k.List(ctx, "") {
+		for _, err := range k.List(ctx, lease.Query{}) {
 			require.ErrorIs(t, err, faultstore.ErrInjected)
 		}
-		for _, err := range k.Watch(ctx, "") {
+		for _, err := range k.Watch(ctx, lease.Scope{}) {
 			require.ErrorIs(t, err, faultstore.ErrInjected)
 		}
 
@@ -201,10 +200,10 @@ func TestARuleSeesWhatTheCallIsAbout(t *testing.T) {
 		rs, err := k.Get(ctx, "n", "m")
 		require.NoError(t, err)
 		require.Equal(t, map[string]string{"k": "v"}, rs[0].Metadata)
-		for r, err := range k.List(ctx, "pre") {
+		for r, err := range k.List(ctx, lease.Query{Prefix: "pre"}) {
 			require.Fail(t, "nothing stands", "%v %v", r, err)
 		}
-		for range k.Watch(ctx, "pre") {
+		for range k.Watch(ctx, lease.Scope{Prefix: "pre"}) {
 			break
 		}
 		require.NoError(t, k.CloseSession(ctx, other))
@@ -239,10 +238,10 @@ func TestEveryMethodMeetsItsFault(t *testing.T) {
 		_, transfer := k.Transfer(ctx, nil)
 		_, get := k.Get(ctx)
 		errs := []error{open, k.CloseSession(ctx, node), acquire, renew, release, transfer, get}
-		for _, err := range k.List(ctx, "") {
+		for _, err := range k.List(ctx, lease.Query{}) {
 			errs = append(errs, err)
 		}
-		for _, err := range k.Watch(ctx, "") {
+		for _, err := range k.Watch(ctx, lease.Scope{}) {
 			errs = append(errs, err)
 		}
 		require.Len(t, errs, 9)
@@ -267,16 +266,13 @@ func TestWhatTheInnerStoreLacksIsUnsupported(t *testing.T) {
 	s.SetRule(func(faultstore.Call) faultstore.Fault { return faultstore.Fault{Kind: faultstore.Drop} })
 	_, err := s.Transfer(t.Context(), nil)
 	require.ErrorIs(t, err, lease.ErrUnsupported)
-	for _, watch := range []func(context.Context, string) iter.Seq2[lease.Event, error]{s.Watch, s.WatchDeletions} {
-		n := 0
-		for _, err := range watch(t.Context(), "") {
-			require.ErrorIs(t, err, lease.ErrUnsupported)
-			n++
-		}
-		require.Equal(t, 1, n)
+	n := 0
+	for _, err := range s.Watch(t.Context(), lease.Scope{}) {
+		require.ErrorIs(t, err, lease.ErrUnsupported)
+		n++
 	}
-	require.Zero(t, s.Limits())
-	require.Equal(t, lease.StoreLimits{Name: "memory", While: true, Prompt: true}, faultstore.Wrap(memory.New()).Limits())
+	require.Equal(t, 1, n)
+	require.Equal(t, memory.New().Limits(), s.Limits())
 }
 
 func TestWithoutAnInnerStoreEveryCallSaysSo(t *testing.T) {
@@ -284,10 +280,10 @@ func TestWithoutAnInnerStoreEveryCallSaysSo(t *testing.T) {
 	_, get := s.Get(t.Context())
 	_, transfer := s.Transfer(t.Context(), nil)
 	errs := []error{get, transfer, s.CloseSession(t.Context(), node)}
-	for _, err := range s.List(t.Context(), "") {
+	for _, err := range s.List(t.Context(), lease.Query{}) {
 		errs = append(errs, err)
 	}
-	for _, err := range s.Watch(t.Context(), "") {
+	for _, err := range s.Watch(t.Context(), lease.Scope{}) {
 		errs = append(errs, err)
 	}
 	require.Len(t, errs, 5)
@@ -314,7 +310,7 @@ func TestCallsAndSwitchesMayMeetInAnyOrder(t *testing.T) {
 				for range 50 {
 					ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
 					_, _ = k.Get(ctx, "n")
-					for range k.Watch(ctx, "") {
+					for range k.Watch(ctx, lease.Scope{}) {
 					}
 					cancel()
 				}

@@ -10,35 +10,23 @@ import (
 
 // List passes the listing on as the rule says; see the package's words on
 // iterations.
-func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[lease.Record, error] {
-	if s.inner == nil {
-		return s.cannotList(List)
+func (s *Store) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
+	call := Call{Op: List, Names: []string{q.Prefix}}
+	if q.Session != 0 {
+		call = Call{Op: ListSession, Session: q.Session}
 	}
-	return s.list(ctx, Call{Op: List, Names: []string{prefix}}, func() iter.Seq2[lease.Record, error] { return s.inner.List(ctx, prefix) })
-}
-
-// ListSession is List, to the rule as a call of its own.
-func (s *Store) ListSession(ctx context.Context, want lease.Session) iter.Seq2[lease.Record, error] {
-	inner, ok := s.inner.(lease.SessionLister)
-	if !ok {
-		return s.cannotList(ListSession)
-	}
-	return s.list(ctx, Call{Op: ListSession, Session: want.ID}, func() iter.Seq2[lease.Record, error] { return inner.ListSession(ctx, want) })
-}
-
-func (s *Store) cannotList(op Op) iter.Seq2[lease.Record, error] {
-	return func(yield func(lease.Record, error) bool) { yield(lease.Record{}, s.missing(op)) }
-}
-
-func (s *Store) list(ctx context.Context, call Call, inner func() iter.Seq2[lease.Record, error]) iter.Seq2[lease.Record, error] {
 	return func(yield func(lease.Record, error) bool) {
+		if s.inner == nil {
+			yield(lease.Record{}, s.missing(call.Op))
+			return
+		}
 		t, err := s.begin(ctx, call)
 		if err != nil {
 			yield(lease.Record{}, err)
 			return
 		}
 		first := true
-		for r, err := range inner() {
+		for r, err := range s.inner.List(ctx, q) {
 			if first {
 				if back := t.inbound(); back != nil {
 					yield(lease.Record{}, back)
@@ -66,31 +54,14 @@ func (s *Store) list(ctx context.Context, call Call, inner func() iter.Seq2[leas
 
 // Watch passes the watch on as the rule says; see the package's words on
 // iterations.
-func (s *Store) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
-	w, ok := s.inner.(lease.Watcher)
-	if !ok {
-		return s.cannotWatch
-	}
-	return s.watch(ctx, prefix, w.Watch)
-}
-
-// WatchDeletions is Watch, to the rule too, but for what the inner store is
-// asked for.
-func (s *Store) WatchDeletions(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
-	w, ok := s.inner.(lease.DeletionWatcher)
-	if !ok {
-		return s.cannotWatch
-	}
-	return s.watch(ctx, prefix, w.WatchDeletions)
-}
-
-func (s *Store) cannotWatch(yield func(lease.Event, error) bool) {
-	yield(lease.Event{}, s.missing(Watch))
-}
-
-func (s *Store) watch(ctx context.Context, prefix string, inner func(context.Context, string) iter.Seq2[lease.Event, error]) iter.Seq2[lease.Event, error] {
+func (s *Store) Watch(ctx context.Context, of lease.Scope) iter.Seq2[lease.Event, error] {
 	return func(yield func(lease.Event, error) bool) {
-		t, err := s.begin(ctx, Call{Op: Watch, Names: []string{prefix}})
+		w, ok := s.inner.(lease.Watcher)
+		if !ok {
+			yield(lease.Event{}, s.missing(Watch))
+			return
+		}
+		t, err := s.begin(ctx, Call{Op: Watch, Names: []string{of.Prefix}})
 		if err != nil {
 			yield(lease.Event{}, err)
 			return
@@ -98,7 +69,7 @@ func (s *Store) watch(ctx context.Context, prefix string, inner func(context.Con
 		ctx, c := s.cuttable(ctx)
 		defer s.forget(c)
 		first, synced := true, false
-		for e, err := range inner(ctx, prefix) {
+		for e, err := range w.Watch(ctx, of) {
 			if synced {
 				s.lagBehind(ctx)
 			}

@@ -2,7 +2,6 @@ package faultstore_test
 
 import (
 	"context"
-	"iter"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -23,20 +22,22 @@ type iteration struct {
 }
 
 func (k kit) list(ctx context.Context) (it iteration) {
-	for _, err := range k.List(ctx, "") {
+	for _, err := range k.List(ctx, lease.Query{}) {
 		it.take(k, err)
 	}
 	return it
 }
 
-func (k kit) watch(ctx context.Context) iteration     { return k.look(ctx, k.Watch) }
-func (k kit) deletions(ctx context.Context) iteration { return k.look(ctx, k.WatchDeletions) }
+func (k kit) watch(ctx context.Context) iteration { return k.look(ctx, lease.Scope{}) }
+func (k kit) deletions(ctx context.Context) iteration {
+	return k.look(ctx, lease.Scope{Deletions: true})
+}
 
 // look watches until lease.EventSynced, and a moment longer.
-func (k kit) look(ctx context.Context, watch func(context.Context, string) iter.Seq2[lease.Event, error]) (it iteration) {
+func (k kit) look(ctx context.Context, of lease.Scope) (it iteration) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	for e, err := range watch(ctx, "") {
+	for e, err := range k.Watch(ctx, of) {
 		it.take(k, err)
 		if e.Kind == lease.EventSynced {
 			it.synced = true
@@ -132,7 +133,7 @@ func TestAWatchThatRunsIsCut(t *testing.T) {
 				puts := 0
 				var wg sync.WaitGroup
 				wg.Go(func() {
-					for e, err := range k.Watch(t.Context(), "") {
+					for e, err := range k.Watch(t.Context(), lease.Scope{}) {
 						if end = err; e.Kind == lease.EventPut {
 							puts++
 							time.Sleep(time.Second) // the cut comes meanwhile, and another event before it
@@ -163,15 +164,13 @@ func TestAWatchThatRunsIsCut(t *testing.T) {
 
 func TestAnIdleWatchIsCutAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, k kit) {
-		for i, watch := range []func(context.Context, string) iter.Seq2[lease.Event, error]{k.Watch, k.WatchDeletions} {
-			time.AfterFunc(time.Second, k.CutWatches)
-			var end error
-			for _, err := range watch(t.Context(), "") {
-				end = err
-			}
-			require.ErrorIs(t, end, faultstore.ErrInjected)
-			require.Equal(t, i+1, k.Injected(faultstore.Watch))
-			k.after(t, time.Duration(i+1)*time.Second)
+		time.AfterFunc(time.Second, k.CutWatches)
+		var end error
+		for _, err := range k.Watch(t.Context(), lease.Scope{}) {
+			end = err
 		}
+		require.ErrorIs(t, end, faultstore.ErrInjected)
+		require.Equal(t, 1, k.Injected(faultstore.Watch))
+		k.after(t, time.Second)
 	})
 }

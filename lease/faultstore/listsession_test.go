@@ -15,7 +15,7 @@ func TestListSessionMeetsFaults(t *testing.T) {
 		_, err := k.inner.Acquire(t.Context(), node, []lease.Claim{{Name: "n"}})
 		require.NoError(t, err)
 		list := func() (n int, err error) {
-			for _, e := range k.ListSession(t.Context(), node) {
+			for _, e := range k.List(t.Context(), lease.Query{Session: node.ID}) {
 				if err = e; err == nil {
 					n++
 				}
@@ -38,18 +38,5 @@ func TestListSessionMeetsFaults(t *testing.T) {
 			require.Equal(t, want, n)
 		}
 		require.Equal(t, 3, k.Injected(faultstore.ListSession))
-	})
-}
-
-// A store that can't is not made one that can.
-func TestListSessionOfLess(t *testing.T) {
-	bubble(t, func(t *testing.T, k kit) {
-		less := faultstore.Wrap(struct{ lease.Store }{k.inner})
-		for _, err := range less.ListSession(t.Context(), node) {
-			require.ErrorIs(t, err, lease.ErrUnsupported)
-		}
-		for _, err := range faultstore.Wrap(nil).ListSession(t.Context(), node) {
-			require.ErrorIs(t, err, lease.ErrInvalid)
-		}
 	})
 }

@@ -12,12 +12,9 @@ import (
 )
 
 var (
-	_ lease.Store           = (*Store)(nil)
-	_ lease.TransferStore   = (*Store)(nil)
-	_ lease.Watcher         = (*Store)(nil)
-	_ lease.DeletionWatcher = (*Store)(nil)
-	_ lease.SessionLister   = (*Store)(nil)
-	_ lease.Limiter         = (*Store)(nil)
+	_ lease.Store         = (*Store)(nil)
+	_ lease.TransferStore = (*Store)(nil)
+	_ lease.Watcher       = (*Store)(nil)
 )
 
 // Store passes calls on to another store, with faults. Make one with Wrap. It
@@ -126,10 +123,10 @@ func (s *Store) Injected(op Op) int {
 
 // Limits returns those of the inner store, or none.
 func (s *Store) Limits() lease.StoreLimits {
-	if l, ok := s.inner.(lease.Limiter); ok {
-		return l.Limits()
+	if s.inner == nil {
+		return lease.StoreLimits{}
 	}
-	return lease.StoreLimits{}
+	return s.inner.Limits()
 }
 
 // OpenSession passes the call on as the rule says.
@@ -211,16 +208,6 @@ func (s *Store) Get(ctx context.Context, names ...string) ([]lease.Record, error
 	return do(ctx, s, call, func(ctx context.Context) ([]lease.Record, error) {
 		return s.inner.Get(ctx, names...)
 	})
-}
-
-// Probe passes the call on as the rule says.
-func (s *Store) Probe(ctx context.Context) error {
-	inner, ok := s.inner.(lease.Prober)
-	if !ok {
-		return s.missing(Probe)
-	}
-	_, err := do(ctx, s, Call{Op: Probe}, func(ctx context.Context) (struct{}, error) { return struct{}{}, inner.Probe(ctx) })
-	return err
 }
 
 // missing is the answer to a call that the inner store can't serve.

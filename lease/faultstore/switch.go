@@ -18,8 +18,6 @@ type Whole interface {
 	lease.Store
 	lease.TransferStore
 	lease.Watcher
-	lease.DeletionWatcher
-	lease.Limiter
 }
 
 // Switch is a store in whose place another can be put, as when a server's data is
@@ -91,8 +89,8 @@ func (w *Switch) Get(ctx context.Context, names ...string) ([]lease.Record, erro
 }
 
 // List implements lease.Store.
-func (w *Switch) List(ctx context.Context, prefix string) iter.Seq2[lease.Record, error] {
-	return w.store().List(ctx, prefix)
+func (w *Switch) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
+	return w.store().List(ctx, q)
 }
 
 // Transfer implements lease.TransferStore.
@@ -100,20 +98,11 @@ func (w *Switch) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.
 	return w.store().Transfer(ctx, moves)
 }
 
-// Limits implements lease.Limiter.
+// Limits implements lease.Store.
 func (w *Switch) Limits() lease.StoreLimits { return w.store().Limits() }
 
 // Watch implements lease.Watcher.
-func (w *Switch) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
-	return w.watch(ctx, prefix, Whole.Watch)
-}
-
-// WatchDeletions implements lease.DeletionWatcher.
-func (w *Switch) WatchDeletions(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
-	return w.watch(ctx, prefix, Whole.WatchDeletions)
-}
-
-func (w *Switch) watch(ctx context.Context, prefix string, f func(Whole, context.Context, string) iter.Seq2[lease.Event, error]) iter.Seq2[lease.Event, error] {
+func (w *Switch) Watch(ctx context.Context, of lease.Scope) iter.Seq2[lease.Event, error] {
 	return func(yield func(lease.Event, error) bool) {
 		w.mu.Lock()
 		s, until := w.now, w.until
@@ -121,7 +110,7 @@ func (w *Switch) watch(ctx context.Context, prefix string, f func(Whole, context
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
 		defer context.AfterFunc(until, func() { cancel(ErrSwitched) })()
-		f(s, ctx, prefix)(yield)
+		s.Watch(ctx, of)(yield)
 	}
 }
 

@@ -43,7 +43,7 @@ func newT(tb TB, f Factory, o options) *storeT {
 	t.rand = rand.New(rand.NewPCG(o.seed, 0))
 	t.ttl, t.slack = o.ttl, o.slack
 	if t.ttl == 0 {
-		t.ttl = max(t.limits(t.client()).MinTTL, 0)
+		t.ttl = max(t.client().Limits().MinTTL, 0)
 	}
 	if t.ttl == 0 {
 		t.ttl = time.Second
@@ -127,17 +127,9 @@ func (t *storeT) context() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(t.Context()), callBound+t.opts.stall)
 }
 
-func (t *storeT) limits(s lease.Store) lease.StoreLimits {
-	if l, ok := s.(lease.Limiter); ok {
-		return l.Limits()
-	}
-	return lease.StoreLimits{}
-}
-
 // batch is how many names of want the store takes in one call.
 func (t *storeT) batch(s lease.Store, want int) int {
-	l := t.limits(s)
-	if l.Batch > 0 {
+	if l := s.Limits(); l.Batch > 0 {
 		want = min(want, l.Batch)
 	}
 	return want

@@ -38,7 +38,7 @@ var contextCases = []testCase{
 		ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 		defer cancel()
 		seen, failed := 0, false
-		for _, err := range n.store.List(ctx, "many/") {
+		for _, err := range n.store.List(ctx, lease.Query{Prefix: "many/"}) {
 			if failed = err != nil; failed {
 				break
 			}
@@ -93,7 +93,7 @@ func (n *node) calls(r lease.Record, to *node) map[string]func(context.Context) 
 			rs, err := n.store.Get(ctx, r.Name)
 			return said{len(rs) > 0 && err == nil, err}
 		},
-		"List": func(ctx context.Context) said { return first(n.store.List(ctx, ""), nil) },
+		"List": func(ctx context.Context) said { return first(n.store.List(ctx, lease.Query{}), nil) },
 	}
 	if tr, ok := n.store.(lease.TransferStore); ok {
 		all["Transfer"] = func(ctx context.Context) said {
@@ -104,11 +104,13 @@ func (n *node) calls(r lease.Record, to *node) map[string]func(context.Context) 
 			return outcome(outs, err)
 		}
 	}
-	if l, ok := n.store.(lease.SessionLister); ok {
-		all["ListSession"] = func(ctx context.Context) said { return first(l.ListSession(ctx, n.session), nil) }
+	if n.store.Limits().BySession {
+		all["List of a session"] = func(ctx context.Context) said { return first(n.records(n).of(ctx), nil) }
 	}
-	for name, watch := range n.watches() {
-		all[name] = func(ctx context.Context) said { return first(watch(ctx, ""), ctx) }
+	if _, ok := n.store.(lease.Watcher); ok {
+		for _, k := range []watchKind{ofChanges, ofDeletions} {
+			all[k.name] = func(ctx context.Context) said { return first(k.of(n.store, time.Second)(ctx, ""), ctx) }
+		}
 	}
 	return all
 }

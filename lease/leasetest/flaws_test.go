@@ -318,14 +318,11 @@ var (
 	watchUnsupportedSometimes = breaks("Watch says that it is not supported only of some prefixes", by{"watch/unsupported", ruleUnsupported})
 	deletionsTellPuts         = breaks("a watch of deletions tells of puts",
 		by{"deletions/changes", ruleDeletionsOnly}, by{"deletions/expiry", ruleDeletionsOnly})
-	probeUnheard = breaks("a watch does not answer a probe", by{"watch/probe", ruleProgress}, by{"deletions/probe", ruleProgress})
-	probeAhead   = breaks("a watch answers a probe ahead of what it has to tell",
-		by{"watch/probe", ruleProgress}, by{"deletions/probe", ruleProgress})
+	progressUntold         = breaks("a watch does not say that it runs", by{"watch/progress", ruleProgress}, by{"deletions/progress", ruleProgress})
 	deletionsSnapshot      = breaks("a watch of deletions has a snapshot", by{"deletions/changes", ruleDeletionsOnly})
 	deletionsSyncedLast    = breaks("EventSynced of a watch of deletions comes with the first of them", by{"deletions/changes", ruleWatchSynced})
 	deletionsStartLate     = breaksByChance("a watch of deletions says that it has begun and then begins", by{"deletions/no-gap", ruleWatchChange})
 	deletionsTellTransfers = breaksByChance("a watch of deletions takes a transfer for one", by{"deletions/transfer", ruleWatchChange})
-	deletionsUnsupported   = allowed("WatchDeletions is not supported")
 )
 
 // Foreign values, restarts.
@@ -378,18 +375,18 @@ var (
 
 // Listing by session.
 var (
-	listedLeavesOut = breaks("ListSession leaves the first of more than two records out",
+	listedLeavesOut = breaks("List of a session leaves the first of more than two records out",
 		by{"listed/own", ruleListed}, by{"listed/many", ruleListed}, by{"listed/among-changes", ruleListed})
-	listedOthers = breaks("ListSession yields the records of the owner's other sessions",
+	listedOthers = breaks("List of a session yields the records of the owner's other sessions",
 		by{"listed/own", ruleListed}, by{"listed/moved", ruleListed})
-	listedReleased   = breaks("ListSession yields what was released", by{"listed/after-every-write", ruleListed})
-	listedStale      = breaks("ListSession reads an old copy of what was superseded", by{"listed/after-every-write", ruleListed})
-	listedByClaimant = breaks("ListSession goes by the session that first held the name", by{"listed/moved", ruleListed})
-	listedPage       = breaks("ListSession ends after a page", by{"listed/many", ruleListed})
-	listedGoneUnsaid = breaks("ListSession of a session that is gone is empty",
+	listedReleased   = breaks("List of a session yields what was released", by{"listed/after-every-write", ruleListed})
+	listedStale      = breaks("List of a session reads an old copy of what was superseded", by{"listed/after-every-write", ruleListed})
+	listedByClaimant = breaks("List of a session goes by the session that first held the name", by{"listed/moved", ruleListed})
+	listedPage       = breaks("List of a session ends after a page", by{"listed/many", ruleListed})
+	listedGoneUnsaid = breaks("List of a session that is gone is empty",
 		by{"hands/close", ruleListedGone}, by{"hands/expiry", ruleListedGone})
-	listedSilent      = breaks("ListSession with a context that is done ends without a word", by{"listed/own", ruleWholeListing})
-	listedUnsupported = allowed("ListSession is not supported")
+	listedSilent      = breaks("List of a session with a context that is done ends without a word", by{"listed/own", ruleWholeListing})
+	listedUnsupported = allowed("sessions are not listed")
 )
 
 // What databases do to names.

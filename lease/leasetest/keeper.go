@@ -376,11 +376,6 @@ func keeperContention(t *storeT) {
 // plain is a store that tells nothing, so that an engine over it finds out by asking.
 type plain struct{ lease.Store }
 
-func (p plain) Limits() lease.StoreLimits {
-	l, _ := p.Store.(lease.Limiter)
-	return l.Limits()
-}
-
 // keeperParent takes a parent's record away behind its Keeper's back: the store alone knows.
 func keeperParent(t *storeT) {
 	other := t.node()

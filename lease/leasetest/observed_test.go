@@ -127,6 +127,8 @@ func unreachable(f *flaw) Factory {
 	return func(TB) func() lease.Store { return func() lease.Store { return dead{f} } }
 }
 
+func (dead) Limits() lease.StoreLimits { return lease.StoreLimits{Name: "dead"} }
+
 func (d dead) wait(ctx context.Context) error {
 	<-ctx.Done()
 	switch d.flaw {
@@ -166,11 +168,11 @@ func (d dead) Transfer(ctx context.Context, _ []lease.Transfer) ([]lease.Outcome
 
 func (d dead) Get(ctx context.Context, _ ...string) ([]lease.Record, error) { return nil, d.wait(ctx) }
 
-func (d dead) List(ctx context.Context, _ string) iter.Seq2[lease.Record, error] {
+func (d dead) List(ctx context.Context, _ lease.Query) iter.Seq2[lease.Record, error] {
 	return func(yield func(lease.Record, error) bool) { yield(lease.Record{}, d.wait(ctx)) }
 }
 
-func (d dead) Watch(ctx context.Context, _ string) iter.Seq2[lease.Event, error] {
+func (d dead) Watch(ctx context.Context, _ lease.Scope) iter.Seq2[lease.Event, error] {
 	return func(yield func(lease.Event, error) bool) {
 		<-ctx.Done()
 		if d.flaw == hangsWatching {

@@ -361,13 +361,15 @@ type listing struct {
 }
 
 func (n *node) prefix(prefix string) listing {
-	return listing{ruleList, func(ctx context.Context) iter.Seq2[lease.Record, error] { return n.store.List(ctx, prefix) }}
+	return listing{ruleList, func(ctx context.Context) iter.Seq2[lease.Record, error] {
+		return n.store.List(ctx, lease.Query{Prefix: prefix})
+	}}
 }
 
 // records are those of of's session, listed through the node's client.
 func (n *node) records(of *node) listing {
 	return listing{ruleListed, func(ctx context.Context) iter.Seq2[lease.Record, error] {
-		return n.store.(lease.SessionLister).ListSession(ctx, of.session)
+		return n.store.List(ctx, lease.Query{Session: of.session.ID})
 	}}
 }
 

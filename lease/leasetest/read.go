@@ -150,7 +150,7 @@ func readListMany(t *storeT) {
 	ctx, cancel := t.context()
 	defer cancel()
 	seen := 0
-	for _, err := range n.store.List(ctx, "m/") {
+	for _, err := range n.store.List(ctx, lease.Query{Prefix: "m/"}) {
 		t.must(err, "List")
 		if seen++; seen == 10 {
 			break
@@ -198,7 +198,7 @@ func readMetadata(t *storeT) {
 	} {
 		c := t.claim(fmt.Sprintf("meta/%d", i))
 		c.Metadata = m
-		if t.limits(n.store).ValidateClaim(c) != nil {
+		if n.store.Limits().ValidateClaim(c) != nil {
 			continue
 		}
 		r := n.winClaim(c, ruleFree)
@@ -235,7 +235,7 @@ func readGranted(t *storeT) {
 func (n *node) lists(of *node, want ...lease.Record) {
 	n.t.Helper()
 	found, err := n.records(of).all(n.t)
-	n.t.must(err, "ListSession")
+	n.t.must(err, "List of a session")
 	for _, r := range want {
 		n.t.sameRecord(found[r.Name], r, ruleListed)
 	}
@@ -276,7 +276,7 @@ func listedOwn(t *storeT) {
 	for _, err := range a.records(a).of(done) {
 		failed = err != nil
 	}
-	t.check(failed, ruleWholeListing, "ListSession with a context that is done ended without an error")
+	t.check(failed, ruleWholeListing, "List of a session with a context that is done ended without an error")
 	for range a.records(a).of(t.Context()) {
 		break
 	}

@@ -107,8 +107,8 @@ const (
 const (
 	ruleGet        rule = "Get returns the records of exactly those names that are held"
 	ruleList       rule = "List yields every held record whose name begins with the prefix, byte by byte, once, and no other"
-	ruleListed     rule = "ListSession yields every record that stands under the session, once, and no other"
-	ruleListedGone rule = "ListSession of a session that is gone yields ErrSessionGone and nothing else"
+	ruleListed     rule = "List yields every record that stands under the session, once, and no other"
+	ruleListedGone rule = "List of a session that is gone yields ErrSessionGone and nothing else"
 	ruleRoundTrip  rule = "names, owners, nonces and metadata come back as they were given"
 	ruleMapShared  rule = "maps and slices passed in or returned are not shared with the store"
 	ruleRecordTTL  rule = "Record.TTL is the granted TTL of the record's session, and Left is not negative"
@@ -127,7 +127,7 @@ const (
 	ruleWatchEnd      rule = "a watch ends promptly when its context is done or its consumer stops, and leaves nothing running"
 	ruleWatchRecord   rule = "the record in a put is the whole record"
 	ruleDeletionsOnly rule = "a watch of deletions yields EventSynced once, first, and then nothing but deletions"
-	ruleProgress      rule = "after a probe each watch yields EventProgress, behind all that had happened when it was called"
+	ruleProgress      rule = "a watch that runs yields EventProgress as often as Scope.Progress says, behind what it has told"
 )
 
 // Foreign values, restarts.

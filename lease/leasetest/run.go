@@ -211,8 +211,6 @@ type needs uint32
 const (
 	needTransfer needs = 1 << iota
 	needWatch
-	needDeletions
-	needProbe
 	needWhile
 	needList
 	needSessionList
@@ -228,7 +226,7 @@ const (
 )
 
 var needNames = []string{
-	"TransferStore", "Watcher", "DeletionWatcher", "Prober", "Limits.While", "List", "SessionLister",
+	"TransferStore", "Watcher", "Limits.While", "List", "Limits.BySession",
 	"Unreachable option", "BadRecords option", "Restart option", "calm",
 }
 
@@ -320,22 +318,13 @@ func choose[C interface{ what() (string, N) }, N ~uint32](all []C, has, without 
 func probe(t *storeT) needs {
 	n := t.node()
 	can := func(err error) bool { return !errors.Is(err, lease.ErrUnsupported) }
-	watches := n.watches()
-	transfer, watch, while := n.canTransfer(), can(t.watchError(watches["Watch"], "probe")), t.limits(n.store).While
+	transfer, watch, limits := n.canTransfer(), can(t.watchError(n.store, "probe")), n.store.Limits()
 	_, err := n.prefix("probe").all(t)
 	lists := can(err)
-	_, deletions := watches["WatchDeletions"]
-	p, prober := n.store.(lease.Prober)
-	_, lister := n.store.(lease.SessionLister)
-	if lister {
-		_, err = n.records(n).all(t)
-	}
 	return set(map[needs]bool{
 		needTransfer: transfer, needNoTransfer: !transfer, needWatch: watch, needNoWatch: !watch,
-		needWhile: while, needNoWhile: !while, needList: lists, needNoList: !lists,
-		needDeletions:   deletions && can(t.watchError(watches["WatchDeletions"], "probe")),
-		needProbe:       prober && can(p.Probe(t.Context())),
-		needSessionList: lister && can(err),
+		needWhile: limits.While, needNoWhile: !limits.While, needList: lists, needNoList: !lists,
+		needSessionList: limits.BySession,
 	})
 }
 
@@ -353,11 +342,11 @@ func (n *node) canTransfer() bool {
 
 // watchError starts a watch and returns how it failed before its first event;
 // nil if it did not, ErrUnsupported if there is none.
-func (t *storeT) watchError(f watchFunc, prefix string) error {
-	if f == nil {
+func (t *storeT) watchError(s lease.Store, prefix string) error {
+	if _, ok := s.(lease.Watcher); !ok {
 		return lease.ErrUnsupported
 	}
-	w := t.collect(context.WithoutCancel(t.Context()), f, prefix, 0)
+	w := t.collect(context.WithoutCancel(t.Context()), ofChanges.of(s, 0), prefix, 0)
 	w.until(func(events []seen) bool { return len(events) > 0 })
 	w.stop()
 	if len(w.all()) > 0 {

@@ -58,7 +58,11 @@ func (s *twin) sweepFor(f *flaw) {
 	}
 }
 
-func (s *twin) List(ctx context.Context, prefix string) iter.Seq2[lease.Record, error] {
+func (s *twin) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
+	if q.Session != 0 {
+		return s.listSession(ctx, q.Session)
+	}
+	prefix := q.Prefix
 	return func(yield func(lease.Record, error) bool) {
 		if s.is(listUnsupported) || s.is(listUnsupportedSometimes) && prefix != "" {
 			yield(lease.Record{}, fmt.Errorf("list: %w", lease.ErrUnsupported))
@@ -153,12 +157,8 @@ func (s *twin) matches(name, prefix string) bool {
 	return strings.HasPrefix(name, prefix)
 }
 
-func (s *twin) ListSession(ctx context.Context, want lease.Session) iter.Seq2[lease.Record, error] {
+func (s *twin) listSession(ctx context.Context, want lease.SessionID) iter.Seq2[lease.Record, error] {
 	return func(yield func(lease.Record, error) bool) {
-		if s.is(listedUnsupported) {
-			yield(lease.Record{}, fmt.Errorf("list session: %w", lease.ErrUnsupported))
-			return
-		}
 		if err := s.begin(ctx); err != nil {
 			if !s.is(listedSilent) {
 				yield(lease.Record{}, err)
@@ -179,9 +179,9 @@ func (s *twin) ListSession(ctx context.Context, want lease.Session) iter.Seq2[le
 	}
 }
 
-func (s *twin) listed(want lease.Session) (found []lease.Record, err error) {
+func (s *twin) listed(want lease.SessionID) (found []lease.Record, err error) {
 	s.sweepFor(expiryUnseen)
-	sess := s.sessions[want.ID]
+	sess := s.sessions[want]
 	if sess == nil || sess.gone {
 		if s.is(listedGoneUnsaid) {
 			return nil, nil
@@ -193,9 +193,9 @@ func (s *twin) listed(want lease.Session) (found []lease.Record, err error) {
 		of := e.sess == sess
 		switch s.flaw {
 		case listedOthers:
-			of = e.Owner.Incarnation == want.Owner.Incarnation
+			of = e.Owner.Incarnation == sess.Owner.Incarnation
 		case listedByClaimant:
-			of = s.once[name][want.ID]
+			of = s.once[name][want]
 		case listedStale:
 			if old := s.previous[name]; of && old != nil && old.sess == sess {
 				e = old
@@ -344,8 +344,6 @@ func (s *twin) event(c change) lease.Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch c.kind {
-	case lease.EventProgress:
-		return lease.Event{Kind: c.kind}
 	case lease.EventDelete, lease.EventBad:
 		return lease.Event{Kind: c.kind, Record: lease.Record{Name: c.e.Name}, Revision: c.rev}
 	}
@@ -362,17 +360,10 @@ func (s *twin) event(c change) lease.Event {
 	return lease.Event{Kind: c.kind, Record: r, Revision: rev}
 }
 
-func (s *twin) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
-	return s.watch(ctx, prefix, false, s.is(watchUnsupported) || s.is(watchUnsupportedSometimes) && prefix == "probe")
-}
-
-func (s *twin) WatchDeletions(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
-	return s.watch(ctx, prefix, true, s.is(deletionsUnsupported))
-}
-
-func (s *twin) watch(ctx context.Context, prefix string, deletions, unsupported bool) iter.Seq2[lease.Event, error] {
+func (s *twin) Watch(ctx context.Context, of lease.Scope) iter.Seq2[lease.Event, error] {
+	prefix, deletions := of.Prefix, of.Deletions
 	return func(yield func(lease.Event, error) bool) {
-		if unsupported {
+		if s.is(watchUnsupported) || s.is(watchUnsupportedSometimes) && prefix == "probe" {
 			yield(lease.Event{}, lease.ErrUnsupported)
 			return
 		}
@@ -418,7 +409,7 @@ func (s *twin) watch(ctx context.Context, prefix string, deletions, unsupported 
 		if !first && !early && !synced() {
 			return
 		}
-		s.follow(ctx, w, yield)
+		s.follow(ctx, w, of.Progress, yield)
 	}
 }
 
@@ -443,30 +434,7 @@ func (s *twin) snapshot(prefix string, deletions bool) (all []change) {
 	return all
 }
 
-func (s *twin) Probe(ctx context.Context) error {
-	if err := s.begin(ctx); err != nil {
-		return err
-	}
-	defer s.mu.Unlock()
-	for w := range s.watchers {
-		c := change{kind: lease.EventProgress}
-		switch {
-		case s.is(probeUnheard):
-			continue
-		case s.is(probeAhead):
-			w.queue = append([]change{c}, w.queue...)
-		default:
-			w.queue = append(w.queue, c)
-		}
-		select {
-		case w.more <- struct{}{}:
-		default:
-		}
-	}
-	return nil
-}
-
-func (s *twin) follow(ctx context.Context, w *watcher, yield func(lease.Event, error) bool) {
+func (s *twin) follow(ctx context.Context, w *watcher, progress time.Duration, yield func(lease.Event, error) bool) {
 	done := ctx.Done()
 	if s.is(watchOutlivesContext) {
 		done = s.quit
@@ -488,6 +456,11 @@ func (s *twin) follow(ctx context.Context, w *watcher, yield func(lease.Event, e
 				return
 			case <-s.watchEnds():
 				return
+			case <-s.reassures(progress):
+				if !yield(lease.Event{Kind: lease.EventProgress}, nil) {
+					return
+				}
+				continue
 			}
 		}
 		if w.told++; s.is(watchSyncedOften) && w.told%3 == 0 {
@@ -504,6 +477,14 @@ func (s *twin) follow(ctx context.Context, w *watcher, yield func(lease.Event, e
 			return
 		}
 	}
+}
+
+// reassures is a moment after which a quiet watch says that it runs.
+func (s *twin) reassures(progress time.Duration) <-chan time.Time {
+	if progress == 0 || s.is(progressUntold) {
+		return nil
+	}
+	return time.After(progress)
 }
 
 // watchEnds is a moment after which a flawed watch ends without a word.

@@ -662,7 +662,7 @@ const (
 
 // Limits are those of a store that keeps its names in XML.
 func (s *twin) Limits() lease.StoreLimits {
-	l := lease.StoreLimits{Name: "twin", While: !s.is(whileUnsupported) && !s.is(whileUnsupportedIgnored), MaxTTL: twinMaxTTL, MaxMetadata: twinMaxMetadata, CheckName: func(name string) error {
+	l := lease.StoreLimits{Name: "twin", While: !s.is(whileUnsupported) && !s.is(whileUnsupportedIgnored), BySession: !s.is(listedUnsupported), MaxTTL: twinMaxTTL, MaxMetadata: twinMaxMetadata, CheckName: func(name string) error {
 		if strings.ContainsAny(name, "\uffff\ufffe") {
 			return errors.New("U+FFFE and U+FFFF are no characters")
 		}

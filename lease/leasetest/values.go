@@ -157,7 +157,7 @@ func alikeWatched() (prefixes []string) {
 
 // holds tells whether a name is within the store's limits.
 func (t *storeT) holds(name string) bool {
-	check := t.limits(t.client()).CheckName
+	check := t.client().Limits().CheckName
 	return check == nil || check(name) == nil
 }
 
@@ -174,7 +174,7 @@ func (n *node) within(observer *node, c lease.Claim) {
 
 func limitTTLs(t *storeT) {
 	s := t.client()
-	most := t.limits(s).MaxTTL
+	most := s.Limits().MaxTTL
 	if most == 0 {
 		return
 	}
@@ -236,7 +236,7 @@ func sized(bytes int) []map[string]string {
 
 func limitMetadata(t *storeT) {
 	n, other := t.node(), t.node()
-	most := t.limits(n.store).MaxMetadata
+	most := n.store.Limits().MaxMetadata
 	if most == 0 {
 		return
 	}
@@ -364,7 +364,7 @@ func badRecordListed(t *storeT) {
 	ctx, cancel := t.context()
 	defer cancel()
 	good, bad := 0, 0
-	for r, err := range n.store.List(ctx, "b/") {
+	for r, err := range n.store.List(ctx, lease.Query{Prefix: "b/"}) {
 		switch {
 		case err == nil:
 			t.check(r.Token != 0, ruleBadRead, "listed: %+v", r)

@@ -69,13 +69,13 @@ var watchCases = func() (all []testCase) {
 				labelled.Do(t.Context(), t.Name(), func(context.Context) {
 					n := t.node()
 					n.win("w/a")
-					t.leavesFew(k.of(n.store))
+					t.leavesFew(k.of(n.store, time.Minute))
 				})
 			}},
-			{name: "probe", needs: needProbe, run: k.progress},
+			{name: "progress", run: k.progress},
 			{name: "alike", run: k.alike},
 		} {
-			c.name, c.needs = k.name+"/"+c.name, c.needs|k.needs
+			c.name, c.needs = k.name+"/"+c.name, c.needs|needWatch
 			all = append(all, c)
 		}
 	}
@@ -134,7 +134,7 @@ var watchCases = func() (all []testCase) {
 			n := t.node()
 			n.win("w/a")
 			for _, prefix := range []string{"", "w/", "none/"} {
-				err := t.watchError(n.watches()["Watch"], prefix)
+				err := t.watchError(n.store, prefix)
 				t.check(errors.Is(err, lease.ErrUnsupported), ruleUnsupported, "Watch of %q: %v", prefix, err)
 			}
 		}},
@@ -264,41 +264,23 @@ func (t *storeT) leavesFew(f watchFunc) {
 	t.check(ok, ruleWatchEnd, "%d watches that ended left %d goroutines", watches, left)
 }
 
-// progress probes a watch amid changes: all that happened before the probe comes before its
-// answer.
+// progress expects that a watch says again and again that it runs, behind what it has told.
 func (k watchKind) progress(t *storeT) {
 	n := t.node()
-	w := t.collect(context.WithoutCancel(t.Context()), k.of(n.store), "w/", 0)
+	w := t.collect(context.WithoutCancel(t.Context()), k.of(n.store, time.Second), "w/", 0)
 	w.synced()
-	for round := range 5 {
+	for round := range 3 {
 		var last lease.Record
-		met := false
-		// A watch that is behind when it is asked need not answer: it is asked again, after other changes.
-		for wait := time.Second; !met && wait <= 8*time.Second; wait *= 2 {
-			for i := range 20 {
-				last = n.win(fmt.Sprintf("w/%d-%s-%d", round, wait, i))
-				n.freed(last)
-			}
-			err := n.store.(lease.Prober).Probe(context.WithoutCancel(t.Context()))
-			if err != nil && t.opts.stall > 0 {
-				t.noVerdict("the probe failed: %v", err)
-			}
-			t.require(err == nil, ruleProgress, "Probe: %v", err)
-			asked := time.Now()
-			w.until(func(events []seen) bool {
-				met = answeredBehind(events, last)
-				return met || time.Since(asked) >= wait
-			})
+		for i := range 20 {
+			last = n.win(fmt.Sprintf("w/%d-%d", round, i))
+			n.freed(last)
 		}
-		t.require(met, ruleProgress, "none behind the deletion of %q; the watch's error is %v; events: %s", last.Name, w.failure(), show(w.all()))
+		ok := w.until(func(events []seen) bool {
+			deleted := slices.IndexFunc(events, func(ev seen) bool { return ev.Kind == lease.EventDelete && ev.Record.Name == last.Name })
+			return deleted >= 0 && slices.ContainsFunc(events[deleted:], func(ev seen) bool { return ev.Kind == lease.EventProgress })
+		})
+		t.require(ok, ruleProgress, "none behind the deletion of %q; the watch's error is %v; events: %s", last.Name, w.failure(), show(w.all()))
 	}
-}
-
-// answeredBehind reports whether an EventProgress came behind the deletion of a record. Another
-// case may probe the same Store: of several answers one must be.
-func answeredBehind(events []seen, last lease.Record) bool {
-	deleted := slices.IndexFunc(events, func(ev seen) bool { return ev.Kind == lease.EventDelete && ev.Record.Name == last.Name })
-	return deleted >= 0 && slices.ContainsFunc(events[deleted:], func(ev seen) bool { return ev.Kind == lease.EventProgress })
 }
 
 // told is a change that a writer was told it had made.

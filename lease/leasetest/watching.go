@@ -37,41 +37,30 @@ type watching struct {
 	ended  bool
 }
 
-// watchFunc is a store's Watch or WatchDeletions.
-type watchFunc = func(context.Context, string) iter.Seq2[lease.Event, error]
-
-// watches are those of the node's store.
-func (n *node) watches() map[string]watchFunc {
-	all := map[string]watchFunc{}
-	if w, ok := n.store.(lease.Watcher); ok {
-		all["Watch"] = w.Watch
-	}
-	if w, ok := n.store.(lease.DeletionWatcher); ok {
-		all["WatchDeletions"] = w.WatchDeletions
-	}
-	return all
-}
+// watchFunc watches what has a prefix.
+type watchFunc = func(ctx context.Context, prefix string) iter.Seq2[lease.Event, error]
 
 // watchKind is a watch of all changes, or one of deletions alone.
 type watchKind struct {
 	name      string
-	needs     needs
 	deletions bool
-	of        func(lease.Store) watchFunc
 }
 
-var (
-	ofChanges   = watchKind{"watch", needWatch, false, func(s lease.Store) watchFunc { return s.(lease.Watcher).Watch }}
-	ofDeletions = watchKind{"deletions", needDeletions, true, func(s lease.Store) watchFunc { return s.(lease.DeletionWatcher).WatchDeletions }}
-)
+var ofChanges, ofDeletions = watchKind{"watch", false}, watchKind{"deletions", true}
 
-// begin watches a prefix within a context of the caller, pausing after each event. Events of probes are
-// left out: another case may probe the same Store.
+// of watches a store, which is to tell how often it runs; 0: never.
+func (k watchKind) of(s lease.Store, progress time.Duration) watchFunc {
+	return func(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
+		return s.(lease.Watcher).Watch(ctx, lease.Scope{Prefix: prefix, Deletions: k.deletions, Progress: progress})
+	}
+}
+
+// begin watches a prefix within a context of the caller, pausing after each event. Each EventProgress
+// is left out: a store may tell it for the sake of another watch.
 func (k watchKind) begin(ctx context.Context, t *storeT, s lease.Store, prefix string, slow time.Duration) *watching {
-	f := k.of(s)
 	w := t.collect(ctx, func(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
 		return func(yield func(lease.Event, error) bool) {
-			for ev, err := range f(ctx, prefix) {
+			for ev, err := range k.of(s, 0)(ctx, prefix) {
 				if (err != nil || ev.Kind != lease.EventProgress) && !yield(ev, err) {
 					return
 				}

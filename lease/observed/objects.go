@@ -13,7 +13,7 @@ import (
 // nothing is known: a write may or may not be applied, now or later. Values that
 // are passed or returned are not changed afterwards by either side.
 //
-// It may also be Numbered, Sized and a lease.Limiter.
+// It may also be Numbered, Sized and Limited.
 type Objects interface {
 	// Get returns the object as it stands; false if there is none.
 	Get(ctx context.Context, key string) (Object, bool, error)
@@ -51,6 +51,11 @@ type Numbered interface {
 type Sized interface {
 	// Sizes are the longest key and the longest value in bytes; 0: no bound.
 	Sizes() (key, value int)
+}
+
+// Limited is implemented by Objects that bound what a Store over them is asked for.
+type Limited interface {
+	Limits() lease.StoreLimits
 }
 
 // careful is Objects that answer, or fail: a panic is an error.

@@ -114,7 +114,7 @@ func TestListingsEndWhatNobodyRenews(t *testing.T) {
 		b.win("x/3")
 		require.NotNil(t, idle)
 		list := func() (names []string) {
-			for r, err := range b.store.List(t.Context(), "x/") {
+			for r, err := range b.store.List(t.Context(), lease.Query{Prefix: "x/"}) {
 				require.NoError(t, err)
 				names = append(names, r.Name)
 			}
@@ -201,7 +201,7 @@ func TestAPanicOfTheObjectsIsAnError(t *testing.T) {
 	_, err := a.store.Acquire(t.Context(), a.session, []lease.Claim{{Name: "m"}, {Name: "n"}})
 	require.ErrorContains(t, err, "it panicked: rude")
 	bad := 0
-	for r, err := range a.store.List(t.Context(), "") {
+	for r, err := range a.store.List(t.Context(), lease.Query{}) {
 		require.ErrorIs(t, err, lease.ErrBadRecord, "%+v", r)
 		bad++
 	}

@@ -3,6 +3,7 @@ package observed
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"strings"
 	"time"
@@ -190,16 +191,21 @@ func (s *Store) Get(ctx context.Context, names ...string) ([]lease.Record, error
 // List reads all records under prefix and then looks at their sessions. If it is
 // consumed whole, it then looks at every session and, where versions are Numbered,
 // deletes what it found to be free.
-func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[lease.Record, error] {
+func (s *Store) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
 	return func(yield func(lease.Record, error) bool) {
 		const op = "list"
 		if err := s.check(ctx, op); err != nil {
 			yield(lease.Record{}, err)
 			return
 		}
-		objects, err := s.objects.all(ctx, recordKey(prefix))
+		if q.Session != 0 {
+			yield(lease.Record{}, fmt.Errorf("%s: %s: by session: %w", s.limits.Name, op, lease.ErrUnsupported))
+			return
+		}
+		prefix := recordKey(q.Prefix)
+		objects, err := s.objects.all(ctx, prefix)
 		if err != nil {
-			yield(lease.Record{}, s.unknown(op, recordKey(prefix), err))
+			yield(lease.Record{}, s.unknown(op, prefix, err))
 			return
 		}
 		found := make([]standing, 0, len(objects))

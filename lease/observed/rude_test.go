@@ -116,7 +116,7 @@ func TestAPanicIsNoAnswer(t *testing.T) {
 						return err
 					}},
 					"list": {"list", "records/", func() (failed error) {
-						for _, err := range a.store.List(ctx, "") {
+						for _, err := range a.store.List(ctx, lease.Query{}) {
 							require.NoError(t, failed)
 							failed = err
 						}
@@ -147,7 +147,7 @@ func TestANumberThatPanicsIsNone(t *testing.T) {
 		require.ErrorContains(t, err, "panicked")
 	}
 	bad := 0
-	for r, err := range a.store.List(t.Context(), "") {
+	for r, err := range a.store.List(t.Context(), lease.Query{}) {
 		require.ErrorIs(t, err, lease.ErrBadRecord, "%+v", r)
 		bad++
 	}

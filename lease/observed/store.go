@@ -18,7 +18,6 @@ import (
 var (
 	_ lease.Store         = (*Store)(nil)
 	_ lease.TransferStore = (*Store)(nil)
-	_ lease.Limiter       = (*Store)(nil)
 )
 
 // Store is a lease.Store over Objects. Make one with New. It is safe for concurrent
@@ -49,7 +48,7 @@ const (
 	margin = 10
 	// width is how many requests one call makes at once.
 	width = 16
-	// batch is how many names one call may carry unless the Objects are a lease.Limiter that says
+	// batch is how many names one call may carry unless the Objects are Limited and say
 	// otherwise.
 	batch = 128
 )
@@ -81,7 +80,7 @@ func New(objects Objects, opts ...Option) (*Store, error) {
 	if z, ok := objects.(Sized); ok {
 		s.longKey, s.longBody = z.Sizes()
 	}
-	if l, ok := objects.(lease.Limiter); ok {
+	if l, ok := objects.(Limited); ok {
 		s.limits = l.Limits()
 	}
 	s.limits.Name = cmp.Or(s.limits.Name, "observed objects")
@@ -102,7 +101,7 @@ func New(objects Objects, opts ...Option) (*Store, error) {
 	return s, nil
 }
 
-// Limits are those of the Objects, if they are a lease.Limiter, with the names whose keys
+// Limits are those of the Objects, if they are Limited, with the names whose keys
 // are not too long for them, if they are Sized.
 func (s *Store) Limits() lease.StoreLimits { return s.limits }
 

@@ -59,9 +59,7 @@ func checkOwner(field, owner string) error {
 // heedLimits asks the store for its limits, and refuses those under which no call could succeed.
 func (p *Provider) heedLimits() (err error) {
 	defer boundary.Contain(&err)
-	if l, ok := p.store.(lease.Limiter); ok {
-		p.limits = l.Limits()
-	}
+	p.limits = p.store.Limits()
 	l := &p.limits
 	if l.Name == "" {
 		l.Name = strings.TrimPrefix(fmt.Sprintf("%T", p.store), "*")
