@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/health"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

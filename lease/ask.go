@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // This file asks for a name, or about it, and tells all that the answer says.
@@ -69,7 +71,7 @@ func (k *Keeper) Get(ctx context.Context, name string) (Record, error) {
 	if err := k.check(ctx); err != nil {
 		return Record{}, err
 	}
-	if err := ValidateName(name); err != nil {
+	if err := store.ValidateName(name); err != nil {
 		return Record{}, err
 	}
 	recs, err := ask(ctx, k, func(ctx context.Context) ([]Record, error) { return k.store.Get(ctx, name) })
@@ -77,7 +79,7 @@ func (k *Keeper) Get(ctx context.Context, name string) (Record, error) {
 	case err != nil:
 	case len(recs) == 0:
 		err = ErrNotHeld
-	case recs[0].bad():
+	case recs[0].Token == 0: // it is no record
 		err = ErrBadRecord
 	default:
 		return recs[0], nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // newer is the incarnation of a writer of what this version can't read.
@@ -26,11 +27,11 @@ func unread(r lease.Record) lease.Record {
 	return r
 }
 
-func (s spoilt) Acquire(ctx context.Context, x lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
+func (s spoilt) Acquire(ctx context.Context, x store.Session, claims []store.Claim) ([]store.Outcome, error) {
 	outs, err := s.Store.Acquire(ctx, x, claims)
 	for i := range outs {
 		if outs[i].Record.Owner.Incarnation == newer {
-			outs[i] = lease.Outcome{Err: lease.ErrBadRecord}
+			outs[i] = store.Outcome{Err: lease.ErrBadRecord}
 		}
 	}
 	return outs, err
@@ -44,7 +45,7 @@ func (s spoilt) Get(ctx context.Context, names ...string) ([]lease.Record, error
 	return recs, err
 }
 
-func (s spoilt) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
+func (s spoilt) List(ctx context.Context, q store.Query) iter.Seq2[lease.Record, error] {
 	return func(yield func(lease.Record, error) bool) {
 		for r, err := range s.Store.List(ctx, q) {
 			if r = unread(r); err == nil && r.Token == 0 {
@@ -57,7 +58,7 @@ func (s spoilt) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record,
 	}
 }
 
-func (s spoilt) Watch(ctx context.Context, of lease.Scope) iter.Seq2[lease.Event, error] {
+func (s spoilt) Watch(ctx context.Context, of store.Scope) iter.Seq2[lease.Event, error] {
 	return func(yield func(lease.Event, error) bool) {
 		for ev, err := range s.Store.Watch(ctx, of) {
 			if ev.Kind == lease.EventPut && ev.Record.Owner.Incarnation == newer {
@@ -73,11 +74,11 @@ func (s spoilt) Watch(ctx context.Context, of lease.Scope) iter.Seq2[lease.Event
 // spoil puts something under the names that this version can't read; mend takes it
 // away.
 func (s spoilt) spoil(t testing.TB, names ...string) (mend func()) {
-	x := lease.Session{ID: 77, Owner: lease.Owner{ID: "newer", Incarnation: newer}, TTL: 24 * time.Hour}
+	x := store.Session{ID: 77, Owner: lease.Owner{ID: "newer", Incarnation: newer}, TTL: 24 * time.Hour}
 	_, err := s.OpenSession(context.Background(), x)
 	require.NoError(t, err)
 	for _, name := range names {
-		outs, err := s.Store.Acquire(context.Background(), x, []lease.Claim{{Name: name, Nonce: 1}})
+		outs, err := s.Store.Acquire(context.Background(), x, []store.Claim{{Name: name, Nonce: 1}})
 		require.NoError(t, err)
 		require.True(t, outs[0].OK)
 	}
@@ -85,12 +86,12 @@ func (s spoilt) spoil(t testing.TB, names ...string) (mend func()) {
 }
 
 // spoiltStores are such a store, more and less able.
-func spoiltStores(t *testing.T, f func(t *testing.T, s spoilt, store lease.Store)) {
-	for name, less := range map[string]func(spoilt) lease.Store{
-		"everything is listed": func(s spoilt) lease.Store { return sessionless(s) },
-		"sessions are listed":  func(s spoilt) lease.Store { return s },
-		"nothing is told":      func(s spoilt) lease.Store { return blind(s) },
-		"nor listed":           func(s spoilt) lease.Store { return listless{s} },
+func spoiltStores(t *testing.T, f func(t *testing.T, s spoilt, store store.Store)) {
+	for name, less := range map[string]func(spoilt) store.Store{
+		"everything is listed": func(s spoilt) store.Store { return sessionless(s) },
+		"sessions are listed":  func(s spoilt) store.Store { return s },
+		"nothing is told":      func(s spoilt) store.Store { return blind(s) },
+		"nor listed":           func(s spoilt) store.Store { return listless{s} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, store *memory.Store) { f(t, spoilt{store}, less(spoilt{store})) })
@@ -101,7 +102,7 @@ func spoiltStores(t *testing.T, f func(t *testing.T, s spoilt, store lease.Store
 // What is no record, or of a newer format, holds its name: who waits for it goes
 // on waiting, until it is gone.
 func TestABadRecordIsHeld(t *testing.T) {
-	spoiltStores(t, func(t *testing.T, s spoilt, store lease.Store) {
+	spoiltStores(t, func(t *testing.T, s spoilt, store store.Store) {
 		mend := s.spoil(t, "bad")
 		a := start(t, store, "a")
 		h := a.lease("bad")
@@ -123,7 +124,7 @@ func TestABadRecordIsHeld(t *testing.T) {
 
 // A watch that is begun anew does not take for gone what can't be read any more.
 func TestAFollowedRecordThatIsNoneAnyMoreIsNotGone(t *testing.T) {
-	spoiltStores(t, func(t *testing.T, s spoilt, store lease.Store) {
+	spoiltStores(t, func(t *testing.T, s spoilt, store store.Store) {
 		a, b := start(t, store, "a"), start(t, store, "b")
 		h := a.hold("team/x")
 		var seen told
@@ -152,15 +153,15 @@ func TestAFollowedRecordThatIsNoneAnyMoreIsNotGone(t *testing.T) {
 // A value of another program in the place of a record ends that term, and no other:
 // it has no token, which is no token that went back.
 func TestWhatIsNoRecordIsNoSetback(t *testing.T) {
-	spoiltStores(t, func(t *testing.T, s spoilt, store lease.Store) {
-		a := start(t, store, "a")
+	spoiltStores(t, func(t *testing.T, s spoilt, db store.Store) {
+		a := start(t, db, "a")
 		bad, good := a.lease("bad"), a.lease("good")
 		mustWin(t, bad)
 		mustWin(t, good)
 		rec, ok, err := bad.Holder(t.Context())
 		require.NoError(t, err)
 		require.True(t, ok)
-		_, err = s.Release(t.Context(), []lease.Held{rec.Held()})
+		_, err = s.Release(t.Context(), []store.Held{rec.Held()})
 		require.NoError(t, err)
 		mend := s.spoil(t, "bad")
 		time.Sleep(5 * ttl)

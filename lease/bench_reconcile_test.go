@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // counting counts what is read.
@@ -17,7 +18,7 @@ type counting struct {
 	requests, records atomic.Int64
 }
 
-func (s *counting) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
+func (s *counting) List(ctx context.Context, q store.Query) iter.Seq2[lease.Record, error] {
 	s.requests.Add(1)
 	return func(yield func(lease.Record, error) bool) {
 		for r, err := range s.Store.List(ctx, q) {
@@ -41,9 +42,9 @@ func (s *counting) Get(ctx context.Context, names ...string) ([]lease.Record, er
 func BenchmarkReconciliation(b *testing.B) {
 	const all, ttl, rounds = 100_000, 2 * time.Second, 6
 	for _, mine := range []int{1000, all} {
-		for name, of := range map[string]func(*counting) lease.Store{
-			"by session": func(s *counting) lease.Store { return s },
-			"everything": func(s *counting) lease.Store { return sessionless(s) },
+		for name, of := range map[string]func(*counting) store.Store{
+			"by session": func(s *counting) store.Store { return s },
+			"everything": func(s *counting) store.Store { return sessionless(s) },
 		} {
 			b.Run(name+"/"+map[int]string{1000: "1 of 100 nodes", all: "1 node"}[mine], func(b *testing.B) {
 				s := &counting{Store: memory.New()}

@@ -9,9 +9,10 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
-func benchKeeper(tb testing.TB, store lease.Store) *lease.Keeper {
+func benchKeeper(tb testing.TB, store store.Store) *lease.Keeper {
 	tb.Helper()
 	k, err := lease.NewKeeper(store, lease.Config{ID: "bench", TTL: time.Minute})
 	if err != nil {
@@ -174,19 +175,19 @@ func heap() int64 {
 }
 
 // fill writes records as a Keeper would, a thousand to a session.
-func fill(tb testing.TB, store *memory.Store, names []string) {
+func fill(tb testing.TB, db *memory.Store, names []string) {
 	owner := lease.Owner{ID: "bench", Incarnation: "by hand"}
 	ctx := context.Background()
 	for i := 0; i < len(names); i += 1000 {
-		s := lease.Session{ID: lease.SessionID(i + 1), Owner: owner, TTL: time.Minute}
-		if _, err := store.OpenSession(ctx, s); err != nil {
+		s := store.Session{ID: store.SessionID(i + 1), Owner: owner, TTL: time.Minute}
+		if _, err := db.OpenSession(ctx, s); err != nil {
 			tb.Fatal(err)
 		}
-		var claims []lease.Claim
+		var claims []store.Claim
 		for j, name := range names[i:min(i+1000, len(names))] {
-			claims = append(claims, lease.Claim{Name: name, Nonce: uint64(i + j)})
+			claims = append(claims, store.Claim{Name: name, Nonce: uint64(i + j)})
 		}
-		if _, err := store.Acquire(ctx, s, claims); err != nil {
+		if _, err := db.Acquire(ctx, s, claims); err != nil {
 			tb.Fatal(err)
 		}
 	}

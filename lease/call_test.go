@@ -10,12 +10,13 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // idle is a store that is not called.
-type idle struct{ Store }
+type idle struct{ store.Store }
 
-func (idle) Limits() StoreLimits { return StoreLimits{} }
+func (idle) Limits() store.Limits { return store.Limits{} }
 
 // A request is bounded; what the store says when it is told to end still counts,
 // if it comes within a tenth.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // ordered is a store that notes which records were given up, in which order.
@@ -23,7 +24,7 @@ type ordered struct {
 	gone []string
 }
 
-func (s *ordered) note(outs []lease.Outcome, name func(int) string) {
+func (s *ordered) note(outs []store.Outcome, name func(int) string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, o := range outs {
@@ -33,13 +34,13 @@ func (s *ordered) note(outs []lease.Outcome, name func(int) string) {
 	}
 }
 
-func (s *ordered) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome, error) {
+func (s *ordered) Release(ctx context.Context, held []store.Held) ([]store.Outcome, error) {
 	outs, err := s.Store.Release(ctx, held)
 	s.note(outs, func(i int) string { return held[i].Name })
 	return outs, err
 }
 
-func (s *ordered) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.Outcome, error) {
+func (s *ordered) Transfer(ctx context.Context, moves []store.Transfer) ([]store.Outcome, error) {
 	outs, err := s.Store.Transfer(ctx, moves)
 	s.note(outs, func(i int) string { return moves[i].Name })
 	return outs, err
@@ -181,7 +182,7 @@ func TestAChildThatIsNotReleased(t *testing.T) {
 	})
 }
 
-func stands(t *testing.T, s lease.Store, name string) bool {
+func stands(t *testing.T, s store.Store, name string) bool {
 	t.Helper()
 	_, ok := standing(t, s, name)
 	return ok

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // MinTTL is the shortest TTL a Keeper accepts.
@@ -99,7 +100,7 @@ func invalid(field string, got any, bound string) error {
 }
 
 // complete fills in defaults and checks every field and their relations.
-func (c Config) complete(lim StoreLimits) (Config, error) {
+func (c Config) complete(lim store.Limits) (Config, error) {
 	def := func(d *time.Duration, v time.Duration) {
 		if *d == 0 {
 			*d = v
@@ -108,8 +109,8 @@ func (c Config) complete(lim StoreLimits) (Config, error) {
 	switch {
 	case c.ID == "":
 		return c, invalid("ID", `""`, "set: the node's name")
-	case ValidateName(c.ID) != nil:
-		return c, fmt.Errorf("lease.Config.ID: %w", ValidateName(c.ID))
+	case store.ValidateName(c.ID) != nil:
+		return c, fmt.Errorf("lease.Config.ID: %w", store.ValidateName(c.ID))
 	case !utf8.ValidString(c.Address):
 		return c, invalid("Address", fmt.Sprintf("%.64q", c.Address), "UTF-8")
 	}
@@ -168,15 +169,15 @@ func (c Config) complete(lim StoreLimits) (Config, error) {
 		c.MeterProvider = otel.GetMeterProvider()
 	}
 	if c.Clock == nil {
-		c.Clock = SystemClock()
+		c.Clock = store.SystemClock()
 	}
 	return c, nil
 }
 
 // checkTTL checks a TTL and the policy of its renewal, a Keeper's or one lease's, against all that
 // depends on them.
-func (c Config) checkTTL(field string, ttl time.Duration, lim StoreLimits, r Renewal) error {
-	if least, most := lim.ttls(); ttl < least || ttl > most {
+func (c Config) checkTTL(field string, ttl time.Duration, lim store.Limits, r Renewal) error {
+	if least, most := ttls(lim); ttl < least || ttl > most {
 		return fmt.Errorf("%s: %w: %v, must be at least %v and at most %v", field, ErrInvalid, ttl, least, most)
 	}
 	if c.Margin < 0 {

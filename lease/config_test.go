@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // Bad settings are refused when the Keeper is made; the error names the field
@@ -23,7 +24,7 @@ func TestConfigIsValidated(t *testing.T) {
 		says   []string
 	}{
 		{"no ID", func(c *lease.Config) { c.ID = "" }, []string{"Config.ID", "the node's name"}},
-		{"ID too long", func(c *lease.Config) { c.ID = strings.Repeat("x", lease.MaxName+1) }, []string{"Config.ID", "at most 512"}},
+		{"ID too long", func(c *lease.Config) { c.ID = strings.Repeat("x", store.MaxName+1) }, []string{"Config.ID", "at most 512"}},
 		{"ID not UTF-8", func(c *lease.Config) { c.ID = "\xff" }, []string{"Config.ID", "UTF-8"}},
 		{"TTL of a nanosecond", func(c *lease.Config) { c.TTL = 1 }, []string{"Config.TTL", "1ns", "at least 300ms"}},
 		{"TTL below MinTTL", func(c *lease.Config) { c.TTL = lease.MinTTL - 1 }, []string{"Config.TTL", "at least 300ms"}},
@@ -62,7 +63,7 @@ func TestConfigIsValidated(t *testing.T) {
 
 func TestConfigRefusesNoStore(t *testing.T) {
 	var none *memory.Store
-	for _, store := range []lease.Store{nil, none} {
+	for _, store := range []store.Store{nil, none} {
 		_, err := lease.NewKeeper(store, lease.Config{ID: "a"})
 		require.ErrorIs(t, err, lease.ErrInvalid)
 		require.ErrorContains(t, err, "store")
@@ -75,7 +76,7 @@ type floored struct {
 	least time.Duration
 }
 
-func (f floored) Limits() lease.StoreLimits {
+func (f floored) Limits() store.Limits {
 	l := f.Store.Limits()
 	l.MinTTL = f.least
 	return l

@@ -15,7 +15,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 // tattler notes what it is asked to watch.
@@ -38,7 +39,7 @@ func (s *tattler) noted(of *[]string) []string {
 	return slices.Clone(*of)
 }
 
-func (s *tattler) Watch(ctx context.Context, of lease.Scope) iter.Seq2[lease.Event, error] {
+func (s *tattler) Watch(ctx context.Context, of store.Scope) iter.Seq2[lease.Event, error] {
 	if of.Deletions {
 		s.note(&s.deletions, of.Prefix)
 	} else {
@@ -46,7 +47,7 @@ func (s *tattler) Watch(ctx context.Context, of lease.Scope) iter.Seq2[lease.Eve
 	}
 	return func(yield func(lease.Event, error) bool) {
 		for ev, err := range s.Store.Watch(ctx, of) {
-			if (ev.Kind != lease.EventProgress || !s.silent.Load()) && !yield(ev, err) {
+			if (ev.Kind != store.EventProgress || !s.silent.Load()) && !yield(ev, err) {
 				return
 			}
 		}
@@ -113,12 +114,12 @@ func TestTheLookAfterTheBeginningOfAWatchIsRepeated(t *testing.T) {
 // A request may land much later than anybody looks for it in particular. While
 // the session it was made under lives, it is found within a TTL.
 func TestALateClaimIsFoundHoweverLateItLands(t *testing.T) {
-	for name, less := range map[string]func(*memory.Store) lease.Store{
-		"everything is listed":  func(s *memory.Store) lease.Store { return sessionless(s) },
-		"sessions are listed":   func(s *memory.Store) lease.Store { return s },
-		"nothing is told":       func(s *memory.Store) lease.Store { return blind(s) },
-		"nor can it be listed":  func(s *memory.Store) lease.Store { return listless{s} },
-		"deletions, no listing": func(s *memory.Store) lease.Store { return watchesAlone{listless{s}, s} },
+	for name, less := range map[string]func(*memory.Store) store.Store{
+		"everything is listed":  func(s *memory.Store) store.Store { return sessionless(s) },
+		"sessions are listed":   func(s *memory.Store) store.Store { return s },
+		"nothing is told":       func(s *memory.Store) store.Store { return blind(s) },
+		"nor can it be listed":  func(s *memory.Store) store.Store { return listless{s} },
+		"deletions, no listing": func(s *memory.Store) store.Store { return watchesAlone{listless{s}, s} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, store *memory.Store) {
@@ -145,7 +146,7 @@ func TestALateClaimIsFoundHoweverLateItLands(t *testing.T) {
 // watchesAlone is a store that can watch and not list.
 type watchesAlone struct {
 	listless
-	lease.Watcher
+	store.Watcher
 }
 
 // When its session is over nothing can land any more.
@@ -179,9 +180,9 @@ func TestASuspicionEndsWithTheSession(t *testing.T) {
 
 // Very many names that something may land under are not asked for one by one.
 func TestVeryManySuspectsAreListed(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
+	bubble(t, func(t *testing.T, db *memory.Store) {
 		const names, late = 1500, 20 * ttl
-		a := start(t, store, "a", func(c *lease.Config) { c.NamesPerSession = 2 * names })
+		a := start(t, db, "a", func(c *lease.Config) { c.NamesPerSession = 2 * names })
 		a.hold("another")
 		a.rule(faultstore.Acquire, faultstore.Fault{Kind: faultstore.LandLate, Delay: late})
 		began := time.Now()
@@ -203,14 +204,14 @@ func TestVeryManySuspectsAreListed(t *testing.T) {
 		}
 		a.store.SetRule(nil)
 		time.Sleep(time.Until(began.Add(10 * ttl)))
-		before := store.Stats()
+		before := db.Stats()
 		time.Sleep(5 * ttl)
-		require.Equal(t, before.Get, store.Stats().Get)
-		require.Equal(t, before.List, store.Stats().List)
-		require.InDelta(t, 5, store.Stats().ListSession-before.ListSession, 3, "once per TTL, and after each beginning of a watch")
+		require.Equal(t, before.Get, db.Stats().Get)
+		require.Equal(t, before.List, db.Stats().List)
+		require.InDelta(t, 5, db.Stats().ListSession-before.ListSession, 3, "once per TTL, and after each beginning of a watch")
 		time.Sleep(time.Until(began.Add(late + 2*time.Second)))
 		time.Sleep(ttl + time.Second)
-		for rec := range store.List(t.Context(), lease.Query{Prefix: "many/"}) {
+		for rec := range db.List(t.Context(), store.Query{Prefix: "many/"}) {
 			require.Fail(t, "stands", rec.Name)
 		}
 	})

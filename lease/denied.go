@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // This file is what becomes of a store that denies (ErrDenied): who may do nothing there is
@@ -55,7 +57,7 @@ func (k *Keeper) deniedLocked(what string, sent, now Reading, err error) {
 
 // heardOf is what a renewal says of the store: err, what denies the first session that it was denied
 // for, or, if the store's word came for none of the sessions, why it did not for the last.
-func heardOf(grants []Grant, err error) error {
+func heardOf(grants []store.Grant, err error) error {
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 // denies has the calls of those kinds denied, all if there are none, and counts them.
@@ -37,9 +38,9 @@ func (n *node) denies(ops ...faultstore.Op) *atomic.Int64 {
 // Who is denied is told at once, and no attempt follows the one.
 func TestADeniedAcquisitionEndsAtOnce(t *testing.T) {
 	for _, op := range []faultstore.Op{faultstore.OpenSession, faultstore.Acquire} {
-		for name, less := range map[string]func(*memory.Store) lease.Store{
-			"prompt":    func(s *memory.Store) lease.Store { return s },
-			"unhurried": func(s *memory.Store) lease.Store { return unhurried(s) },
+		for name, less := range map[string]func(*memory.Store) store.Store{
+			"prompt":    func(s *memory.Store) store.Store { return s },
+			"unhurried": func(s *memory.Store) store.Store { return unhurried(s) },
 		} {
 			t.Run(op.String()+"/"+name, func(t *testing.T) {
 				bubble(t, func(t *testing.T, store *memory.Store) {
@@ -243,12 +244,12 @@ type denyingMoves struct {
 	denied bool
 }
 
-func (s *denyingMoves) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.Outcome, error) {
+func (s *denyingMoves) Transfer(ctx context.Context, moves []store.Transfer) ([]store.Outcome, error) {
 	if s.denied {
 		return s.Store.Transfer(ctx, moves)
 	}
 	s.denied = true
-	outs := make([]lease.Outcome, len(moves))
+	outs := make([]store.Outcome, len(moves))
 	for i := range outs {
 		outs[i].Err = lease.ErrDenied
 	}

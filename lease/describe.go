@@ -22,15 +22,12 @@ func (h *Handle) Describe(about map[string]string) error {
 	if err := h.check(context.Background()); err != nil {
 		return err
 	}
-	if err := validateMetadata(about); err != nil {
-		return h.k.errorf(h.name, err)
-	}
 	for key := range about {
 		if _, taken := h.metadata[key]; taken {
 			return h.k.errorf(h.name, fmt.Errorf("metadata: %w: the key %.64q is in use", ErrInvalid, key))
 		}
 	}
-	if err := h.k.limits.checkMetadata(merged(h.metadata, about)); err != nil {
+	if err := h.k.limits.ValidateMetadata(merged(h.metadata, about)); err != nil {
 		return h.k.errorf(h.name, err)
 	}
 	about = merged(about, nil)

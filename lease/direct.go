@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // This file takes the first attempt of an operation to the store on the
 // goroutine of its caller, which saves two hand-overs between goroutines: a
 // fifth of what an acquisition takes on a small machine. It is for stores that
-// are prompt (StoreLimits.Prompt), as the caller can't leave before the store does,
+// are prompt (store.Limits.Prompt), as the caller can't leave before the store does,
 // and for attempts that need nothing but that one request. All else of an
 // operation, its further attempts included, is done by the lanes.
 
@@ -28,7 +30,7 @@ func (l *lane) directLocked(k *Keeper, o *op) bool {
 		s.pending++
 		o.reserved = s
 	case opRelease:
-		if o.held == (Held{}) {
+		if o.held == (store.Held{}) {
 			return false
 		}
 	}
@@ -52,7 +54,7 @@ func (k *Keeper) sendDirect(ctx context.Context, o *op) {
 
 // callFor is call for an attempt of ops, which has an outcome for each, on this goroutine if that is
 // the caller of the one op there is. It bears the values of the first of them.
-func (k *Keeper) callFor(ops []*op, f func(context.Context) ([]Outcome, error)) (outs []Outcome, err error) {
+func (k *Keeper) callFor(ops []*op, f func(context.Context) ([]store.Outcome, error)) (outs []store.Outcome, err error) {
 	defer func() {
 		if err == nil && len(outs) != len(ops) {
 			err = fmt.Errorf("%d outcomes for %d names: %w", len(outs), len(ops), ErrInconsistent)
@@ -62,7 +64,7 @@ func (k *Keeper) callFor(ops []*op, f func(context.Context) ([]Outcome, error)) 
 	sent := k.clock.Now()
 	if caller == nil {
 		values := ops[0].values
-		outs, err = call(k, func(ctx context.Context) ([]Outcome, error) { return f(bear(ctx, values)) })
+		outs, err = call(k, func(ctx context.Context) ([]store.Outcome, error) { return f(bear(ctx, values)) })
 		k.heard(ofRecords, sent, err)
 		return outs, err
 	}
@@ -74,7 +76,7 @@ func (k *Keeper) callFor(ops []*op, f func(context.Context) ([]Outcome, error)) 
 	if caller.Done() != nil {
 		defer context.AfterFunc(caller, func() { cancel(caller.Err()) })()
 	}
-	outs, err = contained(func() ([]Outcome, error) { return f(bear(ctx, caller)) })
+	outs, err = contained(func() ([]store.Outcome, error) { return f(bear(ctx, caller)) })
 	k.heed(err)
 	if caller.Err() == nil {
 		k.heard(ofRecords, sent, err)

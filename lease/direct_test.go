@@ -11,7 +11,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 // stackStore notes on whose goroutine an acquisition came, and panics if told to.
@@ -21,11 +22,11 @@ type stackStore struct {
 	stack          string
 }
 
-func (s *stackStore) Limits() lease.StoreLimits {
-	return lease.StoreLimits{Name: "stack", Prompt: s.prompt}
+func (s *stackStore) Limits() store.Limits {
+	return store.Limits{Name: "stack", Prompt: s.prompt}
 }
 
-func (s *stackStore) Acquire(ctx context.Context, sess lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
+func (s *stackStore) Acquire(ctx context.Context, sess store.Session, claims []store.Claim) ([]store.Outcome, error) {
 	b := make([]byte, 1<<16)
 	s.stack = string(b[:runtime.Stack(b, false)])
 	if s.panics {

@@ -3,6 +3,8 @@ package lease
 import (
 	"errors"
 	"fmt"
+
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // Reasons of a loss, in Loss.Reason and as the cause of a term's context.
@@ -18,12 +20,6 @@ var (
 	ErrTakenOver = errors.New("lease taken over")
 	// ErrRecordGone: the store says that the record, or its session, is gone.
 	ErrRecordGone = errors.New("lease record gone")
-	// ErrInconsistent: the store broke its contract, for instance by repeating a
-	// token.
-	ErrInconsistent = errors.New("lease store inconsistent")
-	// ErrSetback: the store's history went back: its data was lost, or an older copy
-	// was put in place, so that tokens would go back. It is an ErrInconsistent.
-	ErrSetback = fmt.Errorf("the store's history went back: %w", ErrInconsistent)
 	// ErrClosed: the Keeper was closed. Also returned by calls after that, and by those
 	// that it cut off: these are ErrUnknown, too, if the store may have been asked.
 	ErrClosed = errors.New("lease keeper closed")
@@ -48,25 +44,6 @@ var (
 	ErrNotHeld = errors.New("lease not held")
 	// ErrTransferRefused: the transfer was surely not applied.
 	ErrTransferRefused = errors.New("lease transfer refused")
-	// ErrUnsupported: the store can't do that.
-	ErrUnsupported = errors.New("not supported by the lease store")
-	// ErrDenied: the store refuses, and will until its operator changes something there: a
-	// permission or credential, a schema that is missing, a store that is read-only. As
-	// the error of a call it is definite, nothing of the call was applied. The Keeper tries
-	// an operation no further, and answers its caller with it; what it does in the
-	// background it repeats at a slow pace, so that it goes on when it is allowed again. A
-	// renewal that is denied is no loss before the deadline.
-	ErrDenied = errors.New("denied by the lease store")
-	// ErrSessionGone: the session has expired or was closed.
-	ErrSessionGone = errors.New("lease session gone")
-	// ErrBadRecord: what stands under a name is no record this version can read, be
-	// it foreign or of a newer format. The name is held, by an owner that is not
-	// known: it can't be acquired, and waiters wait until it is deleted. So a new
-	// format is read one release before any release writes it.
-	ErrBadRecord = errors.New("not a lease record")
-	// ErrInvalid: an argument or setting is out of its bounds; the text names it
-	// and the bound.
-	ErrInvalid = errors.New("invalid")
 	// ErrStale: a fence has seen a higher token.
 	ErrStale = errors.New("stale fencing token")
 	// ErrStop: f returns an error that is ErrStop to end RunForever.
@@ -74,4 +51,15 @@ var (
 	// ErrNotDone: what Once ran has returned nil, and its user's done still says that it is not
 	// done.
 	ErrNotDone = errors.New("it was run, and is not done")
+)
+
+// Of stores, under the names by which users meet them; package store says what each means.
+var (
+	ErrInvalid      = store.ErrInvalid
+	ErrUnsupported  = store.ErrUnsupported
+	ErrDenied       = store.ErrDenied
+	ErrBadRecord    = store.ErrBadRecord
+	ErrParentLost   = store.ErrParentLost
+	ErrInconsistent = store.ErrInconsistent
+	ErrSetback      = store.ErrSetback
 )

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // Watch follows every record whose name begins with prefix (bytes): a snapshot
@@ -58,9 +60,9 @@ func (k *Keeper) Watch(prefix string, f func(Event)) (stop func(), err error) {
 func (k *Keeper) canFollow(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	cancel()
-	if w, ok := k.store.(Watcher); ok {
+	if w, ok := k.store.(store.Watcher); ok {
 		can := true
-		for _, err := range w.Watch(ctx, Scope{}) {
+		for _, err := range w.Watch(ctx, store.Scope{}) {
 			can = !errors.Is(err, ErrUnsupported)
 			break
 		}
@@ -68,7 +70,7 @@ func (k *Keeper) canFollow(ctx context.Context) (bool, error) {
 			return true, nil
 		}
 	}
-	for _, err := range k.store.List(ctx, Query{}) {
+	for _, err := range k.store.List(ctx, store.Query{}) {
 		return !errors.Is(err, ErrUnsupported), nil
 	}
 	return true, nil
@@ -147,7 +149,7 @@ func (f *follower) lapse() {
 }
 
 func (f *follower) run(ctx context.Context) {
-	w, watches := f.k.store.(Watcher)
+	w, watches := f.k.store.(store.Watcher)
 	pause := retryMax / 10
 	for ctx.Err() == nil {
 		if !watches {
@@ -196,7 +198,7 @@ func (f *follower) failed() bool {
 }
 
 // follow passes one watch on; progress if it came as far as EventSynced.
-func (f *follower) follow(ctx context.Context, w Watcher) (progress bool, err error) {
+func (f *follower) follow(ctx context.Context, w store.Watcher) (progress bool, err error) {
 	// A watch may fall silent. While it begins that is noticed; later there may be no changes, so
 	// it is restarted now and then unless it says that it runs.
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -211,7 +213,7 @@ func (f *follower) follow(ctx context.Context, w Watcher) (progress bool, err er
 	timer := endIn(f.k.cfg.AttemptTimeout, errSilent)
 	defer func() { timer.Stop() }()
 	seen := map[string]struct{}{}
-	of := Scope{Prefix: f.prefix, Deletions: f.forKeeper, Progress: progressRounds * f.k.cfg.TTL}
+	of := store.Scope{Prefix: f.prefix, Deletions: f.forKeeper, Progress: progressRounds * f.k.cfg.TTL}
 	for ev, err := range w.Watch(ctx, of) {
 		if err != nil {
 			return progress, err
@@ -220,7 +222,7 @@ func (f *follower) follow(ctx context.Context, w Watcher) (progress bool, err er
 		case ev.Kind == EventSynced:
 			timer.Stop()
 			timer = endIn(f.k.refreshIn(), errRefresh)
-		case ev.Kind == EventProgress && progress:
+		case ev.Kind == store.EventProgress && progress:
 			timer.Stop()
 			timer = endIn(f.k.refreshIn(), errRefresh)
 			f.k.heed(nil)
@@ -265,7 +267,7 @@ func (f *follower) list(ctx context.Context) error {
 		return f.look()
 	}
 	recs, err := call(f.k, func(ctx context.Context) ([]Record, error) {
-		return gatherAll(ctx, f.k.store.List(ctx, Query{Prefix: f.prefix}), func(string, error) {})
+		return gatherAll(ctx, f.k.store.List(ctx, store.Query{Prefix: f.prefix}), func(string, error) {})
 	})
 	if err != nil {
 		return err

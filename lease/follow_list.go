@@ -62,7 +62,7 @@ func (f *follower) look() error {
 
 // read takes up one record as it was read.
 func (f *follower) read(rec Record) error {
-	if rec.bad() {
+	if rec.Token == 0 { // it is no record
 		f.bad(Event{Kind: EventBad, Record: rec})
 		return nil
 	}

@@ -11,7 +11,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 // told collects events as text: "+name" "-name" and "synced".
@@ -169,7 +170,7 @@ func TestWatchEndsWithTheKeeper(t *testing.T) {
 
 // What vanished before a watch was up is found by the listing that follows it.
 func TestAWatchThatComesBackIsFollowedByAListing(t *testing.T) {
-	watched(t, func(t *testing.T, store lease.Store) {
+	watched(t, func(t *testing.T, store store.Store) {
 		a := start(t, store, "a")
 		la := a.lease("job")
 		lost := watchLosses(la)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 func TestRunForeverLeadsAgainAfterALoss(t *testing.T) {
@@ -219,7 +220,7 @@ func TestRunForeverRefuses(t *testing.T) {
 	}
 }
 
-func requireHeld(t *testing.T, store lease.Store, name string) {
+func requireHeld(t *testing.T, store store.Store, name string) {
 	t.Helper()
 	_, ok := standing(t, store, name)
 	require.True(t, ok, "%s is held", name)

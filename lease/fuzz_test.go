@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // names matches an error that says which field of a Config is wrong.
@@ -33,7 +34,7 @@ func FuzzConfig(f *testing.F) {
 			if err != nil {
 				require.ErrorIs(t, err, lease.ErrInvalid)
 				require.Regexp(t, names, err.Error())
-				require.Less(t, len(err.Error()), 4*lease.MaxName+200) // a name may be all escapes
+				require.Less(t, len(err.Error()), 4*store.MaxName+200) // a name may be all escapes
 				return
 			}
 			defer func() { require.NoError(t, k.Close(context.Background())) }()

@@ -10,7 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 // slowToLook makes every look of the node last, and loses its acquisitions if it is told to.

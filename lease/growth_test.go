@@ -6,10 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
-	"github.com/stretchr/testify/require"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 // What was ever in doubt is not looked at for as long as the process lives.

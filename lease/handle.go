@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // Handle is a Keeper's lease of one name. It implements Lease, Termed,
@@ -25,7 +28,7 @@ type Handle struct {
 	// Guarded by Keeper.mu.
 	about    map[string]string // of Describe, nil before the first; replaced, never changed
 	status   status
-	claim    Held                 // what stands, or may stand, under held and ended
+	claim    store.Held           // what stands, or may stand, under held and ended
 	sess     *session             // of the claim
 	last     Token                // the highest token this handle ever had
 	seen     Token                // the highest token of the name that was ever seen, of any owner
@@ -58,7 +61,7 @@ func (h *Handle) check(ctx context.Context) error {
 	if h.k == nil {
 		return fmt.Errorf("lease.Handle: %w: the zero value, must come from Keeper.Lease", ErrInvalid)
 	}
-	if err := ValidateContext(ctx); err != nil {
+	if err := input.Context(ctx, ErrInvalid); err != nil {
 		return h.k.errorf(h.name, err)
 	}
 	return nil
@@ -104,7 +107,7 @@ func (h *Handle) Transfer(ctx context.Context, o Offer) error {
 	if err := o.Validate(); err != nil {
 		return h.k.errorf(h.name, err)
 	}
-	if _, ok := h.k.store.(TransferStore); !ok {
+	if _, ok := h.k.store.(store.Transferrer); !ok {
 		return h.k.errorf(h.name, ErrUnsupported)
 	}
 	_, err := h.do(ctx, &op{kind: opTransfer, h: h, offer: &o})
@@ -209,12 +212,12 @@ func (k *Keeper) List(ctx context.Context, prefix string) ([]Record, error) {
 		return nil, err
 	}
 	recs, err := ask(ctx, k, func(ctx context.Context) ([]Record, error) {
-		return gatherAll(ctx, k.store.List(ctx, Query{Prefix: prefix}), k.badRecord)
+		return gatherAll(ctx, k.store.List(ctx, store.Query{Prefix: prefix}), k.badRecord)
 	})
 	if err != nil {
 		return nil, k.errorf(prefix, err)
 	}
-	return slices.DeleteFunc(recs, Record.bad), nil
+	return slices.DeleteFunc(recs, func(r Record) bool { return r.Token == 0 }), nil
 }
 
 // OnLost implements Lease.
@@ -303,7 +306,7 @@ func (h *Handle) holdLocked(t *term) {
 	h.dropClaimLocked()
 	h.moveLocked(won)
 	h.lapsed = false
-	h.claim, h.sess, h.last = Held{h.name, t.token, t.nonce}, t.sess, t.token
+	h.claim, h.sess, h.last = store.Held{Name: h.name, Token: t.token, Nonce: t.nonce}, t.sess, t.token
 	h.seen = max(h.seen, t.token)
 	t.sess.handles[h] = struct{}{}
 	t.sess.held++
@@ -336,7 +339,7 @@ func (h *Handle) dropClaimLocked() {
 		h.k.idleSessionLocked(h.sess)
 		h.sess = nil
 	}
-	h.claim = Held{}
+	h.claim = store.Held{}
 }
 
 // loseLocked ends the held term against its owner's will and tells the

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // healthName is read to see that the store answers. It is never held.
@@ -95,7 +97,7 @@ func (k *Keeper) unreleased() (names []string) {
 
 // lateSession is a session whose renewal failed.
 type lateSession struct {
-	id       SessionID
+	id       store.SessionID
 	leases   int
 	failures int // in a row
 	left     time.Duration

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/holdfast-go/holdfast/internal/feed"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // This file tells who holds one name.
@@ -53,7 +54,7 @@ func (h Holding) is(other Holding) bool {
 // is made. A panic of it is logged. stop may be called from f; it does not wait for a call that has
 // begun, and none begins after it. Errors: ErrInvalid (the name, or no f), ErrClosed.
 func (k *Keeper) FollowHolder(name string, f func(Holding)) (stop func(), err error) {
-	if err := ValidateName(name); err != nil {
+	if err := store.ValidateName(name); err != nil {
 		return nil, err
 	}
 	switch {

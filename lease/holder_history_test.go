@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/internal/simulate"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 var holderHistories = simulate.New("lease-holders", 100, 2500)
@@ -106,7 +107,7 @@ func holderHistory(t *testing.T, s *memory.Store, r *simulate.Random) {
 	defer cancel()
 	all.Go(func() {
 		stands := lease.Token(0)
-		for ev, err := range s.Watch(ctx, lease.Scope{Prefix: name}) {
+		for ev, err := range s.Watch(ctx, store.Scope{Prefix: name}) {
 			switch {
 			case err != nil:
 				return
@@ -123,7 +124,7 @@ func holderHistory(t *testing.T, s *memory.Store, r *simulate.Random) {
 	synctest.Wait()
 	var views []*holderView
 	var watchers []*node
-	stores := []lease.Store{s, blind(s), listless{s}}
+	stores := []store.Store{s, blind(s), listless{s}}
 	for i, what := range []string{"watch", "watchless", "listless"} {
 		n := start(t, stores[i], "w-"+what)
 		v := &holderView{t: t, what: what}

@@ -13,7 +13,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 // holdings is what FollowHolder told.
@@ -55,10 +56,10 @@ func (n *node) followHolder(name string) *holdings {
 }
 
 func TestFollowHolder(t *testing.T) {
-	for name, less := range map[string]func(s *memory.Store) lease.Store{
-		"all is told":     func(s *memory.Store) lease.Store { return s },
-		"nothing is told": func(s *memory.Store) lease.Store { return blind(s) },
-		"nor listed":      func(s *memory.Store) lease.Store { return listless{s} },
+	for name, less := range map[string]func(s *memory.Store) store.Store{
+		"all is told":     func(s *memory.Store) store.Store { return s },
+		"nothing is told": func(s *memory.Store) store.Store { return blind(s) },
+		"nor listed":      func(s *memory.Store) store.Store { return listless{s} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *memory.Store) {
@@ -98,9 +99,9 @@ func TestFollowHolder(t *testing.T) {
 
 // Nobody answers for a TTL: what was told may be past. Then it is told anew, whatever it is.
 func TestFollowHolderTellsWhenItDoesNotKnow(t *testing.T) {
-	for name, less := range map[string]func(s *memory.Store) lease.Store{
-		"a watch":         func(s *memory.Store) lease.Store { return s },
-		"nothing is told": func(s *memory.Store) lease.Store { return blind(s) },
+	for name, less := range map[string]func(s *memory.Store) store.Store{
+		"a watch":         func(s *memory.Store) store.Store { return s },
+		"nothing is told": func(s *memory.Store) store.Store { return blind(s) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *memory.Store) {
@@ -173,7 +174,7 @@ func TestFollowHolderThroughASetback(t *testing.T) {
 }
 
 func TestWhatIsNoRecordHoldsTheName(t *testing.T) {
-	spoiltStores(t, func(t *testing.T, s spoilt, store lease.Store) {
+	spoiltStores(t, func(t *testing.T, s spoilt, store store.Store) {
 		w := start(t, store, "w")
 		heard := w.followHolder("job")
 		mend := s.spoil(t, "job")
@@ -193,7 +194,7 @@ func TestWhatIsNoRecordHoldsTheName(t *testing.T) {
 // tardy is a store whose watch tells of each deletion once more, after what came then.
 type tardy struct{ *memory.Store }
 
-func (s tardy) Watch(ctx context.Context, of lease.Scope) iter.Seq2[lease.Event, error] {
+func (s tardy) Watch(ctx context.Context, of store.Scope) iter.Seq2[lease.Event, error] {
 	return func(yield func(lease.Event, error) bool) {
 		var gone lease.Event
 		for ev, err := range s.Store.Watch(ctx, of) {
@@ -291,9 +292,9 @@ func TestAFollowerOfAHolderStops(t *testing.T) {
 }
 
 func TestFollowHolderRefuses(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
-		for _, name := range []string{"", "a//b", "\xff", strings.Repeat("x", lease.MaxName+1)} {
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a := start(t, db, "a")
+		for _, name := range []string{"", "a//b", "\xff", strings.Repeat("x", store.MaxName+1)} {
 			_, err := a.FollowHolder(name, func(lease.Holding) {})
 			require.ErrorIs(t, err, lease.ErrInvalid)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/internal/inputtest"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultclock"
+	"github.com/holdfast-go/holdfast/store/faultclock"
 )
 
 // typedNils are interfaces that are not nil, and that panic when they are called.
@@ -63,11 +63,10 @@ func TestNoContextIsAnError(t *testing.T) {
 	require.NoError(t, err)
 	slot := func(context.Context, int, lease.Term) error { return nil }
 	inputtest.Functions(t, map[string]func() error{
-		"Run":             func() error { return lease.Run(inputtest.None, h, work) },
-		"TryRun":          func() error { return lease.TryRun(inputtest.None, h, work) },
-		"RunForever":      func() error { return lease.RunForever(inputtest.None, h, work) },
-		"Once":            func() error { return lease.Once(inputtest.None, h, done, work) },
-		"ValidateContext": func() error { return lease.ValidateContext(inputtest.None) },
+		"Run":        func() error { return lease.Run(inputtest.None, h, work) },
+		"TryRun":     func() error { return lease.TryRun(inputtest.None, h, work) },
+		"RunForever": func() error { return lease.RunForever(inputtest.None, h, work) },
+		"Once":       func() error { return lease.Once(inputtest.None, h, done, work) },
 	})
 	inputtest.Contexts(t, k)
 	inputtest.Contexts(t, h)
@@ -88,7 +87,7 @@ func TestNoContextIsAnError(t *testing.T) {
 }
 
 func TestZeroValuesDoNotPanic(t *testing.T) {
-	inputtest.Zeros(t, map[string]string{}, new(lease.Keeper), new(lease.Handle), new(lease.Fence), new(lease.Offer), new(lease.Record), new(lease.Renewal), new(lease.HeldError), new(lease.StoreLimits), new(lease.Pool))
+	inputtest.Zeros(t, map[string]string{}, new(lease.Keeper), new(lease.Handle), new(lease.Fence), new(lease.Renewal), new(lease.HeldError), new(lease.Pool))
 	var k lease.Keeper
 	_, err := k.Lease("a")
 	require.ErrorIs(t, err, lease.ErrInvalid)

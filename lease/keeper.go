@@ -18,6 +18,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // Keeper is the engine behind every lease of one node: it acquires, renews,
@@ -27,8 +28,8 @@ import (
 //
 // One loop serves all its leases; there is no goroutine per lease.
 type Keeper struct {
-	store       Store
-	limits      StoreLimits
+	store       store.Store
+	limits      store.Limits
 	cfg         Config
 	clock       Clock
 	owner       Owner
@@ -46,9 +47,9 @@ type Keeper struct {
 	handles  map[string]*Handle
 	leaving  map[*Handle]struct{} // closed ones with an operation in flight
 	parting  map[string]*Handle   // of these, who keeps its record for its children; by name
-	sessions map[SessionID]*session
-	bygone   map[SessionID]*session // ended here, but not seen to be gone from the store
-	pools    map[sharing]*pool      // shared sessions by TTL and policy
+	sessions map[store.SessionID]*session
+	bygone   map[store.SessionID]*session // ended here, but not seen to be gone from the store
+	pools    map[sharing]*pool            // shared sessions by TTL and policy
 	releases *lane
 	moves    *lane
 	waiting  map[*Handle]struct{} // handles with a waiter
@@ -81,17 +82,17 @@ type openOffer struct {
 	token   Token // of the record that was transferred to it, once that was told; else 0
 }
 
-// NewKeeper validates cfg and starts an engine over store. It returns an error
+// NewKeeper validates cfg and starts an engine over s. It returns an error
 // that is ErrInvalid and names the field and its bound. Close it.
-func NewKeeper(store Store, cfg Config) (*Keeper, error) {
-	if input.Nil(store) {
+func NewKeeper(s store.Store, cfg Config) (*Keeper, error) {
+	if input.Nil(s) {
 		return nil, fmt.Errorf("lease.NewKeeper: store: %w: nil", ErrInvalid)
 	}
-	lim := store.Limits()
+	lim := s.Limits()
 	if lim.Name == "" {
-		lim.Name = strings.TrimPrefix(fmt.Sprintf("%T", store), "*")
+		lim.Name = strings.TrimPrefix(fmt.Sprintf("%T", s), "*")
 	}
-	if err := lim.check(); err != nil {
+	if err := checkLimits(lim); err != nil {
 		return nil, err
 	}
 	cfg, err := cfg.complete(lim)
@@ -103,7 +104,7 @@ func NewKeeper(store Store, cfg Config) (*Keeper, error) {
 		return nil, fmt.Errorf("lease.NewKeeper: metrics: %w", err)
 	}
 	k := &Keeper{
-		store:       store,
+		store:       s,
 		limits:      lim,
 		cfg:         cfg,
 		clock:       cfg.Clock,
@@ -114,8 +115,8 @@ func NewKeeper(store Store, cfg Config) (*Keeper, error) {
 		handles:     map[string]*Handle{},
 		leaving:     map[*Handle]struct{}{},
 		parting:     map[string]*Handle{},
-		sessions:    map[SessionID]*session{},
-		bygone:      map[SessionID]*session{},
+		sessions:    map[store.SessionID]*session{},
+		bygone:      map[store.SessionID]*session{},
 		pools:       map[sharing]*pool{},
 		waiting:     map[*Handle]struct{}{},
 		offers:      map[string]*openOffer{},
@@ -152,7 +153,7 @@ func (k *Keeper) Owner() Owner { return k.owner }
 func (k *Keeper) Logger() *zap.Logger { return cmp.Or(k.cfg.Logger, boundary.Default()) }
 
 // Clock returns the clock this Keeper sees time through.
-func (k *Keeper) Clock() Clock { return cmp.Or(k.clock, SystemClock()) }
+func (k *Keeper) Clock() Clock { return cmp.Or(k.clock, store.SystemClock()) }
 
 // Lease returns the handle for name on this Keeper. It does nothing with the
 // store until it is used. Errors: ErrInvalid (the name or an option is out of
@@ -318,7 +319,7 @@ func (k *Keeper) Close(ctx context.Context) error {
 
 // shutLocked ends every operation and all trust. It returns the names that are
 // abandoned and the sessions that nothing is claimed under.
-func (k *Keeper) shutLocked() (rest []string, empty []Session) {
+func (k *Keeper) shutLocked() (rest []string, empty []store.Session) {
 	k.closed = true
 	for h := range k.everyHandleLocked() {
 		if h.unsettledLocked() {

@@ -13,8 +13,9 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultclock"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultclock"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -37,7 +38,7 @@ func bubble(t *testing.T, f func(t *testing.T, store *memory.Store)) {
 }
 
 // watched runs a test against a store that lists by session, and one that can't.
-func watched(t *testing.T, f func(t *testing.T, store lease.Store)) {
+func watched(t *testing.T, f func(t *testing.T, store store.Store)) {
 	t.Helper()
 	t.Run("everything is listed", func(t *testing.T) {
 		bubble(t, func(t *testing.T, s *memory.Store) { f(t, sessionless(s)) })
@@ -48,7 +49,7 @@ func watched(t *testing.T, f func(t *testing.T, store lease.Store)) {
 }
 
 // start makes a node; it is closed with the test.
-func start(t *testing.T, store lease.Store, id string, change ...func(*lease.Config)) *node {
+func start(t *testing.T, store store.Store, id string, change ...func(*lease.Config)) *node {
 	t.Helper()
 	n := &node{t: t, clock: faultclock.New(), store: faultstore.Wrap(store)}
 	cfg := lease.Config{ID: id, Address: id + ":1", TTL: ttl, Clock: n.clock, Logger: zap.NewNop()}
@@ -127,9 +128,9 @@ func mustAdopt(t *testing.T, h *lease.Handle, o lease.Offer) {
 }
 
 // remove deletes a record behind its owner's back.
-func remove(t *testing.T, store lease.Store, r lease.Record) {
+func remove(t *testing.T, db store.Store, r lease.Record) {
 	t.Helper()
-	_, err := store.Release(t.Context(), []lease.Held{r.Held()})
+	_, err := db.Release(t.Context(), []store.Held{r.Held()})
 	require.NoError(t, err)
 }
 
@@ -172,7 +173,7 @@ func (s *losses) one(t *testing.T, reason error) lease.Loss {
 }
 
 // standing returns the record of name, if one stands.
-func standing(t *testing.T, store lease.Store, name string) (lease.Record, bool) {
+func standing(t *testing.T, store store.Store, name string) (lease.Record, bool) {
 	t.Helper()
 	recs, err := store.Get(context.Background(), name)
 	require.NoError(t, err)

@@ -5,12 +5,30 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/store"
 )
 
-// Token is a fencing token: a number that the store issues with every
-// change of ownership of a name, strictly increasing per name, also across
-// release, deletion, expiry, transfer and restarts. 0 means "no token".
-type Token uint64
+// What users of leases meet of the stores that keep them; package store says what each is.
+type (
+	Token     = store.Token
+	Owner     = store.Owner
+	Record    = store.Record
+	Offer     = store.Offer
+	Event     = store.Event
+	EventKind = store.EventKind
+	Clock     = store.Clock
+	Reading   = store.Reading
+	Timer     = store.Timer
+)
+
+// The kinds of Event that Keeper.Watch tells.
+const (
+	EventPut    = store.EventPut
+	EventDelete = store.EventDelete
+	EventSynced = store.EventSynced
+	EventBad    = store.EventBad
+	EventReset  = store.EventReset
+)
 
 // Lease is the exclusive, time-bound right to one name. Every method is safe
 // for concurrent use.
@@ -121,7 +139,7 @@ type TransferLease interface {
 	// handle is not alive; Acquire settles the owner of the name, Release gives it
 	// up. Errors: ErrNotHeld, ErrTransferRefused (surely not moved), ErrUnknown,
 	// ErrClosed (surely not moved, unless it is ErrUnknown, too), ErrUnsupported, with
-	// which the term goes on if the store is no TransferStore at all.
+	// which the term goes on if the store is no Transferrer at all.
 	// With ErrInvalid, for an offer that Offer.Validate refuses or
 	// that is for another name, nothing was done and the term goes on.
 	Transfer(ctx context.Context, o Offer) error

@@ -4,10 +4,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
-	"github.com/stretchr/testify/require"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 // Close waits for the releases of handles that were closed before, and names those

@@ -2,19 +2,35 @@ package lease
 
 import (
 	"cmp"
-	"errors"
+	"context"
 	"fmt"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/store"
 )
 
-// This file holds what is asked of a store against what the store says of itself.
+// This file holds what is asked of a Keeper, and of its store, against their bounds.
 
-// check returns an error that is ErrInvalid if no store has such limits.
-func (l StoreLimits) check() error {
+// errUnmade is what a Keeper answers that NewKeeper did not make.
+var errUnmade = fmt.Errorf("keeper: %w: the zero value, must come from lease.NewKeeper", ErrInvalid)
+
+// check is the beginning of the calls that a user may make of a zero Keeper, or with
+// no context.
+func (k *Keeper) check(ctx context.Context) error {
+	if k.store == nil {
+		return errUnmade
+	}
+	if err := input.Context(ctx, ErrInvalid); err != nil {
+		return fmt.Errorf("keeper %s (store %s): %w", k.owner.ID, k.limits.Name, err)
+	}
+	return nil
+}
+
+// checkLimits returns an error that is ErrInvalid if no store has such limits.
+func checkLimits(l store.Limits) error {
 	bad := func(field string, got any, bound string) error {
-		return fmt.Errorf("lease.StoreLimits.%s: %w: %v, must be %s (store %s)", field, ErrInvalid, got, bound, l.Name)
+		return fmt.Errorf("store.Limits.%s: %w: %v, must be %s (store %s)", field, ErrInvalid, got, bound, l.Name)
 	}
 	switch {
 	case l.MinTTL < 0 || l.MinTTL > longest:
@@ -33,13 +49,10 @@ func (l StoreLimits) check() error {
 
 // configure applies the options of a lease and checks them.
 func (k *Keeper) configure(name string, opts []Option) (options, error) {
-	if err := ValidateName(name); err != nil {
-		return options{}, err
-	}
 	if k.store == nil {
 		return options{}, errUnmade
 	}
-	if err := k.limits.checkName(name); err != nil {
+	if err := k.limits.ValidateName(name); err != nil {
 		return options{}, err
 	}
 	o := options{ttl: k.cfg.TTL}
@@ -49,91 +62,17 @@ func (k *Keeper) configure(name string, opts []Option) (options, error) {
 	if err := k.cfg.checkTTL("lease.WithTTL", o.ttl, k.limits, o.renewal); err != nil {
 		return o, err
 	}
-	if err := cmp.Or(validateMetadata(o.metadata), k.limits.checkMetadata(o.metadata), k.checkParent(name, o)); err != nil {
+	if err := cmp.Or(k.limits.ValidateMetadata(o.metadata), k.checkParent(name, o)); err != nil {
 		return o, k.errorf(name, err)
 	}
 	return o, nil
 }
 
 // ttls returns the shortest and the longest TTL of a Keeper's session.
-func (l StoreLimits) ttls() (least, most time.Duration) {
+func ttls(l store.Limits) (least, most time.Duration) {
 	least, most = max(MinTTL, l.MinTTL), longest
 	if l.MaxTTL > 0 {
 		most = min(most, l.MaxTTL)
 	}
 	return least, most
-}
-
-// checkName returns an error that is ErrInvalid if the store can't hold a name, which is
-// valid.
-func (l StoreLimits) checkName(name string) error {
-	if l.CheckName == nil {
-		return nil
-	}
-	_, err := contained(func() (struct{}, error) { return struct{}{}, l.CheckName(name) })
-	if err == nil {
-		return nil
-	}
-	if !errors.Is(err, ErrInvalid) {
-		err = fmt.Errorf("%w: %w", ErrInvalid, err)
-	}
-	return fmt.Errorf("lease name %.64q: %w (a bound of store %s)", name, err, l.Name)
-}
-
-// checkMetadata returns an error that is ErrInvalid if the store can't hold the metadata of
-// one record.
-func (l StoreLimits) checkMetadata(m map[string]string) error {
-	if size := metadataSize(m); l.MaxMetadata > 0 && size > l.MaxMetadata {
-		return fmt.Errorf("metadata: %w: its keys and values have %d bytes, at most %d (a bound of store %s)",
-			ErrInvalid, size, l.MaxMetadata, l.Name)
-	}
-	return nil
-}
-
-func metadataSize(m map[string]string) (size int) {
-	for k, v := range m {
-		size += len(k) + len(v)
-	}
-	return size
-}
-
-// ValidateSession is ValidateSession with the longest TTL of l. A TTL below MinTTL is for
-// the store to raise.
-func (l StoreLimits) ValidateSession(s Session) error {
-	if err := ValidateSession(s); err != nil {
-		return err
-	}
-	if l.MaxTTL > 0 && s.TTL > l.MaxTTL {
-		return fmt.Errorf("session %d: %w: TTL %v, must be at most %v (a bound of store %s)", s.ID, ErrInvalid, s.TTL, l.MaxTTL, l.Name)
-	}
-	return nil
-}
-
-// ValidateClaim is ValidateClaim with the names and the size of metadata that l allows. For
-// a While of which l knows nothing the error is ErrUnsupported.
-func (l StoreLimits) ValidateClaim(c Claim) error {
-	if err := ValidateClaim(c); err != nil {
-		return err
-	}
-	if err := l.checkName(c.Name); err != nil {
-		return err
-	}
-	if err := l.checkMetadata(c.Metadata); err != nil {
-		return fmt.Errorf("lease %q: %w", c.Name, err)
-	}
-	if c.While != (Held{}) && !l.While {
-		return fmt.Errorf("lease %q: lease.Claim.While: %w (store %s)", c.Name, ErrUnsupported, l.Name)
-	}
-	return nil
-}
-
-// ValidateTransfer is ValidateTransfer with the size of metadata that l allows.
-func (l StoreLimits) ValidateTransfer(m Transfer) error {
-	if err := ValidateTransfer(m); err != nil {
-		return err
-	}
-	if err := l.checkMetadata(m.Metadata); err != nil {
-		return fmt.Errorf("lease %q: %w", m.Name, err)
-	}
-	return nil
 }

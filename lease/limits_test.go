@@ -10,17 +10,18 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // bounded is a store that says so of itself.
 type bounded struct {
 	*memory.Store
-	limits lease.StoreLimits
+	limits store.Limits
 }
 
-func (b bounded) Limits() lease.StoreLimits { return b.limits }
+func (b bounded) Limits() store.Limits { return b.limits }
 
-func newBounded(l lease.StoreLimits) bounded { return bounded{memory.New(), l} }
+func newBounded(l store.Limits) bounded { return bounded{memory.New(), l} }
 
 var errShouting = errors.New("no capital letters")
 
@@ -33,7 +34,7 @@ func quiet(name string) error {
 
 // TestLimitsAreCheckedWhereTheyAreConfigured: not at the first acquisition, hours later.
 func TestLimitsAreCheckedWhereTheyAreConfigured(t *testing.T) {
-	limits := lease.StoreLimits{Name: "small", MaxTTL: 20 * time.Second, CheckName: quiet, MaxMetadata: 10}
+	limits := store.Limits{Name: "small", MaxTTL: 20 * time.Second, CheckName: quiet, MaxMetadata: 10}
 	_, err := lease.NewKeeper(newBounded(limits), lease.Config{ID: "a", TTL: 21 * time.Second})
 	require.ErrorIs(t, err, lease.ErrInvalid)
 	require.EqualError(t, err, "lease.Config.TTL: invalid: 21s, must be at least 300ms and at most 20s")
@@ -78,14 +79,14 @@ func TestLimitsAreCheckedWhereTheyAreConfigured(t *testing.T) {
 }
 
 func TestLimitsThatNoStoreHas(t *testing.T) {
-	for says, l := range map[string]lease.StoreLimits{
-		"lease.StoreLimits.MinTTL: invalid: -1ns, must be at least 0":                                      {MinTTL: -1},
-		"lease.StoreLimits.MinTTL: invalid: 8760h0m0.000000001s, must be at least 0 and at most 8760h0m0s": {MinTTL: 365*24*time.Hour + 1},
-		"lease.StoreLimits.MaxTTL: invalid: -1s, must be at least 0":                                       {MaxTTL: -time.Second},
-		"lease.StoreLimits.MaxTTL: invalid: 299ms, must be at least 300ms, or 0 for no bound (store odd)":  {MaxTTL: 299 * time.Millisecond},
-		"lease.StoreLimits.MaxTTL: invalid: 4s, must be at least 5s":                                       {MinTTL: 5 * time.Second, MaxTTL: 4 * time.Second},
-		"lease.StoreLimits.Batch: invalid: -7":                                                             {Batch: -7},
-		"lease.StoreLimits.MaxMetadata: invalid: -1, must be at least 0 (0: no bound) (store odd)":         {MaxMetadata: -1},
+	for says, l := range map[string]store.Limits{
+		"store.Limits.MinTTL: invalid: -1ns, must be at least 0":                                      {MinTTL: -1},
+		"store.Limits.MinTTL: invalid: 8760h0m0.000000001s, must be at least 0 and at most 8760h0m0s": {MinTTL: 365*24*time.Hour + 1},
+		"store.Limits.MaxTTL: invalid: -1s, must be at least 0":                                       {MaxTTL: -time.Second},
+		"store.Limits.MaxTTL: invalid: 299ms, must be at least 300ms, or 0 for no bound (store odd)":  {MaxTTL: 299 * time.Millisecond},
+		"store.Limits.MaxTTL: invalid: 4s, must be at least 5s":                                       {MinTTL: 5 * time.Second, MaxTTL: 4 * time.Second},
+		"store.Limits.Batch: invalid: -7":                                                             {Batch: -7},
+		"store.Limits.MaxMetadata: invalid: -1, must be at least 0 (0: no bound) (store odd)":         {MaxMetadata: -1},
 	} {
 		l.Name = "odd"
 		_, err := lease.NewKeeper(newBounded(l), lease.Config{ID: "a"})
@@ -95,36 +96,36 @@ func TestLimitsThatNoStoreHas(t *testing.T) {
 }
 
 func TestWhatIsBeyondAStore(t *testing.T) {
-	limits := lease.StoreLimits{Name: "small", MaxTTL: time.Minute, CheckName: quiet, MaxMetadata: 10}
+	limits := store.Limits{Name: "small", MaxTTL: time.Minute, CheckName: quiet, MaxMetadata: 10}
 	owner := lease.Owner{ID: "n", Incarnation: "i"}
-	require.NoError(t, limits.ValidateSession(lease.Session{ID: 1, Owner: owner, TTL: time.Minute}))
-	err := limits.ValidateSession(lease.Session{ID: 1, Owner: owner, TTL: time.Minute + 1})
+	require.NoError(t, limits.ValidateSession(store.Session{ID: 1, Owner: owner, TTL: time.Minute}))
+	err := limits.ValidateSession(store.Session{ID: 1, Owner: owner, TTL: time.Minute + 1})
 	require.ErrorIs(t, err, lease.ErrInvalid)
 	require.EqualError(t, err, "session 1: invalid: TTL 1m0.000000001s, must be at most 1m0s (a bound of store small)")
-	require.ErrorContains(t, limits.ValidateSession(lease.Session{Owner: owner, TTL: 1}), "ID 0", "and what no store takes")
+	require.ErrorContains(t, limits.ValidateSession(store.Session{Owner: owner, TTL: 1}), "ID 0", "and what no store takes")
 
-	require.NoError(t, limits.ValidateClaim(lease.Claim{Name: "a", Metadata: map[string]string{"": "1234567890"}}))
-	require.ErrorIs(t, limits.ValidateClaim(lease.Claim{Name: "A"}), errShouting)
-	require.ErrorIs(t, limits.ValidateClaim(lease.Claim{Name: "a//b"}), lease.ErrInvalid)
-	err = limits.ValidateClaim(lease.Claim{Name: "a", Metadata: map[string]string{"ß": "123456789"}})
+	require.NoError(t, limits.ValidateClaim(store.Claim{Name: "a", Metadata: map[string]string{"": "1234567890"}}))
+	require.ErrorIs(t, limits.ValidateClaim(store.Claim{Name: "A"}), errShouting)
+	require.ErrorIs(t, limits.ValidateClaim(store.Claim{Name: "a//b"}), lease.ErrInvalid)
+	err = limits.ValidateClaim(store.Claim{Name: "a", Metadata: map[string]string{"ß": "123456789"}})
 	require.EqualError(t, err, `lease "a": metadata: invalid: its keys and values have 11 bytes, at most 10 (a bound of store small)`)
 
-	move := lease.Transfer{Held: lease.Held{Name: "a"}, To: lease.Offer{Name: "a", Owner: owner, Session: 7, TTL: time.Second}}
+	move := store.Transfer{Held: store.Held{Name: "a"}, To: lease.Offer{Name: "a", Owner: owner, Session: 7, TTL: time.Second}}
 	require.NoError(t, limits.ValidateTransfer(move))
 	move.Metadata = map[string]string{"12345": "123456"}
 	require.ErrorContains(t, limits.ValidateTransfer(move), "11 bytes, at most 10")
 	move.To.Name = "b"
-	require.ErrorContains(t, limits.ValidateTransfer(move), "lease.Offer.Name")
+	require.ErrorContains(t, limits.ValidateTransfer(move), "store.Offer.Name")
 }
 
 // TestACheckNameThatPanics: the error says so.
 func TestACheckNameThatPanics(t *testing.T) {
-	limits := lease.StoreLimits{Name: "rude", CheckName: func(string) error { panic("rude") }}
+	limits := store.Limits{Name: "rude", CheckName: func(string) error { panic("rude") }}
 	k, err := lease.NewKeeper(newBounded(limits), lease.Config{ID: "a"})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, k.Close(t.Context())) }()
 	_, err = k.Lease("job")
 	require.ErrorIs(t, err, lease.ErrInvalid)
-	require.EqualError(t, err, `lease name "job": invalid: the store panicked: rude (a bound of store rude)`)
-	require.ErrorIs(t, limits.ValidateClaim(lease.Claim{Name: "job"}), lease.ErrInvalid)
+	require.EqualError(t, err, `lease name "job": invalid: it panicked: rude (a bound of store rude)`)
+	require.ErrorIs(t, limits.ValidateClaim(store.Claim{Name: "job"}), lease.ErrInvalid)
 }

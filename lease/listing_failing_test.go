@@ -12,7 +12,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 // A session of which the store tells nothing, as when it does not know the handle any
@@ -25,13 +26,13 @@ func TestASessionThatCantBeListedHidesNoOther(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *memory.Store) {
-				store := &unlisted{Store: s}
-				a := start(t, store, "a")
+				db := &unlisted{Store: s}
+				a := start(t, db, "a")
 				h := a.hold("own", lease.WithOwnSession())
 				rec, _ := standing(t, s, "own")
 				a.hold("other")
 				other, _ := standing(t, s, "other")
-				store.id, store.err = rec.Session, fault
+				db.id, db.err = rec.Session, fault
 				a.store.SetRule(func(c faultstore.Call) faultstore.Fault { // it ends, and is not seen to end
 					if c.Op == faultstore.Renew && c.Session == rec.Session || c.Op == faultstore.CloseSession {
 						return faultstore.Fault{Kind: faultstore.Drop}
@@ -42,8 +43,8 @@ func TestASessionThatCantBeListedHidesNoOther(t *testing.T) {
 				require.False(t, h.CheckAlive())
 				require.NoError(t, h.Close(t.Context()))
 				land := func(name string) {
-					of := lease.Session{ID: other.Session, Owner: other.Owner, TTL: other.TTL}
-					outs, err := s.Acquire(t.Context(), of, []lease.Claim{{Name: name, Nonce: 1}})
+					of := store.Session{ID: other.Session, Owner: other.Owner, TTL: other.TTL}
+					outs, err := s.Acquire(t.Context(), of, []store.Claim{{Name: name, Nonce: 1}})
 					require.NoError(t, err)
 					require.True(t, outs[0].OK)
 				}
@@ -56,9 +57,9 @@ func TestASessionThatCantBeListedHidesNoOther(t *testing.T) {
 				land("later")
 				time.Sleep(4 * ttl)
 				requireFree(t, s, "later")
-				asked := store.asked
+				asked := db.asked
 				time.Sleep(10 * ttl)
-				require.Equal(t, asked, store.asked, "it is not asked about any more")
+				require.Equal(t, asked, db.asked, "it is not asked about any more")
 			})
 		})
 	}
@@ -67,12 +68,12 @@ func TestASessionThatCantBeListedHidesNoOther(t *testing.T) {
 // unlisted answers the listing of one session with an error.
 type unlisted struct {
 	*memory.Store
-	id    lease.SessionID
+	id    store.SessionID
 	err   error
 	asked int
 }
 
-func (s *unlisted) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
+func (s *unlisted) List(ctx context.Context, q store.Query) iter.Seq2[lease.Record, error] {
 	if q.Session != s.id || s.err == nil {
 		return s.Store.List(ctx, q)
 	}
@@ -94,6 +95,6 @@ func TestAListingThatWasBrokenOffIsNone(t *testing.T) {
 // silent lists sessions until it is told to end, and says nothing then.
 type silent struct{ *memory.Store }
 
-func (s *silent) List(ctx context.Context, _ lease.Query) iter.Seq2[lease.Record, error] {
+func (s *silent) List(ctx context.Context, _ store.Query) iter.Seq2[lease.Record, error] {
 	return func(func(lease.Record, error) bool) { <-ctx.Done() }
 }

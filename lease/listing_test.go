@@ -9,18 +9,19 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 // With a watch that runs, and nothing in doubt, every third TTL lists. The clock of this
 // test is below zero.
 func TestEveryThirdRoundLists(t *testing.T) {
 	for name, c := range map[string]struct {
-		less   func(*memory.Store) lease.Store
+		less   func(*memory.Store) store.Store
 		listed func(memory.Stats) uint64
 	}{
-		"by session": {func(s *memory.Store) lease.Store { return s }, func(s memory.Stats) uint64 { return s.ListSession }},
-		"everything": {func(s *memory.Store) lease.Store { return sessionless(s) }, func(s memory.Stats) uint64 { return s.List }},
+		"by session": {func(s *memory.Store) store.Store { return s }, func(s memory.Stats) uint64 { return s.ListSession }},
+		"everything": {func(s *memory.Store) store.Store { return sessionless(s) }, func(s memory.Stats) uint64 { return s.List }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, store *memory.Store) {
@@ -63,29 +64,29 @@ func TestNoKeeperListsWhatIsNotItsOwn(t *testing.T) {
 // A session that this Keeper has given up may stand in the store for a while, and something
 // may land under it: it is looked at until the store says that it is gone.
 func TestWhatLandsUnderAnEndedSessionIsFound(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a := start(t, db, "a")
 		a.hold("mine")
-		rec, _ := standing(t, store, "mine")
-		of := lease.Session{ID: rec.Session, Owner: rec.Owner, TTL: rec.TTL}
+		rec, _ := standing(t, db, "mine")
+		of := store.Session{ID: rec.Session, Owner: rec.Owner, TTL: rec.TTL}
 		a.rule(faultstore.Renew, faultstore.Fault{Kind: faultstore.ApplyThenFail}) // it lives on, there
 		time.Sleep(ttl)
 		a.store.SetRule(nil)
-		outs, err := store.Acquire(t.Context(), of, []lease.Claim{{Name: "late", Nonce: 1}})
+		outs, err := db.Acquire(t.Context(), of, []store.Claim{{Name: "late", Nonce: 1}})
 		require.NoError(t, err)
 		require.True(t, outs[0].OK)
 		for range 5 { // somebody keeps it alive there
 			time.Sleep(ttl / 2)
-			_, err = store.Renew(t.Context(), []lease.Session{of})
+			_, err = db.Renew(t.Context(), []store.Session{of})
 			require.NoError(t, err)
 		}
-		requireFree(t, store, "late")
-		_, stands := standing(t, store, "mine")
+		requireFree(t, db, "late")
+		_, stands := standing(t, db, "mine")
 		require.True(t, stands, "work may be running under it")
 		time.Sleep(4 * ttl)
-		before := store.Stats().ListSession
+		before := db.Stats().ListSession
 		time.Sleep(30 * ttl)
-		require.Zero(t, store.Stats().ListSession-before, "nothing is left to look at")
+		require.Zero(t, db.Stats().ListSession-before, "nothing is left to look at")
 	})
 }
 

@@ -15,7 +15,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 // meter reads what a Keeper counted: by instrument, and by outcome or reason.
@@ -24,7 +25,7 @@ type meter struct {
 	reader *sdkmetric.ManualReader
 }
 
-func metered(t *testing.T, store lease.Store, change ...func(*lease.Config)) (*node, *meter) {
+func metered(t *testing.T, store store.Store, change ...func(*lease.Config)) (*node, *meter) {
 	m := &meter{t, sdkmetric.NewManualReader()}
 	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(m.reader))
 	t.Cleanup(func() { provider.Shutdown(context.Background()) })
@@ -101,9 +102,9 @@ func TestALoggerThatStallsDropsNoMeasurement(t *testing.T) {
 }
 
 func TestMetricsCountWhatTheySay(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, m := metered(t, sessionless(store), func(c *lease.Config) { c.Jitter = -1 })
-		b := start(t, store, "b")
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a, m := metered(t, sessionless(db), func(c *lease.Config) { c.Jitter = -1 })
+		b := start(t, db, "b")
 		x, y := a.hold("x"), a.hold("y")
 		lb := b.hold("taken")
 		taken := a.lease("taken")
@@ -134,15 +135,15 @@ func TestMetricsCountWhatTheySay(t *testing.T) {
 		// Losses by reason.
 		for name, how := range map[string]func(){
 			"record gone": func() {
-				rec, _ := standing(t, store, "x")
-				remove(t, store, rec)
+				rec, _ := standing(t, db, "x")
+				remove(t, db, rec)
 			},
 			"taken over": func() {
 				require.NoError(t, lb.Release(t.Context()))
 				mustWin(t, taken)
 				o := offerOf(t, lb)
-				rec, _ := standing(t, store, "taken")
-				outs, err := store.Transfer(t.Context(), []lease.Transfer{{Held: rec.Held(), To: o}})
+				rec, _ := standing(t, db, "taken")
+				outs, err := db.Transfer(t.Context(), []store.Transfer{{Held: rec.Held(), To: o}})
 				require.NoError(t, err)
 				require.True(t, outs[0].OK)
 				won, err := lb.Adopt(t.Context(), o)
@@ -172,17 +173,17 @@ func TestMetricsCountWhatTheySay(t *testing.T) {
 }
 
 func TestMetricsOfReconcilingAndClosing(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, m := metered(t, sessionless(store))
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a, m := metered(t, sessionless(db))
 		x := a.hold("x")
-		rec, _ := standing(t, store, "x")
-		_, err := store.Acquire(t.Context(), lease.Session{ID: rec.Session, Owner: rec.Owner, TTL: rec.TTL}, []lease.Claim{{Name: "stray", Nonce: 7}})
+		rec, _ := standing(t, db, "x")
+		_, err := db.Acquire(t.Context(), store.Session{ID: rec.Session, Owner: rec.Owner, TTL: rec.TTL}, []store.Claim{{Name: "stray", Nonce: 7}})
 		require.NoError(t, err)
 		time.Sleep(time.Second)
-		requireFree(t, store, "stray")
+		requireFree(t, db, "stray")
 		require.EqualValues(t, 1, m.read()["reconciled"])
 
-		require.NoError(t, store.CloseSession(t.Context(), lease.Session{ID: rec.Session, Owner: rec.Owner, TTL: rec.TTL}))
+		require.NoError(t, db.CloseSession(t.Context(), store.Session{ID: rec.Session, Owner: rec.Owner, TTL: rec.TTL}))
 		time.Sleep(ttl)
 		require.EqualValues(t, 1, m.read()["losses record gone"])
 		mustWin(t, x)
@@ -193,11 +194,11 @@ func TestMetricsOfReconcilingAndClosing(t *testing.T) {
 }
 
 func TestMetricsOfASessionThatIsGone(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, m := metered(t, blind(store))
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a, m := metered(t, blind(db))
 		a.hold("x")
-		rec, _ := standing(t, store, "x")
-		require.NoError(t, store.CloseSession(t.Context(), lease.Session{ID: rec.Session, Owner: rec.Owner, TTL: rec.TTL}))
+		rec, _ := standing(t, db, "x")
+		require.NoError(t, db.CloseSession(t.Context(), store.Session{ID: rec.Session, Owner: rec.Owner, TTL: rec.TTL}))
 		time.Sleep(ttl / 2)
 		require.EqualValues(t, 1, m.read()["renewals gone"])
 		require.EqualValues(t, 1, m.read()["losses record gone"])

@@ -4,30 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/holdfast-go/holdfast/store"
 )
-
-// MaxName is the longest lease name, in bytes.
-const MaxName = 512
-
-// ValidateName returns an error that is ErrInvalid unless name is UTF-8 of 1 to
-// MaxName bytes, without control characters, and its slash-separated segments
-// are not empty.
-func ValidateName(name string) error {
-	switch {
-	case name == "":
-		return fmt.Errorf("lease name: %w: empty, must have 1 to %d bytes", ErrInvalid, MaxName)
-	case len(name) > MaxName:
-		return fmt.Errorf("lease name %.32q…: %w: %d bytes, at most %d", name, ErrInvalid, len(name), MaxName)
-	case !utf8.ValidString(name):
-		return fmt.Errorf("lease name %q: %w: not UTF-8", name, ErrInvalid)
-	case strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }):
-		return fmt.Errorf("lease name %q: %w: has a control character", name, ErrInvalid)
-	}
-	if name[0] == '/' || name[len(name)-1] == '/' || strings.Contains(name, "//") {
-		return fmt.Errorf("lease name %q: %w: has an empty segment", name, ErrInvalid)
-	}
-	return nil
-}
 
 // Name builds a lease name from a kind and the segments a user gave, each
 // escaped, so that names of different kinds or segments never collide:
@@ -46,12 +25,12 @@ func Name(kind string, segments ...string) (string, error) {
 		b.WriteByte('/')
 		escape(&b, s)
 	}
-	if b.Len() > MaxName {
+	if b.Len() > store.MaxName {
 		return "", fmt.Errorf("%s name %.32q…: %w: %d bytes when escaped, at most %d with its kind",
-			kind, strings.Join(segments, "/"), ErrInvalid, b.Len(), MaxName)
+			kind, strings.Join(segments, "/"), ErrInvalid, b.Len(), store.MaxName)
 	}
 	name := b.String()
-	return name, ValidateName(name)
+	return name, store.ValidateName(name)
 }
 
 // escape writes s with '%', '/' and control characters as %XX.

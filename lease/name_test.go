@@ -8,43 +8,17 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
-func TestValidateName(t *testing.T) {
-	for _, good := range []string{
-		"a", "singleton/a", "a b", "ключ/值", "%2F", "..", strings.Repeat("x", lease.MaxName), "a/b/c/d", "\u00a0",
-	} {
-		require.NoError(t, lease.ValidateName(good), "%q", good)
-	}
-	for bad, says := range map[string]string{
-		"":                                   "empty",
-		strings.Repeat("x", lease.MaxName+1): "at most 512",
-		strings.Repeat("x", 10<<10):          "10240 bytes",
-		"\xff":                               "UTF-8",
-		"a\xc3":                              "UTF-8",
-		"/":                                  "empty segment",
-		"/a":                                 "empty segment",
-		"a/":                                 "empty segment",
-		"a//b":                               "empty segment",
-		"a\x00b":                             "control character",
-		"a\nb":                               "control character",
-		"a\x7f":                              "control character",
-	} {
-		err := lease.ValidateName(bad)
-		require.ErrorIs(t, err, lease.ErrInvalid, "%.20q", bad)
-		require.ErrorContains(t, err, says)
-		require.Less(t, len(err.Error()), 200, "an error does not repeat 10 KiB")
-	}
-}
-
 func TestKeeperRefusesBadNames(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a := start(t, db, "a")
 		for _, bad := range []string{"", "a//b", "\xff", strings.Repeat("x", 10<<10)} {
 			_, err := a.Lease(bad)
 			require.ErrorIs(t, err, lease.ErrInvalid)
 		}
-		a.hold(strings.Repeat("é", lease.MaxName/2))
+		a.hold(strings.Repeat("é", store.MaxName/2))
 	})
 }
 
@@ -64,7 +38,7 @@ func TestNameEscapesSegments(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, c.want, got)
 	}
-	for _, bad := range [][]string{{""}, {"a", ""}, {"\xff"}, {strings.Repeat("x", lease.MaxName)}, {strings.Repeat("/", 200)}} {
+	for _, bad := range [][]string{{""}, {"a", ""}, {"\xff"}, {strings.Repeat("x", store.MaxName)}, {strings.Repeat("/", 200)}} {
 		_, err := lease.Name("kind", bad...)
 		require.ErrorIs(t, err, lease.ErrInvalid)
 		require.Less(t, len(err.Error()), 400)
@@ -89,7 +63,7 @@ func FuzzNameIsInjective(f *testing.F) {
 		b, errB := lease.Name("kind", segments(b1, b2)...)
 		for name, err := range map[string]error{a: errA, b: errB} {
 			if err == nil {
-				require.NoError(t, lease.ValidateName(name))
+				require.NoError(t, store.ValidateName(name))
 			} else {
 				require.ErrorIs(t, err, lease.ErrInvalid)
 			}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // narrow is a Termed that outer wraps.
@@ -53,7 +54,7 @@ func (t *narrowTerm) CheckAlive() bool {
 
 func (t *narrowTerm) Check() (at time.Duration, alive bool) {
 	if t.over.Load() || t.ctx.Err() != nil {
-		return SystemClock().Now().Mono, false
+		return store.SystemClock().Now().Mono, false
 	}
 	alive = asked(func() (is bool) { at, is = t.Term.Check(); return is }, t.end)
 	if alive && t.outer != nil && !asked(t.outer.CheckAlive, t.end) {

@@ -7,6 +7,8 @@ import (
 	mrand "math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/holdfast-go/holdfast/store"
 )
 
 type opKind uint8
@@ -53,9 +55,9 @@ type op struct {
 	term       *term      // the result: won, or found alive
 	refused    *HeldError // the result: held by another
 
-	held   Held    // Release, Transfer: what to give up
-	offer  *Offer  // Transfer, Adopt
-	awaits awaited // Release, Transfer: children that still stand; it is sent after them
+	held   store.Held // Release, Transfer: what to give up
+	offer  *Offer     // Transfer, Adopt
+	awaits awaited    // Release, Transfer: children that still stand; it is sent after them
 }
 
 func (o *op) finish(ok bool, err error) {
@@ -193,7 +195,7 @@ func (k *Keeper) nextLocked(h *Handle) {
 // beginLocked starts o; false if there is nothing to ask the store for.
 func (k *Keeper) beginLocked(o *op) bool {
 	h := o.h
-	if k.setback != nil && (o.kind == opAcquire || o.kind == opRelease && h.claim != (Held{})) {
+	if k.setback != nil && (o.kind == opAcquire || o.kind == opRelease && h.claim != (store.Held{})) {
 		k.refuseLocked(o)
 		return false
 	}
@@ -264,9 +266,9 @@ func (k *Keeper) retryLocked(o *op, l *lane) {
 			k.giveUpLocked(o, ErrParentLost)
 			return
 		}
-		k.giveBackLocked(o, Held{}, unknown(ErrParentLost)) // it may stand: look, and release it
+		k.giveBackLocked(o, store.Held{}, unknown(ErrParentLost)) // it may stand: look, and release it
 	case o.abandoned && o.kind == opAcquire && o.unknown && now <= o.until:
-		k.giveBackLocked(o, Held{}, ErrReleased) // it may stand: look, and release it
+		k.giveBackLocked(o, store.Held{}, ErrReleased) // it may stand: look, and release it
 	case o.abandoned && o.kind == opRelease && o.attempts < 2:
 		l.push(k, o) // the one attempt may have ended with its caller
 	case o.abandoned || now+pause > o.until:
@@ -296,7 +298,7 @@ func (k *Keeper) giveUpLocked(o *op, err error) {
 	if o.kind != opTransfer {
 		// The caller of Acquire or Release has nothing running under the old
 		// term. After a Transfer the claim stays until it calls one of them.
-		if o.supersedes != 0 || o.held != (Held{}) || o.h.claim != (Held{}) {
+		if o.supersedes != 0 || o.held != (store.Held{}) || o.h.claim != (store.Held{}) {
 			k.recon.suspectLocked(o.h.name) // and so it is if an attempt may still land: endOpLocked
 		}
 		o.h.dropClaimLocked()

@@ -12,7 +12,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 // OperationTimeout counts from the call, also for those that queue behind others.
@@ -144,7 +145,7 @@ func TestAPartialAnswerAtTheTimeoutCounts(t *testing.T) {
 type slowSession struct {
 	*memory.Store
 	mu   sync.Mutex
-	hung lease.SessionID
+	hung store.SessionID
 }
 
 func (s *slowSession) hang(t *testing.T, name string) {
@@ -155,8 +156,8 @@ func (s *slowSession) hang(t *testing.T, name string) {
 	s.hung = rec.Session
 }
 
-func (s *slowSession) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Grant, error) {
-	grants := make([]lease.Grant, len(sessions))
+func (s *slowSession) Renew(ctx context.Context, sessions []store.Session) ([]store.Grant, error) {
+	grants := make([]store.Grant, len(sessions))
 	for i := range sessions {
 		s.mu.Lock()
 		hung := sessions[i].ID == s.hung
@@ -180,15 +181,15 @@ func (s *slowSession) Renew(ctx context.Context, sessions []lease.Session) ([]le
 }
 
 // listless is a store that can neither watch nor list.
-type listless struct{ lease.Store }
+type listless struct{ store.Store }
 
-func (s listless) Limits() lease.StoreLimits {
+func (s listless) Limits() store.Limits {
 	l := s.Store.Limits()
 	l.BySession = false
 	return l
 }
 
-func (listless) List(context.Context, lease.Query) iter.Seq2[lease.Record, error] {
+func (listless) List(context.Context, store.Query) iter.Seq2[lease.Record, error] {
 	return func(yield func(lease.Record, error) bool) { yield(lease.Record{}, lease.ErrUnsupported) }
 }
 

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // outage is a time in which every request that leases live by failed: those that
@@ -47,7 +49,7 @@ func (k *Keeper) heard(what string, sent Reading, err error) {
 
 // answered reports whether err is the store's word, and no failure to reach it.
 func answered(err error) bool {
-	for _, word := range []error{ErrSessionGone, ErrDenied, ErrBadRecord, ErrUnsupported, ErrInvalid, ErrInconsistent} {
+	for _, word := range []error{store.ErrSessionGone, ErrDenied, ErrBadRecord, ErrUnsupported, ErrInvalid, ErrInconsistent} {
 		if errors.Is(err, word) {
 			return true
 		}
@@ -73,7 +75,7 @@ func (k *Keeper) heldLocked(now Reading) (held int, left time.Duration) {
 // endpoints is evaluated by the logger: it calls the store.
 func (k *Keeper) endpoints() zap.Field { return zap.Stringer("endpoint", located{k.store}) }
 
-type located struct{ store Store }
+type located struct{ store store.Store }
 
 func (l located) String() string {
 	if at := l.store.Limits().Endpoints; len(at) > 0 {
@@ -100,7 +102,7 @@ type Info struct {
 }
 
 // Info says how the Keeper stands, as far as it knows: it asks the store where it is reached
-// (StoreLimits.Endpoints), and nothing else.
+// (store.Limits.Endpoints), and nothing else.
 func (k *Keeper) Info() Info {
 	i := Info{Owner: k.owner, Store: k.limits.Name}
 	if k.store != nil {

@@ -15,7 +15,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 // observed makes a Keeper's log readable.
@@ -96,7 +97,7 @@ type located struct {
 	where []string
 }
 
-func (l *located) Limits() lease.StoreLimits {
+func (l *located) Limits() store.Limits {
 	limits := l.Store.Limits()
 	limits.Endpoints = l.where
 	return limits
@@ -119,17 +120,17 @@ func TestOneLostRequestIsNoOutage(t *testing.T) {
 // means that nothing is known, though the call has none.
 type apart struct {
 	*memory.Store
-	away atomic.Pointer[func(lease.Session) bool]
+	away atomic.Pointer[func(store.Session) bool]
 }
 
 var errAway = errors.New("connection refused")
 
-func (a *apart) Renew(ctx context.Context, of []lease.Session) ([]lease.Grant, error) {
+func (a *apart) Renew(ctx context.Context, of []store.Session) ([]store.Grant, error) {
 	grants, err := a.Store.Renew(ctx, of)
 	if away := a.away.Load(); away != nil {
 		for i, s := range of {
 			if (*away)(s) {
-				grants[i] = lease.Grant{Err: errAway}
+				grants[i] = store.Grant{Err: errAway}
 			}
 		}
 	}
@@ -139,14 +140,14 @@ func (a *apart) Renew(ctx context.Context, of []lease.Session) ([]lease.Grant, e
 // A renewal in which no session has the store's word is none, also where the errors are those of the
 // sessions. One that has it for some of them is.
 func TestARenewalOfNoSessionIsNoAnswer(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
+	bubble(t, func(t *testing.T, db *memory.Store) {
 		logged, logs := observed(zapcore.WarnLevel)
-		s := &apart{Store: store}
+		s := &apart{Store: db}
 		a := start(t, s, "a", logged, func(c *lease.Config) { c.Jitter = -1 }) // both are renewed in one request
 		a.hold("x", lease.WithOwnSession())
 		a.hold("y", lease.WithOwnSession())
 		failed := 0
-		one := func(lease.Session) bool { failed++; return failed == 1 }
+		one := func(store.Session) bool { failed++; return failed == 1 }
 		s.away.Store(&one)
 		for range 100 {
 			time.Sleep(ttl / 100)
@@ -156,7 +157,7 @@ func TestARenewalOfNoSessionIsNoAnswer(t *testing.T) {
 		require.Equal(t, 1, logs.FilterMessage("renewal failed, trying again until the deadline").Len())
 		logs.TakeAll()
 
-		all := func(lease.Session) bool { return true }
+		all := func(store.Session) bool { return true }
 		s.away.Store(&all)
 		for range 5 {
 			time.Sleep(ttl)
@@ -176,10 +177,10 @@ func TestARenewalOfNoSessionIsNoAnswer(t *testing.T) {
 }
 
 // refusing answers every acquisition with an error that is no outage.
-type refusing struct{ lease.Store }
+type refusing struct{ store.Store }
 
-func (r refusing) Acquire(context.Context, lease.Session, []lease.Claim) ([]lease.Outcome, error) {
-	return []lease.Outcome{{Err: errRefused}}, nil
+func (r refusing) Acquire(context.Context, store.Session, []store.Claim) ([]store.Outcome, error) {
+	return []store.Outcome{{Err: errRefused}}, nil
 }
 
 var errRefused = errors.New("no more than this many names")
@@ -215,7 +216,7 @@ func TestRunIsNotSilentByDefault(t *testing.T) {
 // generous raises every TTL to a floor of its own.
 type generous struct{ *memory.Store }
 
-func (g generous) OpenSession(ctx context.Context, s lease.Session) (lease.Grant, error) {
+func (g generous) OpenSession(ctx context.Context, s store.Session) (store.Grant, error) {
 	s.TTL = max(s.TTL, 2*time.Second)
 	return g.Store.OpenSession(ctx, s)
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"iter"
 	"maps"
+
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // This file reads what is this Keeper's own: for reconciliation.
@@ -32,7 +34,7 @@ func (r *reconciler) mine(waiters bool) (look, error) {
 // what has become of it.
 func (r *reconciler) bySession(waiters bool) (look, error) {
 	k := r.k
-	var sessions []Session
+	var sessions []store.Session
 	k.mu.Lock()
 	for _, s := range k.sessions {
 		sessions = append(sessions, s.Session)
@@ -49,10 +51,10 @@ func (r *reconciler) bySession(waiters bool) (look, error) {
 	var failed error
 	for _, s := range sessions {
 		recs, err := call(k, func(ctx context.Context) ([]Record, error) {
-			return gatherAll(ctx, k.store.List(ctx, Query{Session: s.ID}), k.badRecord)
+			return gatherAll(ctx, k.store.List(ctx, store.Query{Session: s.ID}), k.badRecord)
 		})
 		switch {
-		case errors.Is(err, ErrSessionGone):
+		case errors.Is(err, store.ErrSessionGone):
 			k.mu.Lock()
 			delete(k.bygone, s.ID)
 			k.mu.Unlock()

@@ -3,15 +3,11 @@ package lease
 import (
 	"errors"
 	"fmt"
+
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // This file hangs leases on others: the term of a child ends with that of its parent.
-
-// ErrParentLost: the ownership that another hangs on does not stand. A store answers a
-// claim so whose While is not met, and nothing of it was applied. It is the reason of the loss of
-// a term whose parent's has ended, and what Acquire returns while the parent has none; it is
-// ErrClosed, too, if the parent was closed, and there will never be one.
-var ErrParentLost = errors.New("lease parent lost")
 
 // maxAncestors bounds how many leases one can hang on, each on the next: CheckAlive looks
 // at all of them.
@@ -19,7 +15,7 @@ const maxAncestors = 100
 
 // WithParent hangs the lease on another of the same Keeper, which may hang on a third. It is
 // won only while the parent's present term is alive and, where the store has
-// StoreLimits.While, only while the record of that term stands, by one conditional write. Its
+// store.Limits.While, only while the record of that term stands, by one conditional write. Its
 // term ends with that term at the latest: CheckAlive is false from the moment at which the
 // parent's is, with no word of the store, whatever the TTLs. OnLost gets ErrParentLost,
 // also if the parent was released or transferred.
@@ -106,7 +102,7 @@ func (h *Handle) underLocked(o *op) bool {
 	if name, closed := closedOf(h.parent); closed {
 		err = fmt.Errorf("%w: %q, for good: %w", err, name, ErrClosed)
 	}
-	if h.claim == (Held{}) {
+	if h.claim == (store.Held{}) {
 		o.finish(false, err)
 		return false
 	}
@@ -120,11 +116,11 @@ func (o *op) orphaned() bool { return o.under != nil && !o.under.CheckAlive() }
 // while is the condition of the op's claims, also of those that settle: it stays that of the
 // first, so none of them can land once the store has said that it is not met. Where the store
 // can't compare it the Keeper alone does, before the first and after the last.
-func (o *op) while() Held {
+func (o *op) while() store.Held {
 	if o.under == nil || !o.h.k.limits.While {
-		return Held{}
+		return store.Held{}
 	}
-	return Held{Name: o.under.name, Token: o.under.token, Nonce: o.under.nonce}
+	return store.Held{Name: o.under.name, Token: o.under.token, Nonce: o.under.nonce}
 }
 
 // orphanLocked ends the terms that hang on t, which h had.

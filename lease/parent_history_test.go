@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/internal/simulate"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 var parentHistories = simulate.New("lease-parents", 100, 1500)
@@ -279,7 +280,7 @@ func parentHistory(t *testing.T, inner *memory.Store, r *simulate.Random) {
 			time.AfterFunc(upTo(r, 2*ttl), f.n.store.Heal)
 		case what == 2 && !calm:
 			if rec, ok := standing(t, inner, m.h.Name()); ok && r.IntN(3) == 0 {
-				_, err := inner.Release(t.Context(), []lease.Held{rec.Held()})
+				_, err := inner.Release(t.Context(), []store.Held{rec.Held()})
 				require.NoError(t, err)
 			}
 		case what > 3 && what < 8:
@@ -324,7 +325,7 @@ func parentHistory(t *testing.T, inner *memory.Store, r *simulate.Random) {
 		}
 	}
 	time.Sleep(6 * ttl)
-	for rec, err := range inner.List(t.Context(), lease.Query{}) {
+	for rec, err := range inner.List(t.Context(), store.Query{}) {
 		require.NoError(t, err)
 		require.Fail(t, "it stands, and nobody has it", "%+v", rec)
 	}

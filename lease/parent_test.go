@@ -10,7 +10,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 func TestWhatNoParentMayBe(t *testing.T) {
@@ -62,7 +63,7 @@ func TestAChildEndsWithItsParent(t *testing.T) {
 			time.Sleep(time.Millisecond) // a look that begins at the moment of the win says nothing of it
 			r, ok := standing(t, a.store, "parent")
 			require.True(t, ok)
-			_, err := a.store.Release(t.Context(), []lease.Held{r.Held()})
+			_, err := a.store.Release(t.Context(), []store.Held{r.Held()})
 			require.NoError(t, err)
 			time.Sleep(ttl + time.Second) // it is told, or looked for
 			return lease.ErrParentLost

@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // This file judges histories of leases under leases, at the store: what is applied there, and
@@ -27,7 +28,7 @@ type parentWitness struct {
 	calm    bool // nothing fails, so records go in order, too
 
 	mu       sync.Mutex
-	on       map[owned]lease.Held // under what each ownership was claimed
+	on       map[owned]store.Held // under what each ownership was claimed
 	above    map[owned][]owned    // under what each was trusted: its parent's, that one's parent's …
 	working  map[owned]bool       // work runs under it
 	forsaken map[owned]bool       // its owner asked anew, so said that nothing is left of it
@@ -35,23 +36,23 @@ type parentWitness struct {
 }
 
 func newParentWitness(t *testing.T, inner *memory.Store, compare, calm bool) *parentWitness {
-	return &parentWitness{Store: inner, t: t, compare: compare, calm: calm, on: map[owned]lease.Held{}, above: map[owned][]owned{},
+	return &parentWitness{Store: inner, t: t, compare: compare, calm: calm, on: map[owned]store.Held{}, above: map[owned][]owned{},
 		working: map[owned]bool{}, forsaken: map[owned]bool{}, given: map[string]int{}}
 }
 
-func (s *parentWitness) Limits() lease.StoreLimits {
+func (s *parentWitness) Limits() store.Limits {
 	l := s.Store.Limits()
 	l.While = s.compare
 	return l
 }
 
-func (s *parentWitness) Acquire(ctx context.Context, in lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
+func (s *parentWitness) Acquire(ctx context.Context, in store.Session, claims []store.Claim) ([]store.Outcome, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	outs := make([]lease.Outcome, len(claims))
+	outs := make([]store.Outcome, len(claims))
 	for i, c := range claims {
 		was, _ := s.Store.Get(context.Background(), c.While.Name)
-		one, err := s.Store.Acquire(ctx, in, []lease.Claim{c})
+		one, err := s.Store.Acquire(ctx, in, []store.Claim{c})
 		if err != nil {
 			return nil, err
 		}
@@ -59,7 +60,7 @@ func (s *parentWitness) Acquire(ctx context.Context, in lease.Session, claims []
 			continue
 		}
 		switch {
-		case !s.compare && c.While != (lease.Held{}):
+		case !s.compare && c.While != (store.Held{}):
 			s.t.Errorf("%s was claimed while %+v of a store that can't compare it", c.Name, c.While)
 		case s.compare && isChild(c.Name) && (len(was) == 0 || was[0].Held() != c.While):
 			s.t.Errorf("%s was won while %+v, and there stood %+v", c.Name, c.While, was)
@@ -69,7 +70,7 @@ func (s *parentWitness) Acquire(ctx context.Context, in lease.Session, claims []
 	return outs, nil
 }
 
-func (s *parentWitness) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome, error) {
+func (s *parentWitness) Release(ctx context.Context, held []store.Held) ([]store.Outcome, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	outs, err := s.Store.Release(ctx, held)
@@ -81,7 +82,7 @@ func (s *parentWitness) Release(ctx context.Context, held []lease.Held) ([]lease
 	return outs, err
 }
 
-func (s *parentWitness) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.Outcome, error) {
+func (s *parentWitness) Transfer(ctx context.Context, moves []store.Transfer) ([]store.Outcome, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	outs, err := s.Store.Transfer(ctx, moves)
@@ -93,14 +94,14 @@ func (s *parentWitness) Transfer(ctx context.Context, moves []lease.Transfer) ([
 	return outs, err
 }
 
-func (s *parentWitness) CloseSession(ctx context.Context, in lease.Session) error {
+func (s *parentWitness) CloseSession(ctx context.Context, in store.Session) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.Store.CloseSession(ctx, in)
 }
 
 // gaveUp judges what a Keeper gave up: no work runs under it, nor under what hangs on it.
-func (s *parentWitness) gaveUp(how string, h lease.Held) {
+func (s *parentWitness) gaveUp(how string, h store.Held) {
 	x := owned{h.Name, h.Token}
 	s.given[how]++
 	if s.working[x] {
@@ -153,7 +154,7 @@ func (s *parentWitness) confirmed(x owned) {
 	}
 }
 
-func (s *parentWitness) under(x owned) lease.Held {
+func (s *parentWitness) under(x owned) store.Held {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.on[x]

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // pool is the sessions of one TTL and policy that leases share; or one lease's own.
@@ -137,12 +139,14 @@ func (k *Keeper) idleSessionLocked(s *session) {
 // from before the request.
 func (k *Keeper) open(caller context.Context, p *pool) (*session, error) {
 	s := &session{
-		Session: Session{ID: SessionID(newID()), Owner: k.owner, TTL: p.ttl},
+		Session: store.Session{ID: store.SessionID(newID()), Owner: k.owner, TTL: p.ttl},
 		clock:   k.clock, kick: k.kick, pool: p, handles: map[*Handle]struct{}{}, pending: 1,
 		littered: math.MinInt64, wanted: math.MinInt64, // a clock may be below zero
 	}
 	sent := k.clock.Now()
-	g, err := callWithin(k, k.cfg.attempt(p.ttl), func(ctx context.Context) (Grant, error) { return k.store.OpenSession(bear(ctx, caller), s.Session) })
+	g, err := callWithin(k, k.cfg.attempt(p.ttl), func(ctx context.Context) (store.Grant, error) {
+		return k.store.OpenSession(bear(ctx, caller), s.Session)
+	})
 	if err == nil {
 		err = g.Err
 	}
@@ -275,7 +279,7 @@ func (k *Keeper) renewDue(due []*session) {
 // renew asks the store to extend sessions and takes up each answer. A failure
 // is no loss: it is retried, soon and then less often, until the deadline.
 func (k *Keeper) renew(ss []*session) {
-	asked := make([]Session, len(ss))
+	asked := make([]store.Session, len(ss))
 	k.mu.Lock()
 	limit := k.attemptLocked(ss[0]) // they are alike
 	for i, s := range ss {
@@ -283,7 +287,7 @@ func (k *Keeper) renew(ss []*session) {
 	}
 	k.mu.Unlock()
 	sent := k.clock.Now() // before the request, whatever the reply takes
-	grants, err := callWithin(k, limit, func(ctx context.Context) ([]Grant, error) { return k.store.Renew(ctx, asked) })
+	grants, err := callWithin(k, limit, func(ctx context.Context) ([]store.Grant, error) { return k.store.Renew(ctx, asked) })
 	if err == nil && len(grants) != len(ss) {
 		err = errors.New("the store answered with a wrong number of grants")
 	}
@@ -299,12 +303,12 @@ func (k *Keeper) renew(ss []*session) {
 		s.tellAnsweredLocked()
 		now := k.clock.Now()
 		left := s.remaining(now)
-		g := Grant{Err: err}
+		g := store.Grant{Err: err}
 		if err == nil {
 			g = grants[i]
 		}
 		switch {
-		case errors.Is(g.Err, ErrSessionGone):
+		case errors.Is(g.Err, store.ErrSessionGone):
 			k.measureRenewal("gone", left)
 			k.endSessionLocked(s, ErrRecordGone)
 		case sent.Mono < s.renewed:

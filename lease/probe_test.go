@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // muted is a store of which watches of a prefix fall silent.
@@ -24,7 +25,7 @@ type muted struct {
 	begun  atomic.Int32
 }
 
-func (m *muted) Watch(ctx context.Context, of lease.Scope) iter.Seq2[lease.Event, error] {
+func (m *muted) Watch(ctx context.Context, of store.Scope) iter.Seq2[lease.Event, error] {
 	m.begun.Add(1)
 	return func(yield func(lease.Event, error) bool) {
 		for ev, err := range m.Store.Watch(ctx, of) {

@@ -14,12 +14,13 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 // This file has recipes without actors.
 
-func recipeKeeper(t *testing.T, store lease.Store, id string) *lease.Keeper {
+func recipeKeeper(t *testing.T, store store.Store, id string) *lease.Keeper {
 	t.Helper()
 	k, err := lease.NewKeeper(store, lease.Config{ID: id, Logger: zap.NewNop()})
 	require.NoError(t, err)

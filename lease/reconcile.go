@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // reconciler finds records of this incarnation that no handle claims (a late
@@ -137,7 +139,7 @@ func (r *reconciler) run(names []string, full, behind bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	defer func() { r.running = false; k.kick() }()
-	var held []Held
+	var held []store.Held
 	unclaimed := func(rec Record) {
 		if rec.Owner.Incarnation == k.owner.Incarnation && !r.wantedLocked(rec) {
 			held = append(held, rec.Held())
@@ -219,10 +221,10 @@ func (r *reconciler) lookedLocked(l look, full bool, began time.Duration) {
 
 // release removes unclaimed records; conditional, so that one which was taken up
 // meanwhile, under a newer token, stays.
-func (r *reconciler) release(held []Held) {
+func (r *reconciler) release(held []store.Held) {
 	k := r.k
 	for part := range slices.Chunk(held, k.batch()) {
-		outs, err := call(k, func(ctx context.Context) ([]Outcome, error) { return k.store.Release(ctx, part) })
+		outs, err := call(k, func(ctx context.Context) ([]store.Outcome, error) { return k.store.Release(ctx, part) })
 		k.mu.Lock()
 		for i, h := range part {
 			if err != nil {
@@ -243,9 +245,9 @@ func (r *reconciler) release(held []Held) {
 func (k *Keeper) list() (map[string]Record, error) {
 	return call(k, func(ctx context.Context) (map[string]Record, error) {
 		found := map[string]Record{}
-		err := gather(ctx, k.store.List(ctx, Query{}), k.badRecord, func(rec Record) {
+		err := gather(ctx, k.store.List(ctx, store.Query{}), k.badRecord, func(rec Record) {
 			k.mu.Lock()
-			wanted := rec.bad() || k.handles[rec.Name] != nil || rec.Owner.Incarnation == k.owner.Incarnation
+			wanted := rec.Token == 0 || k.handles[rec.Name] != nil || rec.Owner.Incarnation == k.owner.Incarnation
 			k.mu.Unlock()
 			if wanted {
 				found[rec.Name] = rec

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 // drift is how long the store's answers take: 10 ms for most of an hour; then they slow down to

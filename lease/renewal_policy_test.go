@@ -12,7 +12,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 // calls notes when a store was asked to do what.
@@ -98,15 +99,15 @@ func TestWhenPoliciesRenew(t *testing.T) {
 
 // Sessions are shared among leases of one TTL and policy, and no others.
 func TestPoliciesDoNotShareSessions(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
-		of := map[lease.SessionID][]string{}
-		hold := func(kind string, n int, opts ...lease.Option) (ids map[lease.SessionID]bool) {
-			ids = map[lease.SessionID]bool{}
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a := start(t, db, "a")
+		of := map[store.SessionID][]string{}
+		hold := func(kind string, n int, opts ...lease.Option) (ids map[store.SessionID]bool) {
+			ids = map[store.SessionID]bool{}
 			for i := range n {
 				name := fmt.Sprintf("%s/%d", kind, i)
 				a.hold(name, opts...)
-				rec, ok := standing(t, store, name)
+				rec, ok := standing(t, db, name)
 				require.True(t, ok)
 				ids[rec.Session] = true
 			}

@@ -12,7 +12,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 func TestOnActivity(t *testing.T) {
@@ -246,8 +247,8 @@ func TestRenewWithoutAnAnswer(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		require.LessOrEqual(t, 7*time.Second, trustLeft(t, h), "it is allowed again")
 	})
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a := start(t, db, "a")
 		for _, x := range []struct {
 			name string
 			end  func(*lease.Handle) error
@@ -256,8 +257,8 @@ func TestRenewWithoutAnAnswer(t *testing.T) {
 			{"release", func(h *lease.Handle) error { return h.Release(context.Background()) }, lease.ErrReleased},
 			{"close", func(h *lease.Handle) error { return h.Close(context.Background()) }, lease.ErrReleased},
 			{"gone", func(h *lease.Handle) error {
-				rec, _ := standing(t, store, h.Name())
-				_, err := store.Release(context.Background(), []lease.Held{rec.Held()})
+				rec, _ := standing(t, db, h.Name())
+				_, err := db.Release(context.Background(), []store.Held{rec.Held()})
 				return err
 			}, lease.ErrRecordGone},
 			{"keeper", func(h *lease.Handle) error {

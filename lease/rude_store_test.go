@@ -10,15 +10,16 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // brokenStore answers with one token, whatever it has issued.
 type brokenStore struct {
-	lease.Store
+	store.Store
 	token lease.Token
 }
 
-func (b brokenStore) Acquire(ctx context.Context, s lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
+func (b brokenStore) Acquire(ctx context.Context, s store.Session, claims []store.Claim) ([]store.Outcome, error) {
 	outs, err := b.Store.Acquire(ctx, s, claims)
 	for i := range outs {
 		outs[i].Record.Token = b.token
@@ -60,11 +61,11 @@ func TestAWinWithoutATokenIsNoSetback(t *testing.T) {
 
 // fickleStore is broken at times.
 type fickleStore struct {
-	lease.Store
+	store.Store
 	is bool
 }
 
-func (f *fickleStore) Acquire(ctx context.Context, s lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
+func (f *fickleStore) Acquire(ctx context.Context, s store.Session, claims []store.Claim) ([]store.Outcome, error) {
 	if f.is {
 		return brokenStore{f.Store, 0}.Acquire(ctx, s, claims)
 	}
@@ -73,12 +74,12 @@ func (f *fickleStore) Acquire(ctx context.Context, s lease.Session, claims []lea
 
 // rudeStore panics or never returns, whatever its context says.
 type rudeStore struct {
-	lease.Store
+	store.Store
 	manner string
 	hang   chan struct{}
 }
 
-func (r *rudeStore) Renew(ctx context.Context, s []lease.Session) ([]lease.Grant, error) {
+func (r *rudeStore) Renew(ctx context.Context, s []store.Session) ([]store.Grant, error) {
 	if r.manner == "panics" {
 		panic("rude")
 	}
@@ -103,7 +104,7 @@ func TestARudeStoreHarmsNobody(t *testing.T) {
 }
 
 // panickingStore panics when it is read.
-type panickingStore struct{ lease.Store }
+type panickingStore struct{ store.Store }
 
 func (panickingStore) Get(context.Context, ...string) ([]lease.Record, error) { panic("rude") }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // Run is the whole thing for code without actors: it waits until l is ours, runs
@@ -56,7 +57,7 @@ func runTerm(
 
 // checkRun checks what runs are given.
 func checkRun(ctx context.Context, what string, l Lease, f func(ctx context.Context, t Term) error) error {
-	if err := ValidateContext(ctx); err != nil {
+	if err := input.Context(ctx, ErrInvalid); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	if input.Nil(l) || f == nil {
@@ -223,4 +224,4 @@ func (b bareTerm) Name() string               { return nameOf(b.l) }
 func (bareTerm) Token() Token                 { return 0 }
 func (bareTerm) Context() context.Context     { return context.Background() }
 func (bareTerm) CheckAlive() bool             { return true }
-func (bareTerm) Check() (time.Duration, bool) { return SystemClock().Now().Mono, true }
+func (bareTerm) Check() (time.Duration, bool) { return store.SystemClock().Now().Mono, true }

@@ -9,7 +9,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 // endless lets no listing come to its end within an attempt.
@@ -23,7 +24,7 @@ func endless(c faultstore.Call) faultstore.Fault {
 // What this Keeper asked for is looked at though the listing of everything never
 // comes to its end.
 func TestScenarioALateClaimIsFoundWithoutTheListing(t *testing.T) {
-	watched(t, func(t *testing.T, store lease.Store) {
+	watched(t, func(t *testing.T, store store.Store) {
 		a, b := start(t, store, "a"), start(t, store, "b")
 		a.store.SetRule(endless)
 		a.hold("other") // keeps the session

@@ -11,7 +11,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 // trusted is how long a holder trusts a session whose renewals fail: the TTL
@@ -19,16 +20,16 @@ import (
 const trusted = ttl - ttl/10
 
 func TestScenario04DefiniteLossFiresOnce(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a := start(t, db, "a")
 		la := a.hold("job")
 		lost := watchLosses(la)
 		tok := token(t, la)
-		rec, _ := standing(t, store, "job")
+		rec, _ := standing(t, db, "job")
 		a.rule(faultstore.Watch, faultstore.Fault{Kind: faultstore.Drop})
 		a.store.CutWatches()
 		// The session is revoked behind our back: a renewal is told so.
-		require.NoError(t, store.CloseSession(t.Context(), lease.Session{ID: rec.Session, Owner: rec.Owner, TTL: rec.TTL}))
+		require.NoError(t, db.CloseSession(t.Context(), store.Session{ID: rec.Session, Owner: rec.Owner, TTL: rec.TTL}))
 		time.Sleep(ttl / 2)
 		require.False(t, la.CheckAlive())
 		loss := lost.one(t, lease.ErrRecordGone)
@@ -252,7 +253,7 @@ func TestScenario15SuspendAndClockSteps(t *testing.T) {
 }
 
 func TestScenario23EventOfAnEarlierOwnershipIsIgnored(t *testing.T) {
-	watched(t, func(t *testing.T, store lease.Store) {
+	watched(t, func(t *testing.T, store store.Store) {
 		a := start(t, store, "a")
 		la := a.lease("job")
 		lost := watchLosses(la)
@@ -273,7 +274,7 @@ func TestScenario23EventOfAnEarlierOwnershipIsIgnored(t *testing.T) {
 }
 
 func TestWatchEndsATermAtOnce(t *testing.T) {
-	watched(t, func(t *testing.T, store lease.Store) {
+	watched(t, func(t *testing.T, store store.Store) {
 		a, b := start(t, store, "a"), start(t, store, "b")
 		la, lb := a.hold("job"), b.lease("job")
 		lost := watchLosses(la)

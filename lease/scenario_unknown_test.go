@@ -10,7 +10,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 // once lets f befall the first n calls of op.
@@ -24,7 +25,7 @@ func (n *node) once(op faultstore.Op, times int, f faultstore.Fault) {
 	})
 }
 
-func requireFree(t *testing.T, store lease.Store, name string) {
+func requireFree(t *testing.T, store store.Store, name string) {
 	t.Helper()
 	rec, ok := standing(t, store, name)
 	require.False(t, ok, "nothing should stand, but %+v does", rec)
@@ -60,17 +61,17 @@ type foreignStore struct {
 	name string
 }
 
-func (f *foreignStore) Acquire(ctx context.Context, s lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
+func (f *foreignStore) Acquire(ctx context.Context, s store.Session, claims []store.Claim) ([]store.Outcome, error) {
 	outs, err := f.Store.Acquire(ctx, s, claims)
 	for i := range outs {
 		if claims[i].Name == f.name {
-			outs[i] = lease.Outcome{Err: lease.ErrBadRecord}
+			outs[i] = store.Outcome{Err: lease.ErrBadRecord}
 		}
 	}
 	return outs, err
 }
 
-func (f *foreignStore) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
+func (f *foreignStore) List(ctx context.Context, q store.Query) iter.Seq2[lease.Record, error] {
 	return func(yield func(lease.Record, error) bool) {
 		if yield(lease.Record{Name: f.name}, lease.ErrBadRecord) {
 			f.Store.List(ctx, q)(yield)
@@ -78,7 +79,7 @@ func (f *foreignStore) List(ctx context.Context, q lease.Query) iter.Seq2[lease.
 	}
 }
 
-func (f *foreignStore) Watch(ctx context.Context, of lease.Scope) iter.Seq2[lease.Event, error] {
+func (f *foreignStore) Watch(ctx context.Context, of store.Scope) iter.Seq2[lease.Event, error] {
 	return func(yield func(lease.Event, error) bool) {
 		if of.Deletions || yield(lease.Event{Kind: lease.EventBad, Record: lease.Record{Name: f.name}}, nil) {
 			f.Store.Watch(ctx, of)(yield)

@@ -4,6 +4,8 @@ import (
 	"math"
 	"sync/atomic"
 	"time"
+
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // window is how far a session may be trusted: while both clocks are below.
@@ -20,7 +22,7 @@ var closedWindow = &window{mono: math.MinInt64, wall: math.MinInt64}
 // session is the Keeper's side of a Session. It lives once: a session that is
 // over by the holder's clock stays over, whatever a late reply says.
 type session struct {
-	Session
+	store.Session
 	clock Clock
 	kick  func() // tells the Keeper that the window was found closed
 	pool  *pool

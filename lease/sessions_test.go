@@ -11,7 +11,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 // holdMany acquires names at once, as a process that starts does.
@@ -70,12 +71,12 @@ func TestRenewalsArePerSession(t *testing.T) {
 }
 
 func TestNamesPerSession(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a", func(c *lease.Config) { c.NamesPerSession = 3 })
-		sessions := map[lease.SessionID]int{}
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a := start(t, db, "a", func(c *lease.Config) { c.NamesPerSession = 3 })
+		sessions := map[store.SessionID]int{}
 		for _, name := range manyNames(10) {
 			a.hold(name)
-			rec, _ := standing(t, store, name)
+			rec, _ := standing(t, db, name)
 			sessions[rec.Session]++
 		}
 		require.Len(t, sessions, 4)
@@ -86,10 +87,10 @@ func TestNamesPerSession(t *testing.T) {
 }
 
 func TestSessionsAreSharedByTTL(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
-		session := func(name string) lease.SessionID {
-			rec, ok := standing(t, store, name)
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a := start(t, db, "a")
+		session := func(name string) store.SessionID {
+			rec, ok := standing(t, db, name)
 			require.True(t, ok)
 			return rec.Session
 		}
@@ -101,7 +102,7 @@ func TestSessionsAreSharedByTTL(t *testing.T) {
 		a.hold("own too", lease.WithOwnSession())
 		require.Equal(t, session("a"), session("b"))
 		require.Equal(t, session("short"), session("short too"))
-		all := map[lease.SessionID]bool{}
+		all := map[store.SessionID]bool{}
 		for _, name := range []string{"a", "short", "own", "own too"} {
 			all[session(name)] = true
 		}
@@ -188,4 +189,4 @@ func TestRenewalBatchesGoSideBySide(t *testing.T) {
 // batched is a store that takes one session or name at a time.
 type batched struct{ *slowSession }
 
-func (batched) Limits() lease.StoreLimits { return lease.StoreLimits{Name: "batched", Batch: 1} }
+func (batched) Limits() store.Limits { return store.Limits{Name: "batched", Batch: 1} }

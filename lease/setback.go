@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // This file is what becomes of a store whose history goes back: its data was lost,
@@ -20,19 +22,6 @@ import (
 //	└──────┘                           └─────────┘                           └──────┘
 //
 // Meanwhile nothing is acquired, and Health says why.
-
-// Historian is implemented by stores that notice by themselves when their history
-// has gone back. From then on each call fails with ErrSetback, until every token
-// to be issued is above all that this Store has seen, or the history that stands
-// was accepted.
-type Historian interface {
-	// AcceptHistory goes on with what the store holds now, and forgets what was
-	// seen before. On an error nothing has changed.
-	AcceptHistory(ctx context.Context) error
-	// Accepted is how often that was done. It is asked after every call, so it must
-	// not block.
-	Accepted() int
-}
 
 // setback is one that was noticed and is not over.
 type setback struct {
@@ -98,7 +87,7 @@ func (k *Keeper) AcceptHistory(ctx context.Context) error {
 	failed := func(err error) error {
 		return fmt.Errorf("keeper %s: accepting the store's history: %w", k.owner.ID, err)
 	}
-	if _, ok := k.store.(Historian); ok && k.Setback() == nil {
+	if _, ok := k.store.(store.Historian); ok && k.Setback() == nil {
 		// It may know, or find by this, what no call of this Keeper was told yet.
 		_, err := ask(ctx, k, func(ctx context.Context) ([]Record, error) { return k.store.Get(ctx, healthName) })
 		if err != nil && !errors.Is(err, ErrSetback) && !errors.Is(err, ErrBadRecord) {
@@ -149,7 +138,7 @@ func (k *Keeper) heed(err error) {
 
 // acceptedNow is what the store's Historian.Accepted says, if it is one.
 func (k *Keeper) acceptedNow() (n int64) {
-	h, ok := k.store.(Historian)
+	h, ok := k.store.(store.Historian)
 	if !ok {
 		return 0
 	}
@@ -181,7 +170,7 @@ func (k *Keeper) readLocked(name string, got, seen Token) error {
 // store notices by itself, that is for it to judge: it may be an old one, and tokens to
 // come above all. What is no record, of token 0, says nothing.
 func (k *Keeper) oldLocked(name string, got, seen Token) error {
-	if _, ok := k.store.(Historian); ok || got == 0 {
+	if _, ok := k.store.(store.Historian); ok || got == 0 {
 		return nil
 	}
 	return k.wentBackLocked(name, got, seen)
@@ -230,7 +219,7 @@ func (k *Keeper) tickSetback(now Reading, soon func(time.Duration)) {
 
 // lookBack asks whether a setback is over, or ends it if that was decided.
 func (k *Keeper) lookBack(s *setback, decided bool) {
-	h, _ := k.store.(Historian)
+	h, _ := k.store.(store.Historian)
 	before := k.acceptedNow()
 	// What another Keeper of this Store has accepted is not accepted once more: that
 	// one would have to forget again.
@@ -300,7 +289,7 @@ func (k *Keeper) goOnLocked(forget bool) {
 // of it is looked at when that is over.
 func (k *Keeper) refuseLocked(o *op) {
 	h := o.h
-	if h.claim != (Held{}) {
+	if h.claim != (store.Held{}) {
 		k.recon.suspectLocked(h.name)
 		h.dropClaimLocked()
 	}

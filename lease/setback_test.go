@@ -16,7 +16,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 var errDown = errors.New("backend down")
@@ -197,7 +198,7 @@ type noticing struct {
 	accepted atomic.Int64
 }
 
-func (n *noticing) Limits() lease.StoreLimits {
+func (n *noticing) Limits() store.Limits {
 	l := n.Switch.Limits()
 	l.BySession = false
 	return l

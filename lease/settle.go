@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // This file takes operations to the store and settles what it answered. The one
@@ -34,7 +36,7 @@ func (k *Keeper) sendAcquires(p *pool, ops []*op) {
 		}
 		k.mu.Lock()
 		n := min(len(ops), k.cfg.NamesPerSession-s.names()+1)
-		batch, claims := ops[:n], make([]Claim, n)
+		batch, claims := ops[:n], make([]store.Claim, n)
 		if !k.sendingLocked(batch) {
 			k.unreserveLocked(s)
 			k.mu.Unlock()
@@ -43,22 +45,22 @@ func (k *Keeper) sendAcquires(p *pool, ops []*op) {
 		s.pending += n - 1 // reserve counted one
 		for i, o := range batch {
 			o.nonce, o.mark = uint64(newID()), o.h.seen
-			claims[i] = Claim{Name: o.h.name, Nonce: o.nonce, Supersedes: o.supersedes, Metadata: o.h.metadataLocked(), While: o.while()}
+			claims[i] = store.Claim{Name: o.h.name, Nonce: o.nonce, Supersedes: o.supersedes, Metadata: o.h.metadataLocked(), While: o.while()}
 		}
 		sess := s.Session
 		k.mu.Unlock()
 
-		outs, err := k.callFor(batch, func(ctx context.Context) ([]Outcome, error) { return k.store.Acquire(ctx, sess, claims) })
+		outs, err := k.callFor(batch, func(ctx context.Context) ([]store.Outcome, error) { return k.store.Acquire(ctx, sess, claims) })
 		k.acquired(s, batch, outs, err)
 		ops = ops[n:]
 	}
 }
 
 // acquired takes up what came of a batch under s.
-func (k *Keeper) acquired(s *session, batch []*op, outs []Outcome, err error) {
+func (k *Keeper) acquired(s *session, batch []*op, outs []store.Outcome, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if errors.Is(err, ErrSessionGone) {
+	if errors.Is(err, store.ErrSessionGone) {
 		k.endSessionLocked(s, ErrRecordGone)
 	}
 	for i, o := range batch {
@@ -92,7 +94,7 @@ func (k *Keeper) wanted(ops []*op) []*op {
 // acquireFailedLocked: no answer.
 func (k *Keeper) acquireFailedLocked(o *op, s *session, err error) {
 	o.lastErr = err
-	if !errors.Is(err, ErrSessionGone) && !errors.Is(err, ErrDenied) { // these are definite: nothing was applied
+	if !errors.Is(err, store.ErrSessionGone) && !errors.Is(err, ErrDenied) { // these are definite: nothing was applied
 		o.unknown = true
 		o.asked = append(slices.DeleteFunc(o.asked, func(x *session) bool { return x.dead }), s)
 	}
@@ -109,7 +111,7 @@ func (k *Keeper) failedLocked(o *op, l *lane, err error) {
 }
 
 // acquireAnsweredLocked: a definite answer.
-func (k *Keeper) acquireAnsweredLocked(o *op, s *session, out Outcome) {
+func (k *Keeper) acquireAnsweredLocked(o *op, s *session, out store.Outcome) {
 	h, rec := o.h, out.Record
 	if !out.OK && out.Err == nil && rec.Name != "" {
 		k.readLocked(h.name, rec.Token, o.mark)
@@ -155,7 +157,7 @@ func (k *Keeper) againLocked(o *op) {
 }
 
 // wonLocked: the store made us owner.
-func (k *Keeper) wonLocked(o *op, s *session, out Outcome) {
+func (k *Keeper) wonLocked(o *op, s *session, out store.Outcome) {
 	h, rec := o.h, out.Record
 	if o.given != 0 && out.Replaced == o.given {
 		o.given = rec.Token // what was transferred goes on in this
@@ -214,7 +216,7 @@ func (k *Keeper) winAnewLocked(o *op, rec Record, why error) {
 
 // giveBackLocked turns a win whose caller has gone into a release. A win
 // that is not known (the zero held) is looked for first.
-func (k *Keeper) giveBackLocked(o *op, held Held, err error) {
+func (k *Keeper) giveBackLocked(o *op, held store.Held, err error) {
 	k.measure(func(i *instruments) { i.givenBack.Add(1) })
 	o.h.dropClaimLocked()
 	o.h.last = max(o.h.last, held.Token)
@@ -242,14 +244,14 @@ func (k *Keeper) sendingLocked(ops []*op) bool {
 func (k *Keeper) sendReleases(ops []*op) {
 	var unsure []string
 	var batch []*op
-	held := make([]Held, 0, len(ops))
+	held := make([]store.Held, 0, len(ops))
 	k.mu.Lock()
 	if !k.sendingLocked(ops) {
 		k.mu.Unlock()
 		return
 	}
 	for _, o := range ops {
-		if o.held == (Held{}) {
+		if o.held == (store.Held{}) {
 			unsure = append(unsure, o.h.name)
 		}
 	}
@@ -261,7 +263,7 @@ func (k *Keeper) sendReleases(ops []*op) {
 	}
 	k.mu.Lock()
 	for _, o := range ops {
-		if o.held == (Held{}) {
+		if o.held == (store.Held{}) {
 			if err != nil {
 				k.releaseFailedLocked(o, err)
 				continue
@@ -280,12 +282,12 @@ func (k *Keeper) sendReleases(ops []*op) {
 	if len(batch) == 0 {
 		return
 	}
-	outs, err := k.callFor(batch, func(ctx context.Context) ([]Outcome, error) { return k.store.Release(ctx, held) })
+	outs, err := k.callFor(batch, func(ctx context.Context) ([]store.Outcome, error) { return k.store.Release(ctx, held) })
 	k.released(batch, outs, err)
 }
 
 // released takes up what came of a batch.
-func (k *Keeper) released(batch []*op, outs []Outcome, err error) {
+func (k *Keeper) released(batch []*op, outs []store.Outcome, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for i, o := range batch {
@@ -320,23 +322,23 @@ func (k *Keeper) releasedLocked(o *op) {
 
 // sendMoves transfers ownerships to the makers of offers.
 func (k *Keeper) sendMoves(ops []*op) {
-	moves := make([]Transfer, len(ops))
+	moves := make([]store.Transfer, len(ops))
 	k.mu.Lock()
 	if !k.sendingLocked(ops) {
 		k.mu.Unlock()
 		return
 	}
 	for i, o := range ops {
-		moves[i] = Transfer{Held: o.held, To: *o.offer, Metadata: o.h.passedOnLocked()}
+		moves[i] = store.Transfer{Held: o.held, To: *o.offer, Metadata: o.h.passedOnLocked()}
 	}
 	k.mu.Unlock()
-	t := k.store.(TransferStore) // checked by Handle.Transfer
-	outs, err := k.callFor(ops, func(ctx context.Context) ([]Outcome, error) { return t.Transfer(ctx, moves) })
+	t := k.store.(store.Transferrer) // checked by Handle.Transfer
+	outs, err := k.callFor(ops, func(ctx context.Context) ([]store.Outcome, error) { return t.Transfer(ctx, moves) })
 	k.moved(ops, outs, err)
 }
 
 // moved takes up what came of a batch.
-func (k *Keeper) moved(ops []*op, outs []Outcome, err error) {
+func (k *Keeper) moved(ops []*op, outs []store.Outcome, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for i, o := range ops {
@@ -358,7 +360,7 @@ func (k *Keeper) moved(ops []*op, outs []Outcome, err error) {
 }
 
 // movedLocked: a definite answer to a transfer.
-func (k *Keeper) movedLocked(o *op, out Outcome) {
+func (k *Keeper) movedLocked(o *op, out store.Outcome) {
 	h, rec := o.h, out.Record
 	switch {
 	case out.OK, out.Err == nil && rec.Nonce == o.offer.Nonce && rec.Owner.Incarnation == o.offer.Owner.Incarnation:

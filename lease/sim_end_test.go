@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // heal ends the faults and everything that owners are doing. Nodes that crashed
@@ -49,7 +50,7 @@ func (s *sim) settle() {
 	time.Sleep(3*s.cfg.TTL + 2*time.Second)
 	synctest.Wait()
 	s.check()
-	for rec, err := range s.inner.List(context.Background(), lease.Query{}) {
+	for rec, err := range s.inner.List(context.Background(), store.Query{}) {
 		claimed := err != nil
 		s.each(func(l *held) {
 			if term, ok := l.h.Term(); ok && l.name == rec.Name && term.Token() == rec.Token {
@@ -109,7 +110,7 @@ func (s *sim) end() {
 			}
 		}
 	}
-	for rec, err := range s.inner.List(context.Background(), lease.Query{}) {
+	for rec, err := range s.inner.List(context.Background(), store.Query{}) {
 		s.fail("left behind by Close: %+v, %v", rec, err)
 	}
 	for _, n := range s.nodes {

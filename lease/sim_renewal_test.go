@@ -6,6 +6,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/simulate"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // policy is what the leases of a session have in common.
@@ -29,7 +30,7 @@ func drawRenewal(r *simulate.Random) lease.Renewal {
 
 // judgeSharing checks that a session is of one policy, and of one name if that is not renewed by
 // itself.
-func (n *simNode) judgeSharing(s lease.Session, claims []lease.Claim) {
+func (n *simNode) judgeSharing(s store.Session, claims []store.Claim) {
 	n.seen.Lock()
 	defer n.seen.Unlock()
 	for _, c := range claims {
@@ -45,7 +46,7 @@ func (n *simNode) judgeSharing(s lease.Session, claims []lease.Claim) {
 }
 
 // judgeRenewal checks that what is not to be renewed is not.
-func (n *simNode) judgeRenewal(ss []lease.Session) {
+func (n *simNode) judgeRenewal(ss []store.Session) {
 	n.seen.Lock()
 	defer n.seen.Unlock()
 	for _, s := range ss {
@@ -82,7 +83,7 @@ func (l *held) use(patience time.Duration) {
 		}
 		n.seen.Lock()
 		defer n.seen.Unlock()
-		c := n.sessions[n.under[lease.Held{Name: l.name, Token: after.Token()}]]
+		c := n.sessions[n.under[store.Held{Name: l.name, Token: after.Token()}]]
 		if c != nil && (c.sent < asked || l.renewal == lease.RenewNever()) {
 			n.s.fail("%s %s: %d was renewed by hand, it is said, at %v, asked at %v, by policy %v", n.id, l.name, after.Token(), c.sent, asked, l.renewal)
 		}

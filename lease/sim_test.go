@@ -15,8 +15,9 @@ import (
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/internal/simulate"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultclock"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultclock"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 var histories = simulate.New("lease", 300, 5000)
@@ -37,7 +38,7 @@ type sim struct {
 	t     *testing.T
 	r     *simulate.Random // the driver's alone
 	inner *memory.Store
-	store lease.Store // inner, or less able
+	store store.Store // inner, or less able
 	cfg   lease.Config
 	names []string
 	nodes []*simNode
@@ -57,7 +58,7 @@ type sim struct {
 	failed  bool
 	highest map[string]lease.Token           // that was ever seen alive
 	winner  map[string]map[lease.Token]*held // who ever owned it
-	revoked map[lease.Held]bool              // by an operator: believed until that is told
+	revoked map[store.Held]bool              // by an operator: believed until that is told
 }
 
 // simNode is one Keeper on a machine of its own.
@@ -107,7 +108,7 @@ func newSim(t *testing.T, seed uint64) *sim {
 	r := histories.Random(seed)
 	s := &sim{
 		t: t, r: r, inner: memory.New(), began: time.Now(), polite: make(chan struct{}),
-		highest: map[string]lease.Token{}, winner: map[string]map[lease.Token]*held{}, revoked: map[lease.Held]bool{},
+		highest: map[string]lease.Token{}, winner: map[string]map[lease.Token]*held{}, revoked: map[store.Held]bool{},
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	base := spoilt{s.inner}

@@ -10,7 +10,8 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 // witness notes what the store told one Keeper, and so what it has to believe: what
@@ -18,10 +19,10 @@ import (
 type witness struct {
 	seen      sync.Mutex
 	deleted   map[string]lease.Token // by name: the deletion that was told last
-	under     map[lease.Held]lease.SessionID
-	sessions  map[lease.SessionID]*confirmed
+	under     map[store.Held]store.SessionID
+	sessions  map[store.SessionID]*confirmed
 	now       func() time.Duration
-	policies  map[lease.SessionID]policy
+	policies  map[store.SessionID]policy
 	asked     map[string]bool // by name: whether a renewal was ever asked for
 	disturbed time.Duration   // when the node was last stopped, or its clock stepped
 }
@@ -37,9 +38,9 @@ type confirmed struct {
 
 func (w *witness) init(c lease.Clock) {
 	w.now = func() time.Duration { return c.Now().Mono }
-	w.deleted, w.under = map[string]lease.Token{}, map[lease.Held]lease.SessionID{}
-	w.sessions, w.disturbed = map[lease.SessionID]*confirmed{}, math.MinInt64
-	w.policies, w.asked = map[lease.SessionID]policy{}, map[string]bool{}
+	w.deleted, w.under = map[string]lease.Token{}, map[store.Held]store.SessionID{}
+	w.sessions, w.disturbed = map[store.SessionID]*confirmed{}, math.MinInt64
+	w.policies, w.asked = map[store.SessionID]policy{}, map[string]bool{}
 }
 
 func (w *witness) disturb(at time.Duration) {
@@ -55,7 +56,7 @@ func (w *witness) toldGone(name string) lease.Token {
 }
 
 // confirm: a request of then was answered, with ttl.
-func (w *witness) confirm(id lease.SessionID, sent, ttl time.Duration) {
+func (w *witness) confirm(id store.SessionID, sent, ttl time.Duration) {
 	w.seen.Lock()
 	defer w.seen.Unlock()
 	c := w.sessions[id]
@@ -88,7 +89,7 @@ func (n *simNode) judgeLoss(name string, r lease.Renewal, x lease.Loss) {
 	if lapsed, may := errors.Is(x.Reason, lease.ErrLapsed), !r.Automatic(); lapsed && !may || !lapsed && may && !n.asked[name] {
 		n.s.fail("%s %s: token %d, renewed %v, ended so: %v", n.id, name, x.Token, r, x.Reason)
 	}
-	c := n.sessions[n.under[lease.Held{Name: name, Token: x.Token}]]
+	c := n.sessions[n.under[store.Held{Name: name, Token: x.Token}]]
 	if c == nil || n.disturbed >= c.sent {
 		return
 	}
@@ -112,7 +113,7 @@ type witnessed struct {
 	n *simNode
 }
 
-func (w witnessed) OpenSession(ctx context.Context, s lease.Session) (lease.Grant, error) {
+func (w witnessed) OpenSession(ctx context.Context, s store.Session) (store.Grant, error) {
 	sent := w.n.clock.Now().Mono
 	g, err := w.Store.OpenSession(ctx, s)
 	if err == nil && g.Err == nil {
@@ -121,7 +122,7 @@ func (w witnessed) OpenSession(ctx context.Context, s lease.Session) (lease.Gran
 	return g, err
 }
 
-func (w witnessed) Renew(ctx context.Context, ss []lease.Session) ([]lease.Grant, error) {
+func (w witnessed) Renew(ctx context.Context, ss []store.Session) ([]store.Grant, error) {
 	sent := w.n.clock.Now().Mono
 	w.n.seen.Lock()
 	for _, s := range ss {
@@ -140,7 +141,7 @@ func (w witnessed) Renew(ctx context.Context, ss []lease.Session) ([]lease.Grant
 	return grants, err
 }
 
-func (w witnessed) Acquire(ctx context.Context, s lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
+func (w witnessed) Acquire(ctx context.Context, s store.Session, claims []store.Claim) ([]store.Outcome, error) {
 	w.n.judgeSharing(s, claims)
 	outs, err := w.Store.Acquire(ctx, s, claims)
 	for i := range outs { // nothing decides by it
@@ -150,13 +151,13 @@ func (w witnessed) Acquire(ctx context.Context, s lease.Session, claims []lease.
 	defer w.n.seen.Unlock()
 	for _, out := range outs {
 		if err == nil && out.OK {
-			w.n.under[lease.Held{Name: out.Record.Name, Token: out.Record.Token}] = s.ID
+			w.n.under[store.Held{Name: out.Record.Name, Token: out.Record.Token}] = s.ID
 		}
 	}
 	return outs, err
 }
 
-func (w witnessed) Watch(ctx context.Context, of lease.Scope) iter.Seq2[lease.Event, error] {
+func (w witnessed) Watch(ctx context.Context, of store.Scope) iter.Seq2[lease.Event, error] {
 	return func(yield func(lease.Event, error) bool) {
 		for ev, err := range w.Store.Watch(ctx, of) {
 			if !yield(ev, err) {
@@ -175,8 +176,8 @@ func (w witnessed) Watch(ctx context.Context, of lease.Scope) iter.Seq2[lease.Ev
 // those whose names begin with prefix, by choice, and one that nobody believes in
 // yet if there is one.
 func (s *sim) revoke(prefix string, choice uint64) {
-	var all, unknown []lease.Held
-	for rec, err := range s.inner.List(context.Background(), lease.Query{Prefix: prefix}) {
+	var all, unknown []store.Held
+	for rec, err := range s.inner.List(context.Background(), store.Query{Prefix: prefix}) {
 		if err != nil || rec.Owner.Incarnation == newer {
 			continue
 		}
@@ -195,19 +196,19 @@ func (s *sim) revoke(prefix string, choice uint64) {
 	if len(all) == 0 {
 		return
 	}
-	slices.SortFunc(all, func(a, b lease.Held) int { return int(a.Token) - int(b.Token) })
+	slices.SortFunc(all, func(a, b store.Held) int { return int(a.Token) - int(b.Token) })
 	x := all[choice%uint64(len(all))]
 	s.logf("an operator revokes %s, token %d", x.Name, x.Token)
 	s.mu.Lock()
-	s.revoked[lease.Held{Name: x.Name, Token: x.Token}] = true
+	s.revoked[store.Held{Name: x.Name, Token: x.Token}] = true
 	s.mu.Unlock()
-	outs, err := s.inner.Release(context.Background(), []lease.Held{x})
+	outs, err := s.inner.Release(context.Background(), []store.Held{x})
 	if err != nil {
 		s.fail("%v was not revoked: %v", x, err)
 	}
 	if !outs[0].OK { // gone at this very moment
 		s.mu.Lock()
-		delete(s.revoked, lease.Held{Name: x.Name, Token: x.Token})
+		delete(s.revoked, store.Held{Name: x.Name, Token: x.Token})
 		s.mu.Unlock()
 	}
 }
@@ -215,7 +216,7 @@ func (s *sim) revoke(prefix string, choice uint64) {
 func (s *sim) wasRevoked(name string, token lease.Token) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.revoked[lease.Held{Name: name, Token: token}]
+	return s.revoked[store.Held{Name: name, Token: token}]
 }
 
 func (s *sim) isSpoilt(name string) bool {

@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+
+	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // MaxSlots is the most slots of a Pool.
@@ -46,11 +49,11 @@ func NewPool(k *Keeper, name string, n int, opts ...Option) (*Pool, error) {
 	case n < 1 || n > MaxSlots:
 		return nil, refused(fmt.Errorf("%w: %d slots, must be at least 1 and at most %d", ErrInvalid, n, MaxSlots))
 	}
-	if err := ValidateName(name); err != nil {
+	if err := store.ValidateName(name); err != nil {
 		return nil, refused(err)
 	}
-	if last := slotName(name, n-1); len(last) > MaxName {
-		return nil, refused(fmt.Errorf("%w: with the number of a slot it has %d bytes, at most %d", ErrInvalid, len(last), MaxName))
+	if last := slotName(name, n-1); len(last) > store.MaxName {
+		return nil, refused(fmt.Errorf("%w: with the number of a slot it has %d bytes, at most %d", ErrInvalid, len(last), store.MaxName))
 	}
 	p := &Pool{
 		k: k, name: name, turn: make(chan struct{}, 1), busy: make([]bool, n), left: make(chan struct{}),
@@ -109,7 +112,7 @@ func (p *Pool) check(ctx context.Context) error {
 	if p == nil || p.k == nil {
 		return fmt.Errorf("lease.Pool: %w: the zero value, must come from NewPool", ErrInvalid)
 	}
-	return ValidateContext(ctx)
+	return input.Context(ctx, ErrInvalid)
 }
 
 // Holders asks the store who has slots: their records, in the order of the slots, which

@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/internal/simulate"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 var poolHistories = simulate.New("lease-pools", 150, 3000)
@@ -26,7 +27,7 @@ var poolHistories = simulate.New("lease-pools", 150, 3000)
 func TestHistoriesOfPools(t *testing.T) { play(t, poolHistories, poolHistory) }
 
 func poolHistory(t *testing.T, s *memory.Store, r *simulate.Random) {
-	store := []lease.Store{s, sessionless(s), blind(s), listless{s}}[r.IntN(4)]
+	store := []store.Store{s, sessionless(s), blind(s), listless{s}}[r.IntN(4)]
 	slots := 1 + r.IntN(4)
 	w := newAuditor(t, slots)
 	type member struct {

@@ -14,7 +14,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 func (n *node) pool(name string, slots int, opts ...lease.Option) *lease.Pool {
@@ -200,8 +201,8 @@ func TestAPoolIsClosed(t *testing.T) {
 }
 
 func TestNewPoolRefuses(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a := start(t, db, "a")
 		for what, c := range map[string]struct {
 			name string
 			n    int
@@ -212,8 +213,8 @@ func TestNewPoolRefuses(t *testing.T) {
 			"too many":         {"import", lease.MaxSlots + 1, "at least 1 and at most 1000"},
 			"no name":          {"", 1, "empty"},
 			"an empty segment": {"import/", 1, "empty segment"},
-			"too long":         {strings.Repeat("x", lease.MaxName-1), 1, "513 bytes, at most 512"},
-			"too long for 11":  {strings.Repeat("x", lease.MaxName-2), 11, "513 bytes, at most 512"},
+			"too long":         {strings.Repeat("x", store.MaxName-1), 1, "513 bytes, at most 512"},
+			"too long for 11":  {strings.Repeat("x", store.MaxName-2), 11, "513 bytes, at most 512"},
 		} {
 			_, err := lease.NewPool(a.Keeper, c.name, c.n)
 			require.ErrorIs(t, err, lease.ErrInvalid, what)
@@ -235,6 +236,6 @@ func TestNewPoolRefuses(t *testing.T) {
 		require.ErrorIs(t, p.TryRun(t.Context(), nil), lease.ErrInvalid)
 		var none *lease.Pool
 		require.ErrorIs(t, none.Run(t.Context(), noSlot), lease.ErrInvalid)
-		a.pool(strings.Repeat("x", lease.MaxName-2), 10)
+		a.pool(strings.Repeat("x", store.MaxName-2), 10)
 	})
 }

@@ -16,7 +16,7 @@ type TermInfo struct {
 	// Renewals is how often the session was renewed since, Renewal by which policy.
 	Renewals int
 	Renewal  Renewal
-	// Store is the store's name (StoreLimits.Name).
+	// Store is the store's name (store.Limits.Name).
 	Store string
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 func info(t *testing.T, l lease.Lease) lease.TermInfo {
@@ -64,7 +65,7 @@ func (w around) Unwrap() lease.Lease { return w.Lease }
 // untold hides when a store's records were granted.
 type untold struct{ watchless }
 
-func (s untold) Acquire(ctx context.Context, x lease.Session, cs []lease.Claim) ([]lease.Outcome, error) {
+func (s untold) Acquire(ctx context.Context, x store.Session, cs []store.Claim) ([]store.Outcome, error) {
 	outs, err := s.watchless.Acquire(ctx, x, cs)
 	for i := range outs {
 		outs[i].Record.Granted = time.Time{}

@@ -12,7 +12,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 type traceKey struct{}
@@ -49,17 +50,17 @@ func (s *tracing) take(what string) []any {
 	return of
 }
 
-func (s *tracing) OpenSession(ctx context.Context, x lease.Session) (lease.Grant, error) {
+func (s *tracing) OpenSession(ctx context.Context, x store.Session) (store.Grant, error) {
 	s.note(ctx, "open")
 	return s.Store.OpenSession(ctx, x)
 }
 
-func (s *tracing) CloseSession(ctx context.Context, x lease.Session) error {
+func (s *tracing) CloseSession(ctx context.Context, x store.Session) error {
 	s.note(ctx, "close")
 	return s.Store.CloseSession(ctx, x)
 }
 
-func (s *tracing) Acquire(ctx context.Context, x lease.Session, cs []lease.Claim) ([]lease.Outcome, error) {
+func (s *tracing) Acquire(ctx context.Context, x store.Session, cs []store.Claim) ([]store.Outcome, error) {
 	s.note(ctx, "acquire")
 	if s.hold {
 		<-ctx.Done()
@@ -71,12 +72,12 @@ func (s *tracing) Acquire(ctx context.Context, x lease.Session, cs []lease.Claim
 	return s.Store.Acquire(ctx, x, cs)
 }
 
-func (s *tracing) Renew(ctx context.Context, xs []lease.Session) ([]lease.Grant, error) {
+func (s *tracing) Renew(ctx context.Context, xs []store.Session) ([]store.Grant, error) {
 	s.note(ctx, "renew")
 	return s.Store.Renew(ctx, xs)
 }
 
-func (s *tracing) Release(ctx context.Context, hs []lease.Held) ([]lease.Outcome, error) {
+func (s *tracing) Release(ctx context.Context, hs []store.Held) ([]store.Outcome, error) {
 	s.note(ctx, "release")
 	return s.Store.Release(ctx, hs)
 }
@@ -86,7 +87,7 @@ func (s *tracing) Get(ctx context.Context, names ...string) ([]lease.Record, err
 	return s.Store.Get(ctx, names...)
 }
 
-func (s *tracing) Transfer(ctx context.Context, ms []lease.Transfer) ([]lease.Outcome, error) {
+func (s *tracing) Transfer(ctx context.Context, ms []store.Transfer) ([]store.Outcome, error) {
 	s.note(ctx, "transfer")
 	return s.Store.Transfer(ctx, ms)
 }
@@ -94,12 +95,12 @@ func (s *tracing) Transfer(ctx context.Context, ms []lease.Transfer) ([]lease.Ou
 // impromptu hides that a store is prompt, so that all its calls run on the Keeper's goroutines.
 type impromptu struct{ *tracing }
 
-func (s impromptu) Limits() lease.StoreLimits { return lease.StoreLimits{Name: "impromptu"} }
+func (s impromptu) Limits() store.Limits { return store.Limits{Name: "impromptu"} }
 
 func TestTheValuesOfACallerReachTheStore(t *testing.T) {
-	for name, of := range map[string]func(*tracing) lease.Store{
-		"prompt":    func(s *tracing) lease.Store { return s },
-		"impromptu": func(s *tracing) lease.Store { return impromptu{s} },
+	for name, of := range map[string]func(*tracing) store.Store{
+		"prompt":    func(s *tracing) store.Store { return s },
+		"impromptu": func(s *tracing) store.Store { return impromptu{s} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, store *memory.Store) {

@@ -5,6 +5,8 @@ import (
 	mrand "math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // This file hears of names: the watch that serves the Keeper's own leases, and
@@ -17,7 +19,7 @@ func (k *Keeper) watchLocked() {
 		return
 	}
 	k.watching = true
-	if _, ok := k.store.(Watcher); ok {
+	if _, ok := k.store.(store.Watcher); ok {
 		k.followLocked(k.ctx, func() {}, &follower{k: k, emit: k.onEvent, forKeeper: true, up: k.watchBegan, down: k.watchDown})
 	}
 }

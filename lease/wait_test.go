@@ -12,11 +12,12 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 func TestWaitHearsByTheWatchAtOnce(t *testing.T) {
-	watched(t, func(t *testing.T, store lease.Store) {
+	watched(t, func(t *testing.T, store store.Store) {
 		a, b := start(t, store, "a"), start(t, store, "b")
 		la, lb := a.hold("job"), b.lease("job")
 		require.NoError(t, la.Wait(t.Context()), "what is ours is not waited for")
@@ -127,7 +128,7 @@ func TestPollingBacksTheWatchUp(t *testing.T) {
 // deafStore's watches tell their snapshot and nothing after it.
 type deafStore struct{ *memory.Store }
 
-func (d *deafStore) Watch(ctx context.Context, of lease.Scope) iter.Seq2[lease.Event, error] {
+func (d *deafStore) Watch(ctx context.Context, of store.Scope) iter.Seq2[lease.Event, error] {
 	return func(yield func(lease.Event, error) bool) {
 		for ev, err := range d.Store.Watch(ctx, of) {
 			if !yield(ev, err) || ev.Kind == lease.EventSynced {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // Whatever events of whatever records come, in whatever order, a roster does not
@@ -90,7 +91,7 @@ func FuzzOptions(f *testing.F) {
 			if err != nil {
 				require.ErrorIs(t, err, lease.ErrInvalid)
 				require.Regexp(t, `WithRoles|WithCapacity|segment|name`, err.Error())
-				require.Less(t, len(err.Error()), 4*lease.MaxName+200)
+				require.Less(t, len(err.Error()), 4*store.MaxName+200)
 				return
 			}
 			self, ok := g.Self()

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/feed"
+	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -63,7 +64,7 @@ func (g *Group) check(ctx context.Context) error {
 	if g == nil || g.keeper == nil {
 		return errUnmade
 	}
-	if err := lease.ValidateContext(ctx); err != nil {
+	if err := input.Context(ctx, lease.ErrInvalid); err != nil {
 		return fmt.Errorf("group %.64q: %w", g.names.group, err)
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -27,7 +28,7 @@ import (
 // had to say.
 func Join(ctx context.Context, keeper *lease.Keeper, group string, opts ...Option) (*Group, error) {
 	fail := func(err error) (*Group, error) { return nil, fmt.Errorf("join group %.64q: %w", group, err) }
-	if err := lease.ValidateContext(ctx); err != nil {
+	if err := input.Context(ctx, lease.ErrInvalid); err != nil {
 		return fail(err)
 	}
 	set, err := complete(keeper, opts)

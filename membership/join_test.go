@@ -12,8 +12,9 @@ import (
 
 	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/membership"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 // A member is listed everywhere, with what it said of itself; Join returns with
@@ -246,18 +247,18 @@ func TestBadInput(t *testing.T) {
 }
 
 // watchless hides that a store can watch.
-type watchless struct{ lease.Store }
+type watchless struct{ store.Store }
 
 // bare is a store that can neither watch nor list.
-type bare struct{ lease.Store }
+type bare struct{ store.Store }
 
-func (s bare) Limits() lease.StoreLimits {
+func (s bare) Limits() store.Limits {
 	l := s.Store.Limits()
 	l.BySession = false
 	return l
 }
 
-func (bare) List(context.Context, lease.Query) iter.Seq2[lease.Record, error] {
+func (bare) List(context.Context, store.Query) iter.Seq2[lease.Record, error] {
 	return func(yield func(lease.Record, error) bool) { yield(lease.Record{}, lease.ErrUnsupported) }
 }
 

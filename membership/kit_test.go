@@ -17,10 +17,11 @@ import (
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultclock"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/remoting"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultclock"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -102,7 +103,7 @@ func (w *world) node(id string, change ...func(*lease.Config)) *node {
 	return w.nodeOn(w.store, id, change...)
 }
 
-func (w *world) nodeOn(store lease.Store, id string, change ...func(*lease.Config)) *node {
+func (w *world) nodeOn(store store.Store, id string, change ...func(*lease.Config)) *node {
 	w.t.Helper()
 	n := &node{w: w, id: id, clock: faultclock.New(), store: faultstore.Wrap(store)}
 	n.system = actor.NewActorSystem(remoting.LogTo(nil))
@@ -250,7 +251,7 @@ func until(t *testing.T, d time.Duration, what string, cond func() bool) {
 // standing returns the names of all records.
 func (w *world) standing() (names []string) {
 	w.t.Helper()
-	for rec, err := range w.store.List(context.Background(), lease.Query{}) {
+	for rec, err := range w.store.List(context.Background(), store.Query{}) {
 		require.NoError(w.t, err)
 		names = append(names, rec.Name)
 	}
@@ -276,7 +277,7 @@ func (w *world) watch() (history func() []string) {
 	var seen tape[string]
 	go func() {
 		synced := false
-		for ev, err := range w.store.Watch(ctx, lease.Scope{}) {
+		for ev, err := range w.store.Watch(ctx, store.Scope{}) {
 			switch {
 			case err != nil:
 				return

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/membership"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 // The announcement is kept, and not forgotten by those who saw it, until the

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // TestLeadershipEndsWithMembership: whoever learns of the one finds the other ended.
@@ -26,7 +27,7 @@ func TestLeadershipEndsWithMembership(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		recs, err := w.store.Get(t.Context(), member.Name())
 		require.NoError(t, err)
-		_, err = w.store.Release(t.Context(), []lease.Held{recs[0].Held()})
+		_, err = w.store.Release(t.Context(), []store.Held{recs[0].Held()})
 		require.NoError(t, err)
 		require.False(t, <-was)
 		synctest.Wait()
@@ -64,7 +65,7 @@ func TestWhatHangsOnAMembership(t *testing.T) {
 		require.LessOrEqual(t, time.Since(began), 4*ttl)
 		require.NoError(t, job.Release(t.Context()))
 		synctest.Wait()
-		for rec, err := range w.store.List(t.Context(), lease.Query{}) {
+		for rec, err := range w.store.List(t.Context(), store.Query{}) {
 			require.NoError(t, err)
 			require.Fail(t, "it stands", "%+v", rec)
 		}

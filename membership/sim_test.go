@@ -16,8 +16,9 @@ import (
 	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/simulate"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/membership"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 var histories = simulate.New("membership", 60, 1500)
@@ -96,7 +97,7 @@ func (s *sim) fail(format string, args ...any) {
 
 // watchReigns records who held the leader's lease, by the store.
 func (s *sim) watchReigns(ctx context.Context) {
-	for ev, err := range s.store.Watch(ctx, lease.Scope{Prefix: "leader/g"}) {
+	for ev, err := range s.store.Watch(ctx, store.Scope{Prefix: "leader/g"}) {
 		if err != nil {
 			return
 		}

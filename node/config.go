@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // Config says what a node is. What has no default and no remark may stay empty.
@@ -23,7 +24,7 @@ type Config struct {
 	// live have one ID.
 	ID string
 	// Store keeps the leases: one store for all nodes. Required. The node does not close it.
-	Store lease.Store
+	Store store.Store
 
 	// Listen is host:port where other nodes reach this one; port 0 is any that is
 	// free. Empty: the node is alone, as a program of one process is.

@@ -13,20 +13,20 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
-	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/node"
 	"github.com/holdfast-go/holdfast/sharding"
 	"github.com/holdfast-go/holdfast/singleton"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 // slowToMake is a store that a Keeper takes its time to be made with.
 type slowToMake struct {
-	lease.Store
+	store.Store
 	made func()
 }
 
-func (s *slowToMake) Limits() lease.StoreLimits {
+func (s *slowToMake) Limits() store.Limits {
 	s.made()
 	return s.Store.Limits()
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/boundary"
+	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
@@ -73,7 +74,7 @@ type Node struct {
 // The race detector reports a second node with Listen in one process, by what protoactor's
 // remote does to gRPC's log: see remoting.Start.
 func Start(ctx context.Context, cfg Config) (*Node, error) {
-	if err := lease.ValidateContext(ctx); err != nil {
+	if err := input.Context(ctx, lease.ErrInvalid); err != nil {
 		return nil, fmt.Errorf("node.Start: %w", err)
 	}
 	if err := cfg.complete(); err != nil {
@@ -225,7 +226,7 @@ func (n *Node) check(ctx context.Context) error {
 	if n.begun == nil {
 		return errUnmade
 	}
-	if err := lease.ValidateContext(ctx); err != nil {
+	if err := input.Context(ctx, lease.ErrInvalid); err != nil {
 		return fmt.Errorf("node: %w", err)
 	}
 	return nil

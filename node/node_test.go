@@ -20,11 +20,12 @@ import (
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/internal/inputtest"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/node"
 	"github.com/holdfast-go/holdfast/sharding"
 	"github.com/holdfast-go/holdfast/singleton"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 type Add struct{ N int }
@@ -45,7 +46,7 @@ func adders() *actor.Props { return actor.PropsFromProducer(func() actor.Actor {
 const soon = 20 * time.Second
 
 // start starts a node on the loopback interface, which the test ends.
-func start(t *testing.T, id string, store lease.Store, change ...func(*node.Config)) *node.Node {
+func start(t *testing.T, id string, store store.Store, change ...func(*node.Config)) *node.Node {
 	t.Helper()
 	cfg := node.Config{ID: id, Store: store, Listen: "127.0.0.1:0", Plaintext: true, Group: "bank",
 		Messages: node.Types(Add{}, &Sum{}), Lease: lease.Config{TTL: 2 * time.Second}, Logger: zap.NewNop()}

@@ -15,8 +15,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/node"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 func TestMain(m *testing.M) {

@@ -10,10 +10,12 @@ import (
 	"strings"
 	"time"
 
+	yaml "go.yaml.in/yaml/v4"
+
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
-	yaml "go.yaml.in/yaml/v4"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // Settings are how long leases live and when they are renewed, read from a file: for all that a
@@ -294,7 +296,7 @@ func leaseName(part, name string) (string, error) {
 		return lease.Name("shard", "group", name, "0")
 	}
 	name = strings.TrimSuffix(name, "/")
-	return name, lease.ValidateName(name)
+	return name, store.ValidateName(name)
 }
 
 // reason is what the text of an error that is lease.ErrInvalid says behind that.

@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/node"
 	"github.com/holdfast-go/holdfast/sharding"
 	"github.com/holdfast-go/holdfast/singleton"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // counting is a store that counts renewals by the TTL of the session.
@@ -27,7 +28,7 @@ type counting struct {
 
 func newCounting() *counting { return &counting{Store: memory.New(), renewed: map[time.Duration]int{}} }
 
-func (c *counting) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Grant, error) {
+func (c *counting) Renew(ctx context.Context, sessions []store.Session) ([]store.Grant, error) {
 	c.mu.Lock()
 	for _, s := range sessions {
 		c.renewed[s.TTL]++
@@ -159,7 +160,7 @@ func TestCodeCountsMoreThanTheTopOfSettings(t *testing.T) {
 // floored is a store with a least TTL.
 type floored struct{ *memory.Store }
 
-func (f floored) Limits() lease.StoreLimits {
+func (f floored) Limits() store.Limits {
 	l := f.Store.Limits()
 	l.MinTTL = 5 * time.Second
 	return l

@@ -12,8 +12,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/node"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 func raise(t *testing.T, s syscall.Signal) {

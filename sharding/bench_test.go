@@ -21,6 +21,7 @@ import (
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // counting handles messages until it has seen the last.
@@ -181,7 +182,7 @@ func heap() uint64 {
 }
 
 // bank is a node of the remote benchmark: a real one, on a port of loopback.
-func bank(b *testing.B, store lease.Store, id string, props *actor.Props,
+func bank(b *testing.B, store store.Store, id string, props *actor.Props,
 	opts ...sharding.Option) (*actor.ActorSystem, *sharding.Region) {
 	system := actor.NewActorSystem(remoting.LogTo(nil))
 	config, err := remoting.Configure("127.0.0.1", 0, remoting.WithPlaintext())

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // A Type and its options are refused, with the name of what is at fault, or a Region
@@ -52,7 +53,7 @@ func FuzzOptions(f *testing.F) {
 			if err != nil {
 				require.ErrorIs(t, err, lease.ErrInvalid)
 				require.Regexp(t, `With[A-Z]|shards|segment|name`, err.Error())
-				require.Less(t, len(err.Error()), 4*lease.MaxName+200)
+				require.Less(t, len(err.Error()), 4*store.MaxName+200)
 				return
 			}
 			defer func() {

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/sharding/internal/entities"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // livingTerm is a term that does not end.
@@ -31,7 +32,7 @@ func (livingTerm) Check() (time.Duration, bool) { return 0, true }
 func TestNothingBeginsAfterTheLookThatGivesItUp(t *testing.T) {
 	system := actor.NewActorSystem(remoting.LogTo(nil))
 	defer system.Shutdown()
-	r := &Region{group: &membership.Group{}, system: system, log: zap.NewNop(), clock: lease.SystemClock(), life: context.Background()}
+	r := &Region{group: &membership.Group{}, system: system, log: zap.NewNop(), clock: store.SystemClock(), life: context.Background()}
 	e := &entry{id: "id"}
 	s := &shard{r: r, entries: map[string]*entry{"id": e}}
 	h := &tenure{term: livingTerm{}}

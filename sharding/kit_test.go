@@ -18,10 +18,11 @@ import (
 	"github.com/holdfast-go/holdfast/internal/memnet"
 	"github.com/holdfast-go/holdfast/internal/testkit"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultclock"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultclock"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 const ttl = testkit.TTL
@@ -64,7 +65,7 @@ func init() {
 type cluster struct {
 	t     testing.TB
 	store *memory.Store
-	front lease.Store // before it, for all nodes; nil: nothing is
+	front store.Store // before it, for all nodes; nil: nothing is
 	net   *memnet.Net
 	log   journal
 	ends  []func()
@@ -139,7 +140,7 @@ func (c *cluster) nodes(ids ...string) (ns []*node) {
 }
 
 // behind is the store that nodes use.
-func (c *cluster) behind() lease.Store {
+func (c *cluster) behind() store.Store {
 	if c.front != nil {
 		return c.front
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/sharding/internal/entities"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 type lateStore struct {
@@ -36,14 +37,14 @@ func (endlessTerm) Token() lease.Token       { return 1 }
 func TestALateWriteStartsNothingOfALaterHome(t *testing.T) {
 	system := actor.NewActorSystem(remoting.LogTo(nil))
 	defer system.Shutdown()
-	store := &lateStore{asked: make(chan struct{}), answer: make(chan struct{})}
-	r := &Region{group: &membership.Group{}, system: system, log: zap.NewNop(), clock: lease.SystemClock(), life: context.Background()}
-	r.set.store = store
+	db := &lateStore{asked: make(chan struct{}), answer: make(chan struct{})}
+	r := &Region{group: &membership.Group{}, system: system, log: zap.NewNop(), clock: store.SystemClock(), life: context.Background()}
+	r.set.store = db
 	s := &shard{r: r, entries: map[string]*entry{"id": {id: "id"}}}
 	before := &tenure{term: endlessTerm{}, rem: remembered{loaded: true, known: map[string]bool{}}}
 	s.last = before
 	s.do(func() { s.noteLocked(before, "id") })
-	<-store.asked
+	<-db.asked
 
 	s.mu.Lock() // the shard went, and is back: its list is being read
 	before.ending = true
@@ -51,7 +52,7 @@ func TestALateWriteStartsNothingOfALaterHome(t *testing.T) {
 	after.guardian = &guardian{noActor: noActor{r}, s: s, h: after}
 	e := &entry{id: "id"}
 	s.last, s.entries = after, map[string]*entry{"id": e}
-	close(store.answer)
+	close(db.answer)
 	time.Sleep(50 * time.Millisecond)
 	s.mu.Unlock()
 	r.ops.Wait()

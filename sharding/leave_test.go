@@ -10,9 +10,9 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
 	"github.com/holdfast-go/holdfast/sharding/placement"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // slow is an entity that takes its time to stop.
@@ -58,7 +58,7 @@ func TestARegionEndsWithItsActorSystem(t *testing.T) {
 		ns[1].system.Shutdown()
 		time.Sleep(30 * time.Second)
 		require.True(t, ended(ns[1]))
-		for rec := range c.store.List(context.Background(), lease.Query{Prefix: "shard/"}) {
+		for rec := range c.store.List(context.Background(), store.Query{Prefix: "shard/"}) {
 			require.Fail(t, "held", "%+v", rec)
 		}
 	})

@@ -11,12 +11,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // lists is a store that lists, and can neither transfer nor watch.
-type lists struct{ lease.Store }
+type lists struct{ store.Store }
 
 // overLists runs a test whose nodes are on such a store.
 func overLists(t *testing.T, f func(c *cluster)) {

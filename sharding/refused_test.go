@@ -9,9 +9,9 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/handover"
-	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/remoting"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // A cold start after a transfer that was refused says why it was.
@@ -24,7 +24,7 @@ func TestARefusedTransferIsTheReasonOfItsColdStarts(t *testing.T) {
 			told <- e
 		}
 	})
-	r := &Region{group: &membership.Group{}, system: system, log: zap.NewNop(), clock: lease.SystemClock()}
+	r := &Region{group: &membership.Group{}, system: system, log: zap.NewNop(), clock: store.SystemClock()}
 	c := &controller{Region: r}
 	s := &shard{r: r, number: 3, last: &tenure{}}
 	require.NoError(t, s.handoverStatesOf(s.last).Put("alice", []byte("state")))

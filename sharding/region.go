@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/fastpath"
+	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/internal/meters"
 	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/internal/wire"
@@ -118,7 +119,7 @@ func (r *Region) may(ctx context.Context) error {
 	if !r.made() {
 		return errUnmade
 	}
-	if err := lease.ValidateContext(ctx); err != nil {
+	if err := input.Context(ctx, lease.ErrInvalid); err != nil {
 		return fmt.Errorf("sharding type %q: %w", r.typ.Name, err)
 	}
 	return nil

@@ -111,7 +111,7 @@ func (m *memoryEntities) Update(ctx context.Context, o lease.Ownership, add, rem
 
 // do runs f on o's shard if the fence lets o through, as one step.
 func (m *memoryEntities) do(ctx context.Context, what string, o lease.Ownership, f func(*memoryShard)) error {
-	if err := lease.ValidateContext(ctx); err != nil {
+	if err := input.Context(ctx, lease.ErrInvalid); err != nil {
 		return fmt.Errorf("remembered entities: %s: %w", what, err)
 	}
 	if input.Nil(o) || o.Name() == "" {

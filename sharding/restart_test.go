@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/internal/wire"
-	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 // blind keeps a node from learning what stands under a prefix.
@@ -30,7 +30,7 @@ func blind(prefix string) func(faultstore.Call) faultstore.Fault {
 // heldBy lists what a node holds of the type.
 func heldBy(t *testing.T, c *cluster, n *node) (names []string) {
 	for _, prefix := range []string{"shard/", "region/", "coordinator/"} {
-		for rec, err := range c.store.List(context.Background(), lease.Query{Prefix: prefix}) {
+		for rec, err := range c.store.List(context.Background(), store.Query{Prefix: prefix}) {
 			require.NoError(t, err)
 			if rec.Owner.Incarnation == n.keeper.Owner().Incarnation {
 				names = append(names, rec.Name)

@@ -15,9 +15,9 @@ import (
 	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/internal/wire"
-	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
 	"github.com/holdfast-go/holdfast/sharding/placement"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // 14: a node that hosts nothing asks and tells; the answer finds its way; a Ref can
@@ -190,9 +190,9 @@ func TestScenario20TheMembershipIsLost(t *testing.T) {
 			}
 		})
 		c.startAll(ns, 8)
-		for rec, err := range c.store.List(context.Background(), lease.Query{Prefix: "member/g/b/"}) {
+		for rec, err := range c.store.List(context.Background(), store.Query{Prefix: "member/g/b/"}) {
 			require.NoError(t, err)
-			_, err = c.store.Release(context.Background(), []lease.Held{rec.Held()})
+			_, err = c.store.Release(context.Background(), []store.Held{rec.Held()})
 			require.NoError(t, err)
 		}
 		time.Sleep(2 * time.Second)

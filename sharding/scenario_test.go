@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // These are the scenarios of sharding, by number.
@@ -268,7 +269,7 @@ func TestScenario08LeaseLostDuringAHandOff(t *testing.T) {
 		time.Sleep(time.Second) // draining now
 		recs, err := c.store.Get(context.Background(), fmt.Sprint("shard/g/account/", mine))
 		require.NoError(t, err)
-		_, err = c.store.Release(context.Background(), []lease.Held{recs[0].Held()})
+		_, err = c.store.Release(context.Background(), []store.Held{recs[0].Held()})
 		require.NoError(t, err)
 		time.Sleep(2 * time.Second)
 		got, err := ask(ns[1], id, 1)
@@ -288,7 +289,7 @@ func TestScenario10ANewCoordinatorMovesNothing(t *testing.T) {
 		before, boss := tokens(ns[0]), ns[0].region.Info()
 		recs, err := c.store.Get(context.Background(), "coordinator/g/account")
 		require.NoError(t, err)
-		_, err = c.store.Release(context.Background(), []lease.Held{recs[0].Held()})
+		_, err = c.store.Release(context.Background(), []store.Held{recs[0].Held()})
 		require.NoError(t, err)
 		time.Sleep(5 * time.Second)
 		require.Greater(t, ns[0].region.Info().Token, boss.Token)

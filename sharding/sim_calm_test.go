@@ -13,8 +13,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/testkit"
 	"github.com/holdfast-go/holdfast/internal/wire"
-	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // bound is how long it may take after all trouble until every shard is held, by who
@@ -364,7 +364,7 @@ func (s *sim) stopAll() {
 	}
 	synctest.Wait()
 	time.Sleep(2 * ttl)
-	for rec, err := range s.Store.List(s.T.Context(), lease.Query{Prefix: "shard/"}) {
+	for rec, err := range s.Store.List(s.T.Context(), store.Query{Prefix: "shard/"}) {
 		require.NoError(s.T, err)
 		s.T.Errorf("seed %d: %+v is held for nobody", s.Seed, rec)
 	}

@@ -15,9 +15,10 @@ import (
 	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/internal/testkit"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/sharding"
 	"github.com/holdfast-go/holdfast/sharding/placement"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 // This file is trouble of a kind of its own: memberships that are taken away, Regions
@@ -56,12 +57,12 @@ func (s *sim) holdUp(n *testkit.Node, d time.Duration) {
 
 // evict takes a node's membership away, as an operator may: its shards' leases stand.
 func (s *sim) evict(sl *slot) {
-	for rec, err := range s.Store.List(context.Background(), lease.Query{Prefix: "member/g/"+sl.ID+"/"}) {
+	for rec, err := range s.Store.List(context.Background(), store.Query{Prefix: "member/g/" + sl.ID + "/"}) {
 		if err != nil || rec.Owner.Incarnation != sl.Owner().Incarnation {
 			continue
 		}
 		s.Logf("%s is evicted", sl.ID)
-		_, _ = s.Store.Release(context.Background(), []lease.Held{rec.Held()})
+		_, _ = s.Store.Release(context.Background(), []store.Held{rec.Held()})
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/sharding"
 	"github.com/holdfast-go/holdfast/sharding/placement"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 var suite = simulate.New("sharding", 8, 1500)
@@ -192,7 +193,7 @@ func (s *sim) restart(sl *slot) {
 	}
 	sl.drained, sl.left = false, nil
 	log := s.logger(sl)
-	n := s.Restart(sl.Slot, func() lease.Store { return testkit.Witness{Store: s.Store, Sim: s.Sim, Way: s.Store} },
+	n := s.Restart(sl.Slot, func() store.Store { return testkit.Witness{Store: s.Store, Sim: s.Sim, Way: s.Store} },
 		func(c *lease.Config) { c.Logger = log })
 	s.observe(n)
 	var err error

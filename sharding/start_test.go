@@ -12,9 +12,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(calm{m}) }
@@ -65,7 +66,7 @@ func expelled(n *node) string {
 	})
 	recs, err := n.c.store.Get(context.Background(), term.Name())
 	require.NoError(n.c.t, err)
-	_, err = n.c.store.Release(context.Background(), []lease.Held{recs[0].Held()})
+	_, err = n.c.store.Release(context.Background(), []store.Held{recs[0].Held()})
 	require.NoError(n.c.t, err)
 	for began := time.Now(); member; _, member = n.group.Term() { // it is noticed
 		require.Less(n.c.t, time.Since(began), 2*ttl)

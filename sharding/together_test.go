@@ -12,8 +12,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/holdfast-go/holdfast/hosting"
-	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // When all nodes stop together, none waits for another to take its shards.
@@ -51,7 +51,7 @@ func TestANodeThatComesBackToAnotherCountStaysOut(t *testing.T) {
 		time.Sleep(2 * ttl)
 		require.ErrorIs(t, <-told, sharding.ErrShardCount)
 		require.Zero(t, ns[0].region.Info().Held)
-		for rec, err := range c.store.List(context.Background(), lease.Query{Prefix: "region/g/account/a/"}) {
+		for rec, err := range c.store.List(context.Background(), store.Query{Prefix: "region/g/account/a/"}) {
 			require.NoError(t, err)
 			require.Empty(t, rec, "it is not registered")
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/singleton"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // What a host says of itself.
@@ -35,7 +36,7 @@ type dialect struct {
 	change func(said map[string]string)
 }
 
-func (d dialect) Acquire(ctx context.Context, own lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
+func (d dialect) Acquire(ctx context.Context, own store.Session, claims []store.Claim) ([]store.Outcome, error) {
 	if d.change != nil {
 		for i, c := range claims {
 			claims[i].Metadata = maps.Clone(c.Metadata)

@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/singleton"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // counting handles messages until it has seen the last, and answers requests.
@@ -41,7 +42,7 @@ func (c *counting) Receive(ctx actor.Context) {
 }
 
 // runs starts a manager of the benchmarks' singleton, which ends with them.
-func runs(b *testing.B, system *actor.ActorSystem, store lease.Store, id, address string, props *actor.Props) *singleton.Manager {
+func runs(b *testing.B, system *actor.ActorSystem, store store.Store, id, address string, props *actor.Props) *singleton.Manager {
 	keeper, err := lease.NewKeeper(store, lease.Config{ID: id, Address: address, TTL: time.Minute})
 	require.NoError(b, err)
 	m, err := singleton.Start(system, keeper, "bench", props, singleton.WithBuffer(1<<20, hosting.DropNewest))

@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/singleton"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // pong answers, and nothing else.
@@ -141,7 +142,7 @@ func FuzzOptions(f *testing.F) {
 			if err != nil {
 				require.ErrorIs(t, err, lease.ErrInvalid)
 				require.Regexp(t, `With[A-Z]|segment|name`, err.Error())
-				require.Less(t, len(err.Error()), 4*lease.MaxName+200)
+				require.Less(t, len(err.Error()), 4*store.MaxName+200)
 				return
 			}
 			defer func() { require.NoError(t, m.Stop(context.Background())) }()

@@ -16,9 +16,10 @@ import (
 	"github.com/holdfast-go/holdfast/internal/memnet"
 	"github.com/holdfast-go/holdfast/internal/testkit"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultclock"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/singleton"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultclock"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 const ttl = testkit.TTL
@@ -65,7 +66,7 @@ func (m calm) Run() int {
 type cluster struct {
 	t     *testing.T
 	store *memory.Store
-	front lease.Store // before it, for all nodes; nil: nothing is
+	front store.Store // before it, for all nodes; nil: nothing is
 	net   *memnet.Net
 	log   journal
 	ends  []func()
@@ -120,7 +121,7 @@ func (c *cluster) nodes(ids ...string) []*node {
 }
 
 // behind is the store that nodes use.
-func (c *cluster) behind() lease.Store {
+func (c *cluster) behind() store.Store {
 	if c.front != nil {
 		return c.front
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/singleton"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // A stop message of the user's choice does not wait for the mail that was sent
@@ -120,7 +121,7 @@ func TestCandidatesThatDoNotAnswer(t *testing.T) {
 		for i := range 64 {
 			a.system.Root.Send(ma.PID(), forged(i, "z"))
 		}
-		a.system.Root.Send(ma.PID(), forged(64, strings.Repeat("z", lease.MaxName+1)))
+		a.system.Root.Send(ma.PID(), forged(64, strings.Repeat("z", store.MaxName+1)))
 		time.Sleep(time.Second)
 		require.Equal(t, int32(1), dead.Load())
 		began := time.Now()

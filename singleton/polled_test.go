@@ -11,15 +11,16 @@ import (
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/singleton"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 // unwatched is a store that can't watch.
 type unwatched struct {
-	lease.Store
-	lease.TransferStore
+	store.Store
+	store.Transferrer
 }
 
 // Where nodes learn of a move by looking now and then, the former host forwards until all have
@@ -176,7 +177,7 @@ func TestAHostThatIsBackDoesNotWait(t *testing.T) {
 func TestAHostThatReleasedForwards(t *testing.T) {
 	for after := 50 * time.Millisecond; after < 1500*time.Millisecond; after *= 2 {
 		bubble(t, func(t *testing.T, c *cluster) {
-			c.front = struct{ lease.Store }{c.store} // it can't transfer, nor watch
+			c.front = struct{ store.Store }{c.store} // it can't transfer, nor watch
 			ns := c.nodes("a", "b", "d")
 			asker := ns[2].run("x", singleton.WithProxyOnly())
 			host := ns[0].run("x")
@@ -200,7 +201,7 @@ func TestAHostThatReleasedForwards(t *testing.T) {
 func TestAHostThatReleasedBeforeItWasStoppedForwards(t *testing.T) {
 	for after := time.Duration(0); after < 1500*time.Millisecond; after += 300 * time.Millisecond {
 		bubble(t, func(t *testing.T, c *cluster) {
-			c.front = struct{ lease.Store }{c.store} // it can't transfer, nor watch
+			c.front = struct{ store.Store }{c.store} // it can't transfer, nor watch
 			x := newTeam(c, 2)
 			d := c.node("d")
 			asker := d.run("x", singleton.WithProxyOnly())

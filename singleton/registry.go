@@ -17,6 +17,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/boundary"
+	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -215,7 +216,7 @@ func StopAll(ctx context.Context, system *actor.ActorSystem) error {
 	if system == nil {
 		return fmt.Errorf("singleton.StopAll: system: %w: nil", lease.ErrInvalid)
 	}
-	if err := lease.ValidateContext(ctx); err != nil {
+	if err := input.Context(ctx, lease.ErrInvalid); err != nil {
 		return fmt.Errorf("singleton.StopAll: %w", err)
 	}
 	told := map[*Manager]bool{}

@@ -9,8 +9,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/singleton"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 // TestScenarioSetbackSeenByAProxyAlone: the store's history goes back: whichever node held the

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/internal/testkit"
-	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/singleton"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // bound is how long it may take after all trouble until one node hosts (I7): a
@@ -263,7 +263,7 @@ func (s *sim) stopAll() {
 	}
 	synctest.Wait()
 	time.Sleep(2 * ttl)
-	for rec, err := range s.Store.List(s.T.Context(), lease.Query{Prefix: theLease}) {
+	for rec, err := range s.Store.List(s.T.Context(), store.Query{Prefix: theLease}) {
 		require.NoError(s.T, err)
 		s.T.Errorf("seed %d: %+v is held for nobody", s.Seed, rec)
 	}

@@ -12,8 +12,9 @@ import (
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/internal/simulate"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/singleton"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 var setbacks = simulate.New("singleton-setbacks", 30, 1000)
@@ -87,7 +88,7 @@ func (s *setbackSim) run() {
 
 // copy takes a copy of the store's records.
 func (s *setbackSim) copy() (recs []lease.Record) {
-	for rec, err := range s.c.store.List(context.Background(), lease.Query{}) {
+	for rec, err := range s.c.store.List(context.Background(), store.Query{}) {
 		require.NoError(s.t, err)
 		recs = append(recs, rec)
 	}
@@ -214,7 +215,7 @@ func (s *setbackSim) replace(kind int, copied []lease.Record, high lease.Token) 
 	if kind == bumped {
 		beyond = high + 1000
 	}
-	if kind != older { // records that stand under old tokens are for a lease.Historian to judge
+	if kind != older { // records that stand under old tokens are for a store.Historian to judge
 		copied = nil
 	}
 	s.c.store = memory.New()

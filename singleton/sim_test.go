@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/testkit"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/singleton"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 var histories = simulate.New("singleton", 40, 1500)
@@ -135,7 +136,7 @@ func (s *sim) draw() {
 func (s *sim) some() *slot { return s.slots[s.R.IntN(len(s.slots))] }
 
 // behind is the store of a slot's next life: in one of four histories it can't watch.
-func (s *sim) behind(sl *slot) lease.Store {
+func (s *sim) behind(sl *slot) store.Store {
 	w := testkit.Witness{Store: s.Store, Sim: s.Sim, Way: dialect{s.Store, s.speaks(sl)}}
 	if s.polls() {
 		return unwatched{w, w}
@@ -151,7 +152,7 @@ func (s *sim) restart(sl *slot) {
 		return
 	}
 	sl.m = nil
-	n := s.Restart(sl.Slot, func() lease.Store { return s.behind(sl) }, func(c *lease.Config) { c.Logger = s.logger(sl) })
+	n := s.Restart(sl.Slot, func() store.Store { return s.behind(sl) }, func(c *lease.Config) { c.Logger = s.logger(sl) })
 	s.observe(n)
 	s.start(sl)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/internal/reply"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // ErrNameInUse: this actor system runs a singleton of that name already.
@@ -138,7 +139,7 @@ func Start(system *actor.ActorSystem, keeper *lease.Keeper, name string, props *
 	}
 	m := &Manager{name: name, pid: system.NewLocalPID(named("holdfast/singleton", name)), lname: lname, system: system, keeper: keeper,
 		lease: set.lease, set: set, props: props,
-		clock: lease.SystemClock(), outlet: outlet.Of(system), done: make(chan struct{})}
+		clock: store.SystemClock(), outlet: outlet.Of(system), done: make(chan struct{})}
 	m.log = set.logger.With(zap.String("singleton", name))
 	m.life, m.endLife = context.WithCancel(context.Background())
 	if keeper != nil {
@@ -232,7 +233,7 @@ func (m *Manager) check(ctx context.Context) error {
 	if m.system == nil {
 		return fmt.Errorf("singleton: manager: %w: the zero value, must come from singleton.Start", lease.ErrInvalid)
 	}
-	if err := lease.ValidateContext(ctx); err != nil {
+	if err := input.Context(ctx, lease.ErrInvalid); err != nil {
 		return fmt.Errorf("singleton %.64q: %w", m.name, err)
 	}
 	return nil

@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
 	"github.com/holdfast-go/holdfast/internal/authority"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // TestAuth: without a user, or with one that lacks a permission, the error says
@@ -46,7 +47,7 @@ func TestAuth(t *testing.T) {
 			n := newNode(t, c.Client(t, refused.as), prefix, "n", ttl)
 			won, err := n.lease(t, "job").Acquire(ctx)
 			require.False(t, won)
-			require.ErrorIs(t, err, lease.ErrDenied)
+			require.ErrorIs(t, err, store.ErrDenied)
 			require.NotErrorIs(t, err, lease.ErrUnknown)
 			err = refusal(t, n.store, soon)
 			require.ErrorIs(t, err, etcd.ErrPermission)
@@ -54,15 +55,15 @@ func TestAuth(t *testing.T) {
 				require.ErrorContains(t, err, text)
 			}
 			if refused.name != "read only" {
-				for _, err = range n.store.List(ctx, lease.Query{}) {
+				for _, err = range n.store.List(ctx, store.Query{}) {
 					break
 				}
 				require.ErrorIs(t, err, etcd.ErrPermission)
-				for _, err = range n.store.Watch(ctx, lease.Scope{}) {
+				for _, err = range n.store.Watch(ctx, store.Scope{}) {
 					break
 				}
 				require.ErrorIs(t, err, etcd.ErrPermission)
-				for _, err = range n.store.Watch(ctx, lease.Scope{Deletions: true}) {
+				for _, err = range n.store.Watch(ctx, store.Scope{Deletions: true}) {
 					break
 				}
 				require.ErrorIs(t, err, etcd.ErrPermission)
@@ -79,7 +80,7 @@ func TestAuth(t *testing.T) {
 		j.held(t, began, names)
 		sess := session(t, n.store, "direct")
 		renew := func() error {
-			grants, err := n.store.Renew(ctx, []lease.Session{sess})
+			grants, err := n.store.Renew(ctx, []store.Session{sess})
 			if err == nil {
 				err = grants[0].Err
 			}
@@ -135,7 +136,7 @@ func TestTLS(t *testing.T) {
 	j.held(t, began, names)
 	for _, n := range []*node{a, b} {
 		j.by(t, n.id, began)
-		grants, err := n.store.Renew(t.Context(), []lease.Session{session(t, n.store, n.id)})
+		grants, err := n.store.Renew(t.Context(), []store.Session{session(t, n.store, n.id)})
 		require.NoError(t, err)
 		require.NoError(t, grants[0].Err)
 	}
@@ -154,10 +155,10 @@ func refusal(t *testing.T, s *etcd.Store, within time.Duration) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
-	sess := lease.Session{ID: lease.SessionID(ids.Add(1)), TTL: ttl, Owner: lease.Owner{Incarnation: "refused"}}
+	sess := store.Session{ID: store.SessionID(ids.Add(1)), TTL: ttl, Owner: store.Owner{Incarnation: "refused"}}
 	_, err := s.OpenSession(ctx, sess)
 	if err == nil {
-		_, err = s.Acquire(ctx, sess, []lease.Claim{{Name: "refused", Nonce: 1}})
+		_, err = s.Acquire(ctx, sess, []store.Claim{{Name: "refused", Nonce: 1}})
 	}
 	require.Error(t, err)
 	return err
@@ -200,12 +201,12 @@ func TestQuota(t *testing.T) {
 		})
 	}
 	refused.Wait()
-	_, inSession := n.store.Acquire(ctx, sess, []lease.Claim{{Name: "direct", Nonce: 1}})
+	_, inSession := n.store.Acquire(ctx, sess, []store.Claim{{Name: "direct", Nonce: 1}})
 	for _, err := range []error{inSession, refusal(t, n.store, soon)} {
 		require.ErrorIs(t, err, etcd.ErrNoSpace)
 		require.ErrorContains(t, err, "--quota-backend-bytes")
 	}
-	grants, err := n.store.Renew(ctx, []lease.Session{sess})
+	grants, err := n.store.Renew(ctx, []store.Session{sess})
 	require.NoError(t, err)
 	require.NoError(t, grants[0].Err, "renewals stopped")
 	require.True(t, term.CheckAlive())

@@ -14,10 +14,11 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // benchStore returns a store over a server of its own, and how many requests it has made.
-func benchStore(b *testing.B) (lease.Store, *atomic.Int64) {
+func benchStore(b *testing.B) (store.Store, *atomic.Int64) {
 	var n atomic.Int64
 	client := etcdtest.Start(b).Client(b, func(cfg *clientv3.Config) {
 		cfg.DialOptions = append(cfg.DialOptions, grpc.WithChainUnaryInterceptor(
@@ -35,16 +36,16 @@ func benchStore(b *testing.B) (lease.Store, *atomic.Int64) {
 func BenchmarkReconciliation(b *testing.B) {
 	const all, each = 100_000, 1000
 	s, n := benchStore(b)
-	var mine lease.Session
+	var mine store.Session
 	for i := range all / each {
-		owner := lease.Owner{ID: "n", Incarnation: fmt.Sprint("n-", i)}
-		mine = lease.Session{ID: lease.SessionID(ids.Add(1)), TTL: lasting, Owner: owner}
+		owner := store.Owner{ID: "n", Incarnation: fmt.Sprint("n-", i)}
+		mine = store.Session{ID: store.SessionID(ids.Add(1)), TTL: lasting, Owner: owner}
 		if g, err := s.OpenSession(b.Context(), mine); err != nil || g.Err != nil {
 			b.Fatal(err, g.Err)
 		}
-		claims := make([]lease.Claim, each)
+		claims := make([]store.Claim, each)
 		for j := range claims { // spread over the nodes
-			claims[j] = lease.Claim{Name: fmt.Sprintf("shard/%05d", j*all/each+i), Nonce: uint64(j + 1)}
+			claims[j] = store.Claim{Name: fmt.Sprintf("shard/%05d", j*all/each+i), Nonce: uint64(j + 1)}
 		}
 		if _, err := s.Acquire(b.Context(), mine, claims); err != nil {
 			b.Fatal(err)
@@ -63,7 +64,7 @@ func BenchmarkReconciliation(b *testing.B) {
 		})
 	}
 	run("by session", func() (records int) {
-		for _, err := range s.List(b.Context(), lease.Query{Session: mine.ID}) {
+		for _, err := range s.List(b.Context(), store.Query{Session: mine.ID}) {
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -72,7 +73,7 @@ func BenchmarkReconciliation(b *testing.B) {
 		return records
 	})
 	run("everything", func() (records int) {
-		for _, err := range s.List(b.Context(), lease.Query{}) {
+		for _, err := range s.List(b.Context(), store.Query{}) {
 			if err != nil {
 				b.Fatal(err)
 			}

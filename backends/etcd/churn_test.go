@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/churn"
 	"github.com/holdfast-go/holdfast/internal/settler"
 	"github.com/holdfast-go/holdfast/internal/tier"
-	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/leasetest"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/storetest"
 )
 
 // The kit on a cluster that is never left alone. Between the kit and the store
@@ -120,25 +120,25 @@ func conformWhile(t *testing.T, ch churn.Churn, slack time.Duration, fault func(
 	var counts settler.Tally
 	client := c.Client(t)
 	ch.Run(t, &counts, func(t *testing.T, seed uint64) {
-		leasetest.Run(t, settled(client, &counts), leasetest.TTL(churnTTL), leasetest.ExpirySlack(slack),
-			leasetest.Disturbed(churnStall), leasetest.Seed(seed),
-			leasetest.BadRecords(settledBad(client, &counts)), leasetest.Unreachable(settledCut(c, &counts)))
+		storetest.Run(t, settled(client, &counts), storetest.TTL(churnTTL), storetest.ExpirySlack(slack),
+			storetest.Disturbed(churnStall), storetest.Seed(seed),
+			storetest.BadRecords(settledBad(client, &counts)), storetest.Unreachable(settledCut(c, &counts)))
 	})
 }
 
 // settled makes stores of which every client is a settler.
-func settled(client *clientv3.Client, counts *settler.Tally) leasetest.Factory {
-	return func(tb leasetest.TB) func() lease.Store {
+func settled(client *clientv3.Client, counts *settler.Tally) storetest.Factory {
+	return func(tb storetest.TB) func() store.Store {
 		prefix, known := fresh(), settler.NewLedger(counts)
-		return func() lease.Store {
+		return func() store.Store {
 			return settler.New(newStore(tb, client, prefix), known, hasty)
 		}
 	}
 }
 
 // settledBad makes such stores in which foreign values stand.
-func settledBad(client *clientv3.Client, counts *settler.Tally) func(leasetest.TB) (func() lease.Store, func(string)) {
-	return func(tb leasetest.TB) (func() lease.Store, func(string)) {
+func settledBad(client *clientv3.Client, counts *settler.Tally) func(storetest.TB) (func() store.Store, func(string)) {
+	return func(tb storetest.TB) (func() store.Store, func(string)) {
 		clients := settled(client, counts)(tb)
 		prefix := clients().(*settler.Store).Inner().(interface{ Prefix() string }).Prefix()
 		return clients, func(name string) {
@@ -155,8 +155,8 @@ func settledBad(client *clientv3.Client, counts *settler.Tally) func(leasetest.T
 }
 
 // settledCut makes such stores whose requests never arrive.
-func settledCut(c *etcdtest.Cluster, counts *settler.Tally) leasetest.Factory {
-	return func(tb leasetest.TB) func() lease.Store {
+func settledCut(c *etcdtest.Cluster, counts *settler.Tally) storetest.Factory {
+	return func(tb storetest.TB) func() store.Store {
 		route, err := c.NewRoute()
 		if err != nil {
 			tb.Fatalf("%v", err)

@@ -11,8 +11,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
 	"github.com/holdfast-go/holdfast/internal/tier"
-	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/leasetest"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/storetest"
 )
 
 // TestConformance runs the kit against one server.
@@ -20,13 +20,13 @@ func TestConformance(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.Start(t)
 	client := c.Client(t)
-	factory := func(tb leasetest.TB) func() lease.Store {
+	factory := func(tb storetest.TB) func() store.Store {
 		prefix := fresh()
-		return func() lease.Store { return newStore(tb, client, prefix) }
+		return func() store.Store { return newStore(tb, client, prefix) }
 	}
-	leasetest.Run(t, factory,
-		leasetest.TTL(2*time.Second),
-		leasetest.Unreachable(func(tb leasetest.TB) func() lease.Store {
+	storetest.Run(t, factory,
+		storetest.TTL(2*time.Second),
+		storetest.Unreachable(func(tb storetest.TB) func() store.Store {
 			route, err := c.NewRoute()
 			if err != nil {
 				tb.Fatalf("%v", err)
@@ -38,22 +38,22 @@ func TestConformance(t *testing.T) {
 			}
 			tb.Cleanup(func() { cut.Close() })
 			route.Cut()
-			return func() lease.Store { return newStore(tb, cut, prefix) }
+			return func() store.Store { return newStore(tb, cut, prefix) }
 		}),
-		leasetest.BadRecords(func(tb leasetest.TB) (func() lease.Store, func(string)) {
+		storetest.BadRecords(func(tb storetest.TB) (func() store.Store, func(string)) {
 			prefix := fresh()
 			var n int
-			return func() lease.Store { return newStore(tb, client, prefix) }, func(name string) {
+			return func() store.Store { return newStore(tb, client, prefix) }, func(name string) {
 				bad := []string{"", "garbage", "hf1 ", "hf1 000000000000000g {}", "hf1 0000000000000001 {", "hf2 0000000000000001 {}"}
 				n++
 				_, err := client.Put(context.Background(), prefix+name, bad[n%len(bad)])
 				require.NoError(t, err)
 			}
 		}),
-		leasetest.Restart(func(tb leasetest.TB) (func() lease.Store, func()) {
+		storetest.Restart(func(tb storetest.TB) (func() store.Store, func()) {
 			own := etcdtest.Start(t)
 			prefix, client := fresh(), own.Client(t)
-			return func() lease.Store { return newStore(tb, client, prefix) }, func() {
+			return func() store.Store { return newStore(tb, client, prefix) }, func() {
 				if err := own.Members()[0].Restart(tb.Context()); err != nil {
 					tb.Fatalf("%v", err)
 				}
@@ -70,8 +70,8 @@ func TestConformanceOnThree(t *testing.T) {
 	alone(t)
 	c := etcdtest.Start(t, etcdtest.WithMembers(3))
 	client := c.Client(t)
-	leasetest.Run(t, func(tb leasetest.TB) func() lease.Store {
+	storetest.Run(t, func(tb storetest.TB) func() store.Store {
 		prefix := fresh()
-		return func() lease.Store { return newStore(tb, client, prefix) }
-	}, leasetest.TTL(2*time.Second))
+		return func() store.Store { return newStore(tb, client, prefix) }
+	}, storetest.TTL(2*time.Second))
 }

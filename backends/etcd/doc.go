@@ -1,4 +1,4 @@
-// Package etcd keeps leases in etcd. It implements lease.Store and every optional interface beside it.
+// Package etcd keeps leases in etcd. It implements store.Store and every optional interface beside it.
 //
 //	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints})
 //	store, err := etcd.New(client)

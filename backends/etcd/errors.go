@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 var (
@@ -39,7 +39,7 @@ func (s *Store) explain(ctx context.Context, op string, err error) error {
 		return nil
 	}
 	denied := func(format string, args ...any) error {
-		return fmt.Errorf("etcd %s: %w: %w: %s: %w", op, lease.ErrDenied, ErrPermission, fmt.Sprintf(format, args...), err)
+		return fmt.Errorf("etcd %s: %w: %w: %s: %w", op, store.ErrDenied, ErrPermission, fmt.Sprintf(format, args...), err)
 	}
 	wrap := func(is error, format string, args ...any) error {
 		return fmt.Errorf("etcd %s: %w: %s: %w", op, is, fmt.Sprintf(format, args...), err)
@@ -48,7 +48,7 @@ func (s *Store) explain(ctx context.Context, op string, err error) error {
 	var answer rpctypes.EtcdError
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
-		return fmt.Errorf("etcd %s: %w", op, errors.Join(lease.ErrSessionGone, err))
+		return fmt.Errorf("etcd %s: %w", op, errors.Join(store.ErrSessionGone, err))
 	case errors.Is(err, rpctypes.ErrPermissionDenied):
 		return denied("the user needs readwrite on the range [%q, %q): "+
 			"etcdctl role grant-permission <role> readwrite %s --prefix",
@@ -80,8 +80,8 @@ func (s *Store) explain(ctx context.Context, op string, err error) error {
 }
 
 // partly is err, which lease.ErrDenied is only if nothing of the call was applied.
-func partly(err error, outs []lease.Outcome) error {
-	if errors.Is(err, lease.ErrDenied) && slices.ContainsFunc(outs, func(o lease.Outcome) bool { return o.OK }) {
+func partly(err error, outs []store.Outcome) error {
+	if errors.Is(err, store.ErrDenied) && slices.ContainsFunc(outs, func(o store.Outcome) bool { return o.OK }) {
 		return fmt.Errorf("%w, after a part was applied: %v", ErrPermission, err)
 	}
 	return err

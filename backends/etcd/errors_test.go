@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/backends/etcd"
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
 	"github.com/holdfast-go/holdfast/internal/child"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // TestErrorsWithoutMajority: the one member that is left says that there is no
@@ -35,7 +35,7 @@ func TestErrorsWithoutMajority(t *testing.T) {
 	ask := func() (err error, answered bool) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err = s.Acquire(ctx, sess, []lease.Claim{{Name: "a", Nonce: 1}})
+		_, err = s.Acquire(ctx, sess, []store.Claim{{Name: "a", Nonce: 1}})
 		return err, ctx.Err() == nil
 	}
 	var err error
@@ -45,7 +45,7 @@ func TestErrorsWithoutMajority(t *testing.T) {
 		return errors.Is(err, etcd.ErrNoLeader) && answered
 	})
 	require.ErrorContains(t, err, "etcd acquire")
-	grants, err := s.Renew(t.Context(), []lease.Session{sess})
+	grants, err := s.Renew(t.Context(), []store.Session{sess})
 	if err == nil {
 		err = grants[0].Err
 	}
@@ -73,7 +73,7 @@ func TestSilentEndpoints(t *testing.T) {
 	s := newStore(t, c.Client(t, func(cfg *clientv3.Config) { cfg.Endpoints = endpoints }), fresh())
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
-	_, err := s.OpenSession(ctx, lease.Session{ID: lease.SessionID(ids.Add(1)), TTL: ttl, Owner: lease.Owner{Incarnation: "x"}})
+	_, err := s.OpenSession(ctx, store.Session{ID: store.SessionID(ids.Add(1)), TTL: ttl, Owner: store.Owner{Incarnation: "x"}})
 	require.NoError(t, err)
 }
 
@@ -91,13 +91,13 @@ func TestClosedClient(t *testing.T) {
 	for range 2 {
 		_, err = s.Get(ctx, "a")
 		require.Error(t, err)
-		_, err = s.Acquire(ctx, stands, []lease.Claim{{Name: "b", Nonce: 1}})
+		_, err = s.Acquire(ctx, stands, []store.Claim{{Name: "b", Nonce: 1}})
 		require.Error(t, err)
-		_, err = s.Renew(ctx, []lease.Session{stands})
+		_, err = s.Renew(ctx, []store.Session{stands})
 		require.Error(t, err)
-		_, err = s.OpenSession(ctx, lease.Session{ID: 12, TTL: ttl, Owner: stands.Owner})
+		_, err = s.OpenSession(ctx, store.Session{ID: 12, TTL: ttl, Owner: stands.Owner})
 		require.Error(t, err)
-		for _, err = range s.Watch(ctx, lease.Scope{}) {
+		for _, err = range s.Watch(ctx, store.Scope{}) {
 			break
 		}
 		require.Error(t, err)
@@ -118,14 +118,14 @@ func TestGRPCProxy(t *testing.T) {
 
 	prefix := fresh()
 	through := newStore(t, proxied, prefix)
-	_, err = through.OpenSession(ctx, lease.Session{ID: 12, TTL: 2 * time.Second, Owner: lease.Owner{ID: "a", Incarnation: "a"}})
+	_, err = through.OpenSession(ctx, store.Session{ID: 12, TTL: 2 * time.Second, Owner: store.Owner{ID: "a", Incarnation: "a"}})
 	require.ErrorIs(t, err, etcd.ErrProxied)
 	require.ErrorContains(t, err, endpoint)
 	sess := session(t, newStore(t, c.Client(t), prefix), "a")
-	grants, err := through.Renew(ctx, []lease.Session{sess})
+	grants, err := through.Renew(ctx, []store.Session{sess})
 	require.NoError(t, err)
 	require.ErrorIs(t, grants[0].Err, etcd.ErrProxied)
-	require.NotErrorIs(t, grants[0].Err, lease.ErrSessionGone)
+	require.NotErrorIs(t, grants[0].Err, store.ErrSessionGone)
 	require.Zero(t, grants[0].TTL)
 }
 

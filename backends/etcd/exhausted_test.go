@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // exhaustedKV answers every Txn of more than most operations with err.
@@ -56,15 +56,15 @@ func (x *exhaustedTxn) Commit() (*clientv3.TxnResponse, error) {
 }
 
 // acquireOver acquires four names over such a server.
-func acquireOver(t *testing.T, kv *exhaustedKV, names int) (*Store, []lease.Outcome, error) {
+func acquireOver(t *testing.T, kv *exhaustedKV, names int) (*Store, []store.Outcome, error) {
 	client := clientv3.NewCtxClient(t.Context())
 	client.KV = kv
 	s := &Store{client: client, prefix: "p/"}
 	s.ops.Store(maxOps)
-	sess := lease.Session{ID: 1, Owner: lease.Owner{ID: "n", Incarnation: "i"}, TTL: time.Second}
-	claims := make([]lease.Claim, names)
+	sess := store.Session{ID: 1, Owner: store.Owner{ID: "n", Incarnation: "i"}, TTL: time.Second}
+	claims := make([]store.Claim, names)
 	for i := range claims {
-		claims[i] = lease.Claim{Name: strings.Repeat("x", i+1), Nonce: 1}
+		claims[i] = store.Claim{Name: strings.Repeat("x", i+1), Nonce: 1}
 	}
 	outs, err := s.Acquire(t.Context(), sess, claims)
 	return s, outs, err
@@ -81,7 +81,7 @@ func TestExhaustionThatIsNoRefusal(t *testing.T) {
 			s, outs, err := acquireOver(t, kv, names)
 			require.Error(t, err, says)
 			require.Nil(t, outs)
-			require.False(t, errors.Is(err, lease.ErrInvalid) || errors.Is(err, lease.ErrSessionGone), "%v is definite", err)
+			require.False(t, errors.Is(err, store.ErrInvalid) || errors.Is(err, store.ErrSessionGone), "%v is definite", err)
 			require.Len(t, kv.sent, 1, "it is for the caller to try again")
 			if names > 1 && tooMuch(kv.err) {
 				require.Less(t, s.ops.Load(), int32(names), "and then with less at a time")
@@ -108,7 +108,7 @@ func TestExhaustionThatIsARefusal(t *testing.T) {
 		}
 		_, outs, err = acquireOver(t, &exhaustedKV{err: refusal}, 1)
 		require.NoError(t, err)
-		require.ErrorIs(t, outs[0].Err, lease.ErrInvalid)
+		require.ErrorIs(t, outs[0].Err, store.ErrInvalid)
 		require.ErrorContains(t, outs[0].Err, "larger than the server takes")
 	}
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // Versions without the time of the grant read records that have it, and the other way round.
@@ -15,7 +15,7 @@ func TestOtherVersionsReadTheGrant(t *testing.T) {
 	s, at := &Store{prefix: "p/"}, time.UnixMilli(1_700_000_000_123)
 	meta := map[string]string{"at": "5", "x": `a,"at":7}`}
 	for _, m := range []map[string]string{nil, meta} {
-		v, err := s.encode(7, lease.Owner{ID: "n", Incarnation: "i", Address: "h:1"}, time.Second, m)
+		v, err := s.encode(7, store.Owner{ID: "n", Incarnation: "i", Address: "h:1"}, time.Second, m)
 		require.NoError(t, err)
 		old, err := s.decode(keyValue(v))
 		require.NoError(t, err)
@@ -36,5 +36,5 @@ func TestOtherVersionsReadTheGrant(t *testing.T) {
 		require.True(t, rec.Granted.IsZero(), odd)
 	}
 	_, err := s.decode(keyValue(noncePrefix(7) + `{"inc":"i","x":{"b":1,"at":5}`))
-	require.ErrorIs(t, err, lease.ErrBadRecord)
+	require.ErrorIs(t, err, store.ErrBadRecord)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // Guard is the comparison that fences data in etcd: a Txn with it is applied only
@@ -19,11 +20,11 @@ import (
 // never holds, and no Txn with it is applied.
 func (s *Store) Guard(o lease.Ownership) clientv3.Cmp {
 	var name string
-	var token lease.Token
+	var token store.Token
 	if !input.Nil(o) {
 		name, token = o.Name(), o.Token() // once: they may change
 	}
-	if token == 0 || token > math.MaxInt64 || lease.ValidateName(name) != nil {
+	if token == 0 || token > math.MaxInt64 || store.ValidateName(name) != nil {
 		// The mod revision of a key that is absent is 0, and none is below.
 		return clientv3.Compare(clientv3.ModRevision(s.prefix), "<", 0)
 	}

@@ -8,16 +8,16 @@ import (
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 type ownership struct {
 	name  string
-	token lease.Token
+	token store.Token
 }
 
 func (o ownership) Name() string       { return o.name }
-func (o ownership) Token() lease.Token { return o.token }
+func (o ownership) Token() store.Token { return o.token }
 
 // holds tells whether etcd finds the comparison true of a key with that mod
 // revision; 0: it is absent.
@@ -39,14 +39,14 @@ func holds(t *testing.T, c *pb.Compare, revision int64) bool {
 // never of a key that is absent.
 func checkGuard(t *testing.T, name string, token uint64) {
 	t.Helper()
-	guard := records.Guard(ownership{name, lease.Token(token)})
+	guard := records.Guard(ownership{name, store.Token(token)})
 	c := guard.GetCompare()
 	require.False(t, holds(t, c, 0), "%v holds of a key that is absent: fencing is off", c)
 	for _, revision := range []int64{1, 2, 42, math.MaxInt64} {
-		want := uint64(revision) == token && lease.ValidateName(name) == nil
+		want := uint64(revision) == token && store.ValidateName(name) == nil
 		require.Equal(t, want, holds(t, c, revision), "%v of revision %d", c, revision)
 	}
-	if lease.ValidateName(name) == nil && token > 0 && token <= math.MaxInt64 {
+	if store.ValidateName(name) == nil && token > 0 && token <= math.MaxInt64 {
 		require.Equal(t, "p/"+name, string(c.Key))
 		require.True(t, holds(t, c, int64(token)))
 	}
@@ -77,7 +77,7 @@ func FuzzGuard(f *testing.F) {
 // fleeting is an ownership that ends while it is looked at.
 type fleeting struct{ ownership }
 
-func (f *fleeting) Token() lease.Token {
+func (f *fleeting) Token() store.Token {
 	token := f.token
 	f.token = 0
 	return token

@@ -10,7 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // history notices when etcd's history goes back: its data was lost, or an older copy
@@ -59,7 +59,7 @@ func (h *history) answered(m mark, hd *pb.ResponseHeader) error {
 		h.cluster = hd.ClusterId
 	case h.former[hd.ClusterId]:
 		h.lost = fmt.Errorf("etcd: %w: cluster %x answers again, after %x: the endpoints lead to two clusters; "+
-			"let them lead to one", lease.ErrSetback, hd.ClusterId, h.cluster)
+			"let them lead to one", store.ErrSetback, hd.ClusterId, h.cluster)
 		return h.lost
 	case hd.ClusterId != h.cluster && hd.Revision > h.highest:
 		h.succeeded(hd.ClusterId)
@@ -67,7 +67,7 @@ func (h *history) answered(m mark, hd *pb.ResponseHeader) error {
 		h.lost = fmt.Errorf("etcd: %w: it is at revision %d of cluster %x after %d of %x: "+
 			"its data was lost, or an older copy put in place; "+
 			"restore it with a --bump-revision that leads beyond %d, or reset what fences by tokens and accept (Keeper.AcceptHistory); "+
-			"see docs/etcd.md, Lost and restored data", lease.ErrSetback, hd.Revision, hd.ClusterId, h.highest, h.cluster, h.highest)
+			"see docs/etcd.md, Lost and restored data", store.ErrSetback, hd.Revision, hd.ClusterId, h.highest, h.cluster, h.highest)
 		return h.lost
 	}
 	h.highest = max(h.highest, hd.Revision)
@@ -183,7 +183,7 @@ func (h *history) mend(hd *pb.ResponseHeader) (mended bool, err error) {
 	return true, nil
 }
 
-// AcceptHistory implements lease.Historian. It does nothing if the history is in order,
+// AcceptHistory implements store.Historian. It does nothing if the history is in order,
 // or was accepted by another call meanwhile.
 func (s *Store) AcceptHistory(ctx context.Context) error {
 	if err := s.check(ctx); err != nil {
@@ -216,7 +216,7 @@ func (h *history) accept(m mark, hd *pb.ResponseHeader) (after int64, accepted b
 	return after, true, nil
 }
 
-// Accepted implements lease.Historian.
+// Accepted implements store.Historian.
 func (s *Store) Accepted() int {
 	s.history.mu.Lock()
 	defer s.history.mu.Unlock()

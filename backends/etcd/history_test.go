@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // TestHistories plays random histories of a cluster and one client of it: members lag,
@@ -71,7 +71,7 @@ func TestHistories(t *testing.T) {
 				require.NoError(t, h.answered(a.m, a.hd), "seed %d", seed)
 			}
 			if next != cluster { // and the one before is still there
-				require.ErrorIs(t, ask(cluster, rev+2000), lease.ErrSetback, "seed %d: two clusters answer", seed)
+				require.ErrorIs(t, ask(cluster, rev+2000), store.ErrSetback, "seed %d: two clusters answer", seed)
 			}
 			continue
 		}
@@ -80,8 +80,8 @@ func TestHistories(t *testing.T) {
 			members[0] = back
 			require.True(t, hear(0), "seed %d: a keepalive of a lower revision casts a doubt", seed)
 		}
-		require.ErrorIs(t, ask(next, back), lease.ErrSetback, "seed %d: %d after %d", seed, back, rev)
-		require.ErrorIs(t, ask(next, rev+1), lease.ErrSetback, "seed %d: it is for mend to say that it is over", seed)
-		require.ErrorIs(t, h.isLost(), lease.ErrSetback)
+		require.ErrorIs(t, ask(next, back), store.ErrSetback, "seed %d: %d after %d", seed, back, rev)
+		require.ErrorIs(t, ask(next, rev+1), store.ErrSetback, "seed %d: it is for mend to say that it is over", seed)
+		require.ErrorIs(t, h.isLost(), store.ErrSetback)
 	}
 }

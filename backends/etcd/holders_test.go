@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/backends/etcd"
 	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 const (
@@ -31,7 +32,7 @@ const (
 )
 
 // now is the clock that every Keeper of this process goes by.
-func now() time.Duration { return lease.SystemClock().Now().Mono }
+func now() time.Duration { return store.SystemClock().Now().Mono }
 
 // node is a Keeper over a store of its own.
 type node struct {
@@ -74,7 +75,7 @@ func (n *node) lease(t *testing.T, name string, opts ...lease.Option) *lease.Han
 // it looked between. The times are those that the checks went by.
 type tenure struct {
 	name, node  string
-	token       lease.Token
+	token       store.Token
 	first, last time.Duration
 	lost        bool // it ended against its holder's will
 	robbed      bool // the store took its record away

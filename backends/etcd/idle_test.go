@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
 	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // TestIdleRequests: what a server is asked by many Keepers that hold something each and
@@ -53,7 +54,7 @@ func TestIdleRequests(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, won)
 		for j := range watches {
-			_, err := k.Watch(fmt.Sprintf("prefix-%d/", j), func(lease.Event) {})
+			_, err := k.Watch(fmt.Sprintf("prefix-%d/", j), func(store.Event) {})
 			require.NoError(t, err)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/etcd"
 	"github.com/holdfast-go/holdfast/internal/inputtest"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 func TestBadInput(t *testing.T) {
@@ -22,10 +22,10 @@ func TestBadInput(t *testing.T) {
 	inputtest.Zeros(t, nil, new(etcd.Store))
 
 	_, err = etcd.New(&clientv3.Client{})
-	require.ErrorIs(t, err, lease.ErrInvalid)
+	require.ErrorIs(t, err, store.ErrInvalid)
 	require.ErrorContains(t, err, "clientv3.New")
 	_, err = etcd.New(client, nil)
-	require.ErrorIs(t, err, lease.ErrInvalid)
+	require.ErrorIs(t, err, store.ErrInvalid)
 	never := s.Guard(nil)
 	require.Equal(t, never, s.Guard((*owner)(nil)), "a nil pointer is no ownership, and nothing is applied")
 
@@ -41,4 +41,4 @@ func TestBadInput(t *testing.T) {
 type owner struct{ name string }
 
 func (o *owner) Name() string       { return o.name }
-func (o *owner) Token() lease.Token { return 1 }
+func (o *owner) Token() store.Token { return 1 }

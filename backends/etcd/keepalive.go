@@ -10,7 +10,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 const (
@@ -60,7 +60,7 @@ type keepalive struct {
 	mu    sync.Mutex
 	err   error     // why it ended
 	moved time.Time // since when the next answer is due
-	asked map[lease.SessionID][]*renewal
+	asked map[store.SessionID][]*renewal
 
 	// Guarded by keepalives.mu.
 	users   int
@@ -71,13 +71,13 @@ type keepalive struct {
 // renewal is one call. Its fields are guarded by keepalive.mu.
 type renewal struct {
 	left int                       // answers to come
-	ttls map[lease.SessionID]int64 // the answers; seconds
+	ttls map[store.SessionID]int64 // the answers; seconds
 	done chan struct{}             // closed with the last one
 }
 
 // renew asks for every session and returns the answers that came, with an error
 // if some did not.
-func (ks *keepalives) renew(ctx context.Context, sessions []lease.Session) (map[lease.SessionID]int64, error) {
+func (ks *keepalives) renew(ctx context.Context, sessions []store.Session) (map[store.SessionID]int64, error) {
 	for again := true; ; again = false {
 		k, reused, err := ks.join(ctx)
 		if err != nil {
@@ -123,7 +123,7 @@ func (ks *keepalives) join(ctx context.Context) (k *keepalive, reused bool, err 
 	}
 	k = &keepalive{stream: stream, cancel: cancel, turn: make(chan struct{}, 1),
 		proven: make(chan struct{}), ended: make(chan struct{}),
-		asked: map[lease.SessionID][]*renewal{}, users: 1}
+		asked: map[store.SessionID][]*renewal{}, users: 1}
 	ks.mu.Lock()
 	if k.retired = ks.current != nil; !k.retired { // else another was quicker: this one is for one call
 		ks.current = k
@@ -217,7 +217,7 @@ func (k *keepalive) receive() {
 			return
 		}
 		k.moved = time.Now()
-		id := lease.SessionID(resp.ID)
+		id := store.SessionID(resp.ID)
 		if of := k.asked[id]; len(of) > 0 {
 			if k.asked[id] = of[1:]; len(of) == 1 {
 				delete(k.asked, id)
@@ -231,8 +231,8 @@ func (k *keepalive) receive() {
 	}
 }
 
-func (k *keepalive) renew(ctx context.Context, sessions []lease.Session) (map[lease.SessionID]int64, error) {
-	r := &renewal{left: len(sessions), ttls: make(map[lease.SessionID]int64, len(sessions)), done: make(chan struct{})}
+func (k *keepalive) renew(ctx context.Context, sessions []store.Session) (map[store.SessionID]int64, error) {
+	r := &renewal{left: len(sessions), ttls: make(map[store.SessionID]int64, len(sessions)), done: make(chan struct{})}
 	err := k.send(ctx, sessions, r)
 	if err == nil {
 		select {
@@ -247,7 +247,7 @@ func (k *keepalive) renew(ctx context.Context, sessions []lease.Session) (map[le
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	got := r.ttls
-	r.ttls = map[lease.SessionID]int64{} // for what comes late
+	r.ttls = map[store.SessionID]int64{} // for what comes late
 	switch {
 	case r.left == 0: // if only at the last moment
 		return got, nil
@@ -260,7 +260,7 @@ func (k *keepalive) renew(ctx context.Context, sessions []lease.Session) (map[le
 }
 
 // send sends a message for each session.
-func (k *keepalive) send(ctx context.Context, sessions []lease.Session, r *renewal) error {
+func (k *keepalive) send(ctx context.Context, sessions []store.Session, r *renewal) error {
 	select {
 	case k.turn <- struct{}{}:
 		defer func() { <-k.turn }()

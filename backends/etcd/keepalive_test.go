@@ -13,7 +13,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // fakeServer renews leases, as told.
@@ -140,16 +140,16 @@ func (s *fakeServer) opened() int {
 }
 
 // ask renews within a limit; 0: none.
-func (s *fakeServer) ask(limit time.Duration, ids ...int64) (map[lease.SessionID]int64, error) {
+func (s *fakeServer) ask(limit time.Duration, ids ...int64) (map[store.SessionID]int64, error) {
 	ctx := context.Background()
 	if limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()
 	}
-	var sessions []lease.Session
+	var sessions []store.Session
 	for _, id := range ids {
-		sessions = append(sessions, lease.Session{ID: lease.SessionID(id)})
+		sessions = append(sessions, store.Session{ID: store.SessionID(id)})
 	}
 	return s.renew(ctx, sessions)
 }
@@ -160,7 +160,7 @@ func (s *fakeServer) renews(ids ...int64) {
 	require.NoError(s.t, err)
 	require.Len(s.t, got, len(ids))
 	for _, id := range ids {
-		require.Equal(s.t, id, got[lease.SessionID(id)])
+		require.Equal(s.t, id, got[store.SessionID(id)])
 	}
 }
 
@@ -175,7 +175,7 @@ func TestRenewalsShareAStream(t *testing.T) {
 		wg.Wait()
 		got, err := s.ask(0, 1, 99)
 		require.NoError(t, err)
-		require.Equal(t, map[lease.SessionID]int64{1: 1, 99: 0}, got, "a lease that is gone")
+		require.Equal(t, map[store.SessionID]int64{1: 1, 99: 0}, got, "a lease that is gone")
 		time.Sleep(keepaliveIdle - time.Second)
 		s.renews(1)
 		time.Sleep(keepaliveIdle - time.Second)
@@ -221,16 +221,16 @@ func TestALateAnswerCountsForNobody(t *testing.T) {
 		release := s.withhold(1)
 		got, err := s.ask(100*time.Millisecond, 2, 1, 3)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.Equal(t, map[lease.SessionID]int64{2: 2}, got, "what came counts")
+		require.Equal(t, map[store.SessionID]int64{2: 2}, got, "what came counts")
 		require.Error(t, s.streams[0].ctx.Err(), "nobody waits by it")
 		s.mu.Lock()
 		s.ttl[1] = 7
 		s.mu.Unlock()
-		again := make(chan map[lease.SessionID]int64)
+		again := make(chan map[store.SessionID]int64)
 		go func() { got, _ := s.ask(time.Second, 1); again <- got }()
 		synctest.Wait()
 		release()
-		require.Equal(t, map[lease.SessionID]int64{1: 7}, <-again)
+		require.Equal(t, map[store.SessionID]int64{1: 7}, <-again)
 		require.Equal(t, 2, s.opened())
 	})
 }
@@ -240,7 +240,7 @@ func TestAnswersAboutOneSessionComeInOrder(t *testing.T) {
 	withFakeServer(t, func(t *testing.T, s *fakeServer) {
 		s.has(1)
 		release := s.withhold(1)
-		first, second := make(chan map[lease.SessionID]int64, 1), make(chan map[lease.SessionID]int64, 1)
+		first, second := make(chan map[store.SessionID]int64, 1), make(chan map[store.SessionID]int64, 1)
 		go func() {
 			got, err := s.ask(200*time.Millisecond, 1)
 			require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -259,7 +259,7 @@ func TestAnswersAboutOneSessionComeInOrder(t *testing.T) {
 		s.ttl[1] = 7
 		s.mu.Unlock()
 		releaseNext()
-		require.Equal(t, map[lease.SessionID]int64{1: 7}, <-second)
+		require.Equal(t, map[store.SessionID]int64{1: 7}, <-second)
 		require.Equal(t, 1, s.opened())
 		synctest.Wait()
 		require.Error(t, s.streams[0].ctx.Err(), "it was retired")

@@ -11,20 +11,20 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // listSession lists the keys that are attached to the session's etcd lease, and then their records.
 // It costs two requests, and one more for each 127 names.
-func (s *Store) listSession(ctx context.Context, session lease.SessionID) iter.Seq2[lease.Record, error] {
-	return func(yield func(lease.Record, error) bool) {
+func (s *Store) listSession(ctx context.Context, session store.SessionID) iter.Seq2[store.Record, error] {
+	return func(yield func(store.Record, error) bool) {
 		names, err := s.attached(ctx, session)
 		if err != nil {
-			yield(lease.Record{}, err)
+			yield(store.Record{}, err)
 			return
 		}
 		ended := false
-		err = s.read(ctx, names, func(rec lease.Record, under lease.SessionID, err error) bool {
+		err = s.read(ctx, names, func(rec store.Record, under store.SessionID, err error) bool {
 			if under != session { // it has changed hands meanwhile
 				return true
 			}
@@ -32,7 +32,7 @@ func (s *Store) listSession(ctx context.Context, session lease.SessionID) iter.S
 			return !ended
 		})
 		if err != nil && !ended {
-			yield(lease.Record{}, err)
+			yield(store.Record{}, err)
 		}
 	}
 }
@@ -45,13 +45,13 @@ const (
 )
 
 // attached returns the names whose keys are attached to the session's etcd lease. The error
-// is lease.ErrSessionGone if there is no such lease.
+// is store.ErrSessionGone if there is no such lease.
 //
 // The leader answers that, by what it has applied, but it does not ask the others whether
 // it still is the leader: one that was stopped for a while may answer with what was. So
 // first a linearizable read tells the raft term, and no answer of another term counts. What
 // the leader of that term has applied includes all that was done before the read.
-func (s *Store) attached(ctx context.Context, session lease.SessionID) (names []string, err error) {
+func (s *Store) attached(ctx context.Context, session store.SessionID) (names []string, err error) {
 	for range termAgain {
 		asked, err := s.begin(ctx)
 		if err != nil {
@@ -72,7 +72,7 @@ func (s *Store) attached(ctx context.Context, session lease.SessionID) (names []
 			}
 			continue
 		case resp.GrantedTTL == 0: // the time left of one that is about to be revoked may be negative
-			return nil, fmt.Errorf("etcd list session %d: %w", session, lease.ErrSessionGone)
+			return nil, fmt.Errorf("etcd list session %d: %w", session, store.ErrSessionGone)
 		}
 		for _, key := range resp.Keys {
 			if name, ours := strings.CutPrefix(string(key), s.prefix); ours {

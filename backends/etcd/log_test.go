@@ -17,7 +17,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // answering is the KV service of a server at a revision, where what is no record stands
@@ -59,7 +59,7 @@ func everyLine(t *testing.T, s *Store) {
 	lose := func() {
 		s.history.mu.Lock()
 		defer s.history.mu.Unlock()
-		s.history.lost = lease.ErrSetback
+		s.history.lost = store.ErrSetback
 	}
 	s.client.KV = answering{revision: 5}
 	_, err := s.Get(t.Context(), "x")

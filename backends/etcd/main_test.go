@@ -18,8 +18,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/etcd"
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
-	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/leasetest"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/storetest"
 )
 
 func TestMain(m *testing.M) {
@@ -96,7 +96,7 @@ var prefixes atomic.Int64
 
 func fresh() string { return fmt.Sprintf("case-%d/", prefixes.Add(1)) }
 
-func newStore(tb leasetest.TB, client *clientv3.Client, prefix string, opts ...etcd.Option) *etcd.Store {
+func newStore(tb storetest.TB, client *clientv3.Client, prefix string, opts ...etcd.Option) *etcd.Store {
 	tb.Helper()
 	s, err := etcd.New(client, append(opts, etcd.WithPrefix(prefix))...)
 	if err != nil {
@@ -119,10 +119,10 @@ func eventually(t *testing.T, within time.Duration, what string, cond func() boo
 const lasting = 10 * time.Minute
 
 // session opens one for direct use of a store, with no renewals.
-func session(t *testing.T, s lease.Store, owner string) lease.Session {
+func session(t *testing.T, s store.Store, owner string) store.Session {
 	t.Helper()
-	sess := lease.Session{ID: lease.SessionID(ids.Add(1)), TTL: lasting,
-		Owner: lease.Owner{ID: owner, Incarnation: fmt.Sprintf("%s-%d", owner, ids.Add(1))}}
+	sess := store.Session{ID: store.SessionID(ids.Add(1)), TTL: lasting,
+		Owner: store.Owner{ID: owner, Incarnation: fmt.Sprintf("%s-%d", owner, ids.Add(1))}}
 	g, err := s.OpenSession(t.Context(), sess)
 	require.NoError(t, err)
 	require.NoError(t, g.Err)
@@ -134,9 +134,9 @@ func session(t *testing.T, s lease.Store, owner string) lease.Session {
 var ids atomic.Int64
 
 // win acquires one name, which must be free.
-func win(t *testing.T, s lease.Store, sess lease.Session, name string) lease.Record {
+func win(t *testing.T, s store.Store, sess store.Session, name string) store.Record {
 	t.Helper()
-	outs, err := s.Acquire(t.Context(), sess, []lease.Claim{{Name: name, Nonce: uint64(ids.Add(1))}})
+	outs, err := s.Acquire(t.Context(), sess, []store.Claim{{Name: name, Nonce: uint64(ids.Add(1))}})
 	require.NoError(t, err)
 	require.True(t, outs[0].OK, "%+v", outs[0])
 	return outs[0].Record

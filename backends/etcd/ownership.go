@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // change is one conditional write of one key, part of a Txn: if all of cmps hold
@@ -24,9 +24,9 @@ type change struct {
 	key   string
 	cmps  []clientv3.Cmp
 	do    clientv3.Op
-	won   lease.Record // what stands if it is applied; without its token
-	over  lease.Token  // of what that replaces, by cmps
-	while lease.Held   // what has to stand, by cmps; zero: nothing
+	won   store.Record // what stands if it is applied; without its token
+	over  store.Token  // of what that replaces, by cmps
+	while store.Held   // what has to stand, by cmps; zero: nothing
 }
 
 // cost is what a change adds to the operations of its Txn, where each level
@@ -34,7 +34,7 @@ type change struct {
 func (c change) cost() int { return max(1, len(c.cmps)) }
 
 // apply sends changes in as few Txns as the servers take, and settles outs.
-func (s *Store) apply(ctx context.Context, op string, changes []change, outs []lease.Outcome) error {
+func (s *Store) apply(ctx context.Context, op string, changes []change, outs []store.Outcome) error {
 	limit := len(changes)
 	for len(changes) > 0 {
 		part := s.batch(changes[:min(limit, len(changes))])
@@ -51,8 +51,8 @@ func (s *Store) apply(ctx context.Context, op string, changes []change, outs []l
 			s.fewerOps(len(part)) // for the next attempt: of this one nothing is known
 			return err
 		case tooLarge(err): // by itself: a definite refusal of this one
-			outs[part[0].index] = lease.Outcome{
-				Err: fmt.Errorf("%w: the record is larger than the server takes: %w", lease.ErrInvalid, err)}
+			outs[part[0].index] = store.Outcome{
+				Err: fmt.Errorf("%w: the record is larger than the server takes: %w", store.ErrInvalid, err)}
 		default:
 			return err
 		}
@@ -95,7 +95,7 @@ func (s *Store) batch(changes []change) []change {
 	return changes
 }
 
-func (s *Store) commit(ctx context.Context, op string, part []change, outs []lease.Outcome) error {
+func (s *Store) commit(ctx context.Context, op string, part []change, outs []store.Outcome) error {
 	if len(part) == 1 { // a Txn of its own, not nested in another: a tenth faster
 		c := part[0]
 		m := s.history.mark()
@@ -129,42 +129,42 @@ func (s *Store) commit(ctx context.Context, op string, part []change, outs []lea
 }
 
 // decided is the outcome of a change in a Txn of that revision.
-func (s *Store) decided(c change, applied bool, rs []*pb.ResponseOp, revision int64) lease.Outcome {
+func (s *Store) decided(c change, applied bool, rs []*pb.ResponseOp, revision int64) store.Outcome {
 	if !applied {
 		return s.refused(c, rs)
 	}
-	out := lease.Outcome{OK: true, Record: c.won, Replaced: c.over}
+	out := store.Outcome{OK: true, Record: c.won, Replaced: c.over}
 	if out.Record.Name != "" {
-		out.Record.Token = lease.Token(revision)
+		out.Record.Token = store.Token(revision)
 	}
 	return out
 }
 
 // instead is what is asked for if a change is not made: why.
 func (s *Store) instead(c change) []clientv3.Op {
-	if c.while == (lease.Held{}) {
+	if c.while == (store.Held{}) {
 		return []clientv3.Op{clientv3.OpGet(c.key)}
 	}
 	return []clientv3.Op{clientv3.OpGet(c.key), clientv3.OpGet(s.key(c.while.Name))}
 }
 
 // refused is the outcome of a change that was refused.
-func (s *Store) refused(c change, rs []*pb.ResponseOp) lease.Outcome {
-	if c.while != (lease.Held{}) {
+func (s *Store) refused(c change, rs []*pb.ResponseOp) store.Outcome {
+	if c.while != (store.Held{}) {
 		kvs := rs[1].GetResponseRange().GetKvs()
 		if len(kvs) == 0 || !s.isHeld(kvs[0], c.while) {
-			return lease.Outcome{Err: fmt.Errorf("etcd acquire %q: %w: %q", c.won.Name, lease.ErrParentLost, c.while.Name)}
+			return store.Outcome{Err: fmt.Errorf("etcd acquire %q: %w: %q", c.won.Name, store.ErrParentLost, c.while.Name)}
 		}
 	}
 	kvs := rs[0].GetResponseRange().GetKvs()
 	if len(kvs) == 0 {
-		return lease.Outcome{}
+		return store.Outcome{}
 	}
 	rec, err := s.decode(kvs[0])
 	if err != nil {
-		return lease.Outcome{Err: err}
+		return store.Outcome{Err: err}
 	}
-	return lease.Outcome{Record: rec}
+	return store.Outcome{Record: rec}
 }
 
 func absent(key string) clientv3.Cmp {
@@ -172,7 +172,7 @@ func absent(key string) clientv3.Cmp {
 }
 
 // exactly is the condition that a key is this very ownership.
-func (s *Store) exactly(h lease.Held) []clientv3.Cmp {
+func (s *Store) exactly(h store.Held) []clientv3.Cmp {
 	k := s.key(h.Name)
 	return []clientv3.Cmp{
 		clientv3.Compare(clientv3.ModRevision(k), "=", int64(h.Token)),
@@ -182,22 +182,22 @@ func (s *Store) exactly(h lease.Held) []clientv3.Cmp {
 }
 
 // isHeld tells whether exactly would hold of a key.
-func (s *Store) isHeld(kv *mvccpb.KeyValue, h lease.Held) bool {
-	return lease.Token(kv.ModRevision) == h.Token && strings.HasPrefix(string(kv.Value), noncePrefix(h.Nonce))
+func (s *Store) isHeld(kv *mvccpb.KeyValue, h store.Held) bool {
+	return store.Token(kv.ModRevision) == h.Token && strings.HasPrefix(string(kv.Value), noncePrefix(h.Nonce))
 }
 
-// Acquire implements lease.Store: one round trip. A claim that supersedes costs one more if
+// Acquire implements store.Store: one round trip. A claim that supersedes costs one more if
 // the record is of another session of its owner, or if nothing stands any more.
-func (s *Store) Acquire(ctx context.Context, sess lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
+func (s *Store) Acquire(ctx context.Context, sess store.Session, claims []store.Claim) ([]store.Outcome, error) {
 	ctx, err := s.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	// With ID 0 a record would never expire.
-	if err := lease.ValidateSession(sess); err != nil {
+	if err := limits.ValidateSession(sess); err != nil {
 		return nil, fmt.Errorf("etcd acquire: %w", err)
 	}
-	outs := make([]lease.Outcome, len(claims))
+	outs := make([]store.Outcome, len(claims))
 	for i, c := range claims {
 		if err := limits.ValidateClaim(c); err != nil {
 			outs[i].Err = fmt.Errorf("etcd acquire: %w", err)
@@ -213,11 +213,11 @@ func (s *Store) Acquire(ctx context.Context, sess lease.Session, claims []lease.
 
 // attempt returns the conditions on which a claim is made, by its outcome so far, and the
 // token of what it supersedes then; no conditions if it is not made.
-type attempt func(sess lease.Session, c lease.Claim, o lease.Outcome) (on []clientv3.Cmp, over lease.Token)
+type attempt func(sess store.Session, c store.Claim, o store.Outcome) (on []clientv3.Cmp, over store.Token)
 
 // first takes what is free, and what stands under the claim's own session, which is of one
 // incarnation.
-func (s *Store) first(sess lease.Session, c lease.Claim, o lease.Outcome) ([]clientv3.Cmp, lease.Token) {
+func (s *Store) first(sess store.Session, c store.Claim, o store.Outcome) ([]clientv3.Cmp, store.Token) {
 	k := s.key(c.Name)
 	switch {
 	case o.Err != nil:
@@ -229,7 +229,7 @@ func (s *Store) first(sess lease.Session, c lease.Claim, o lease.Outcome) ([]cli
 }
 
 // ofOwner takes what turned out to be of the same incarnation under another session.
-func (s *Store) ofOwner(sess lease.Session, c lease.Claim, o lease.Outcome) ([]clientv3.Cmp, lease.Token) {
+func (s *Store) ofOwner(sess store.Session, c store.Claim, o store.Outcome) ([]clientv3.Cmp, store.Token) {
 	if c.Supersedes == 0 || o.OK || o.Err != nil || o.Record.Token != c.Supersedes ||
 		o.Record.Owner.Incarnation != sess.Owner.Incarnation {
 		return nil, 0
@@ -238,7 +238,7 @@ func (s *Store) ofOwner(sess lease.Session, c lease.Claim, o lease.Outcome) ([]c
 }
 
 // free takes a name under which nothing stands any more.
-func (s *Store) free(_ lease.Session, c lease.Claim, o lease.Outcome) ([]clientv3.Cmp, lease.Token) {
+func (s *Store) free(_ store.Session, c store.Claim, o store.Outcome) ([]clientv3.Cmp, store.Token) {
 	if o.OK || o.Err != nil || o.Record.Name != "" {
 		return nil, 0
 	}
@@ -246,19 +246,19 @@ func (s *Store) free(_ lease.Session, c lease.Claim, o lease.Outcome) ([]clientv
 }
 
 // at is the condition that what stands bears the token that the claim supersedes.
-func (s *Store) at(c lease.Claim) clientv3.Cmp {
+func (s *Store) at(c store.Claim) clientv3.Cmp {
 	return clientv3.Compare(clientv3.ModRevision(s.key(c.Name)), "=", int64(c.Supersedes))
 }
 
 // claim makes one attempt for each claim, and settles outs.
-func (s *Store) claim(ctx context.Context, sess lease.Session, claims []lease.Claim, outs []lease.Outcome, try attempt) error {
+func (s *Store) claim(ctx context.Context, sess store.Session, claims []store.Claim, outs []store.Outcome, try attempt) error {
 	var changes []change
 	for i, c := range claims {
 		on, over := try(sess, c, outs[i])
 		if on == nil {
 			continue
 		}
-		if c.While != (lease.Held{}) {
+		if c.While != (store.Held{}) {
 			on = append(on, s.exactly(c.While)...)
 		}
 		v, err := s.encode(c.Nonce, sess.Owner, sess.TTL, c.Metadata)
@@ -268,19 +268,19 @@ func (s *Store) claim(ctx context.Context, sess lease.Session, claims []lease.Cl
 		granted := grantedNow()
 		changes = append(changes, change{index: i, key: s.key(c.Name), over: over, cmps: on, while: c.While,
 			do: clientv3.OpPut(s.key(c.Name), stamp(v, granted), clientv3.WithLease(clientv3.LeaseID(sess.ID))),
-			won: lease.Record{Name: c.Name, Owner: sess.Owner, Session: sess.ID, Nonce: c.Nonce, TTL: sess.TTL,
+			won: store.Record{Name: c.Name, Owner: sess.Owner, Session: sess.ID, Nonce: c.Nonce, TTL: sess.TTL,
 				Granted: granted, Metadata: copied(c.Metadata)}})
 	}
 	return s.apply(ctx, "acquire", changes, outs)
 }
 
-// Release implements lease.Store.
-func (s *Store) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome, error) {
+// Release implements store.Store.
+func (s *Store) Release(ctx context.Context, held []store.Held) ([]store.Outcome, error) {
 	ctx, err := s.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
-	outs := make([]lease.Outcome, len(held))
+	outs := make([]store.Outcome, len(held))
 	changes := make([]change, len(held))
 	for i, h := range held {
 		k := s.key(h.Name)
@@ -295,14 +295,14 @@ func (s *Store) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome
 	return outs, nil
 }
 
-// Transfer implements lease.TransferStore. The moves to one session are one Txn: if
+// Transfer implements store.Transferrer. The moves to one session are one Txn: if
 // it is gone, none of them is applied.
-func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.Outcome, error) {
+func (s *Store) Transfer(ctx context.Context, moves []store.Transfer) ([]store.Outcome, error) {
 	ctx, err := s.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
-	outs := make([]lease.Outcome, len(moves))
+	outs := make([]store.Outcome, len(moves))
 	var names []string
 	for i, m := range moves {
 		// What is no offer would be no record.
@@ -318,7 +318,7 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.O
 	if err != nil {
 		return nil, err
 	}
-	targets := map[lease.SessionID][]change{}
+	targets := map[store.SessionID][]change{}
 	for i, m := range moves {
 		if outs[i].Err != nil {
 			continue
@@ -334,12 +334,12 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.O
 		k, granted := s.key(m.Name), grantedNow()
 		targets[m.To.Session] = append(targets[m.To.Session], change{index: i, key: k, cmps: s.exactly(m.Held),
 			do: clientv3.OpPut(k, stamp(v, granted), clientv3.WithLease(clientv3.LeaseID(m.To.Session))),
-			won: lease.Record{Name: m.Name, Owner: m.To.Owner, Session: m.To.Session, Nonce: m.To.Nonce, TTL: m.To.TTL,
+			won: store.Record{Name: m.Name, Owner: m.To.Owner, Session: m.To.Session, Nonce: m.To.Nonce, TTL: m.To.TTL,
 				Granted: granted, Metadata: copied(meta)}})
 	}
 	for _, changes := range targets {
 		err := s.apply(ctx, "transfer", changes, outs)
-		if errors.Is(err, lease.ErrSessionGone) {
+		if errors.Is(err, store.ErrSessionGone) {
 			names = names[:0]
 			for _, c := range changes {
 				names = append(names, moves[c.index].Name)
@@ -350,7 +350,7 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.O
 			}
 			for _, c := range changes {
 				if !outs[c.index].OK {
-					outs[c.index] = lease.Outcome{Err: err, Record: stands[moves[c.index].Name]}
+					outs[c.index] = store.Outcome{Err: err, Record: stands[moves[c.index].Name]}
 				}
 			}
 			continue
@@ -363,7 +363,7 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.O
 }
 
 // recordsOf reads what stands under names, if there are any.
-func (s *Store) recordsOf(ctx context.Context, names []string) (map[string]lease.Record, error) {
+func (s *Store) recordsOf(ctx context.Context, names []string) (map[string]store.Record, error) {
 	if len(names) == 0 {
 		return nil, nil
 	}
@@ -371,7 +371,7 @@ func (s *Store) recordsOf(ctx context.Context, names []string) (map[string]lease
 	if err != nil {
 		return nil, err
 	}
-	records := make(map[string]lease.Record, len(recs))
+	records := make(map[string]store.Record, len(recs))
 	for _, r := range recs {
 		records[r.Name] = r
 	}

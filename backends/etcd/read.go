@@ -9,13 +9,13 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
-// Get implements lease.Store. A value that is no record is returned with its name
+// Get implements store.Store. A value that is no record is returned with its name
 // alone; what is wrong with it is logged, and part of the error of List. Of a name that is
 // asked for alone there is Record.Left, for a second request; of several it is not known.
-func (s *Store) Get(ctx context.Context, names ...string) ([]lease.Record, error) {
+func (s *Store) Get(ctx context.Context, names ...string) ([]store.Record, error) {
 	recs, err := s.get(ctx, names)
 	if len(names) == 1 && len(recs) == 1 && recs[0].Token != 0 {
 		s.left(ctx, &recs[0])
@@ -24,9 +24,9 @@ func (s *Store) Get(ctx context.Context, names ...string) ([]lease.Record, error
 }
 
 // get reads records, but not what they have left.
-func (s *Store) get(ctx context.Context, names []string) ([]lease.Record, error) {
-	recs := make([]lease.Record, 0, len(names))
-	err := s.read(ctx, names, func(rec lease.Record, _ lease.SessionID, err error) bool {
+func (s *Store) get(ctx context.Context, names []string) ([]store.Record, error) {
+	recs := make([]store.Record, 0, len(names))
+	err := s.read(ctx, names, func(rec store.Record, _ store.SessionID, err error) bool {
 		if err != nil {
 			s.log.Info("not a lease record, left alone", zap.Error(err))
 		}
@@ -41,7 +41,7 @@ func (s *Store) get(ctx context.Context, names []string) ([]lease.Record, error)
 
 // read tells f of what stands under names, and of the etcd lease that it is attached to, in
 // as many requests as the servers want; until f returns false. f's error is lease.ErrBadRecord.
-func (s *Store) read(ctx context.Context, names []string, f func(lease.Record, lease.SessionID, error) bool) error {
+func (s *Store) read(ctx context.Context, names []string, f func(store.Record, store.SessionID, error) bool) error {
 	ctx, err := s.begin(ctx)
 	if err != nil {
 		return err
@@ -68,7 +68,7 @@ func (s *Store) read(ctx context.Context, names []string, f func(lease.Record, l
 		for _, r := range resp.Responses {
 			for _, kv := range r.GetResponseRange().GetKvs() {
 				rec, err := s.decode(kv)
-				if !f(rec, lease.SessionID(kv.Lease), err) {
+				if !f(rec, store.SessionID(kv.Lease), err) {
 					return nil
 				}
 			}
@@ -118,15 +118,15 @@ func (s *Store) pages(ctx context.Context, prefix string) iter.Seq2[*clientv3.Ge
 	}
 }
 
-// List implements lease.Store: what is under a prefix as of one revision; see also listSession.
-func (s *Store) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
+// List implements store.Store: what is under a prefix as of one revision; see also listSession.
+func (s *Store) List(ctx context.Context, q store.Query) iter.Seq2[store.Record, error] {
 	if q.Session != 0 {
 		return s.listSession(ctx, q.Session)
 	}
-	return func(yield func(lease.Record, error) bool) {
+	return func(yield func(store.Record, error) bool) {
 		for page, err := range s.pages(ctx, q.Prefix) {
 			if err != nil {
-				yield(lease.Record{}, err)
+				yield(store.Record{}, err)
 				return
 			}
 			for _, kv := range page.Kvs {

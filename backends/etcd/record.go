@@ -14,7 +14,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // A value is "hf1 <nonce, 16 hex digits> <JSON>". The nonce stands first so that
@@ -50,7 +50,7 @@ func hex16(n uint64) string {
 // plain is the body of records without metadata, which all those of one owner and
 // TTL share: it is not written for each of them.
 type plain struct {
-	owner lease.Owner
+	owner store.Owner
 	ttl   time.Duration
 	json  string
 }
@@ -91,7 +91,7 @@ func (bs *bodies) read(text, closing string) (b body, err error) {
 }
 
 // encode makes the value of a record.
-func (s *Store) encode(nonce uint64, o lease.Owner, ttl time.Duration, meta map[string]string) (string, error) {
+func (s *Store) encode(nonce uint64, o store.Owner, ttl time.Duration, meta map[string]string) (string, error) {
 	if p := s.plain.Load(); p != nil && len(meta) == 0 && p.owner == o && p.ttl == ttl {
 		return noncePrefix(nonce) + p.json, nil
 	}
@@ -107,10 +107,10 @@ func (s *Store) encode(nonce uint64, o lease.Owner, ttl time.Duration, meta map[
 
 // decode reads the record of a key; an error is lease.ErrBadRecord, and the
 // record then has its name only.
-func (s *Store) decode(kv *mvccpb.KeyValue) (lease.Record, error) {
-	r := lease.Record{Name: strings.TrimPrefix(string(kv.Key), s.prefix)}
-	bad := func(what string) (lease.Record, error) {
-		return r, fmt.Errorf("etcd key %q: %w: %s", kv.Key, lease.ErrBadRecord, what)
+func (s *Store) decode(kv *mvccpb.KeyValue) (store.Record, error) {
+	r := store.Record{Name: strings.TrimPrefix(string(kv.Key), s.prefix)}
+	bad := func(what string) (store.Record, error) {
+		return r, fmt.Errorf("etcd key %q: %w: %s", kv.Key, store.ErrBadRecord, what)
 	}
 	v := string(kv.Value)
 	switch {
@@ -140,8 +140,8 @@ func (s *Store) decode(kv *mvccpb.KeyValue) (lease.Record, error) {
 	case kv.Lease == 0:
 		return bad("on no etcd lease: it would never expire")
 	}
-	r.Owner = lease.Owner{ID: b.ID, Incarnation: b.Incarnation, Address: b.Address}
-	r.Session, r.Token, r.Nonce = lease.SessionID(kv.Lease), lease.Token(kv.ModRevision), nonce
+	r.Owner = store.Owner{ID: b.ID, Incarnation: b.Incarnation, Address: b.Address}
+	r.Session, r.Token, r.Nonce = store.SessionID(kv.Lease), store.Token(kv.ModRevision), nonce
 	r.Granted = granted
 	r.TTL, r.Metadata = time.Duration(b.TTL)*time.Millisecond, b.Metadata
 	return r, nil

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 var records = &Store{prefix: "p/"}
@@ -20,15 +20,15 @@ func keyValue(value string) *mvccpb.KeyValue {
 }
 
 func TestRecordsComeBackAsTheyWere(t *testing.T) {
-	for _, want := range []lease.Record{
-		{Owner: lease.Owner{ID: "n", Incarnation: "i", Address: "h:1"}, Nonce: 1, TTL: 2 * time.Second, Metadata: map[string]string{"k": "v"}},
-		{Owner: lease.Owner{Incarnation: "i"}, Nonce: math.MaxUint64, TTL: 1500 * time.Millisecond},
-		{Owner: lease.Owner{Incarnation: "i"}, Nonce: 1, TTL: 1500 * time.Millisecond}, // the body of the one before, as are no others
-		{Owner: lease.Owner{Incarnation: "i"}, Nonce: 1, TTL: time.Second},
-		{Owner: lease.Owner{Incarnation: "i", Address: "h:1"}, Nonce: 1, TTL: time.Second},
-		{Owner: lease.Owner{Incarnation: "i", Address: "h:1"}, Nonce: 1, TTL: time.Second, Metadata: map[string]string{"k": "v"}},
-		{Owner: lease.Owner{Incarnation: "i", Address: "h:1"}, Nonce: 2, TTL: time.Second},
-		{Owner: lease.Owner{ID: "ü \" \\ \x00 !~", Incarnation: "i"}, Nonce: 0xabc, TTL: 365 * 24 * time.Hour},
+	for _, want := range []store.Record{
+		{Owner: store.Owner{ID: "n", Incarnation: "i", Address: "h:1"}, Nonce: 1, TTL: 2 * time.Second, Metadata: map[string]string{"k": "v"}},
+		{Owner: store.Owner{Incarnation: "i"}, Nonce: math.MaxUint64, TTL: 1500 * time.Millisecond},
+		{Owner: store.Owner{Incarnation: "i"}, Nonce: 1, TTL: 1500 * time.Millisecond}, // the body of the one before, as are no others
+		{Owner: store.Owner{Incarnation: "i"}, Nonce: 1, TTL: time.Second},
+		{Owner: store.Owner{Incarnation: "i", Address: "h:1"}, Nonce: 1, TTL: time.Second},
+		{Owner: store.Owner{Incarnation: "i", Address: "h:1"}, Nonce: 1, TTL: time.Second, Metadata: map[string]string{"k": "v"}},
+		{Owner: store.Owner{Incarnation: "i", Address: "h:1"}, Nonce: 2, TTL: time.Second},
+		{Owner: store.Owner{ID: "ü \" \\ \x00 !~", Incarnation: "i"}, Nonce: 0xabc, TTL: 365 * 24 * time.Hour},
 	} {
 		v, err := records.encode(want.Nonce, want.Owner, want.TTL, want.Metadata)
 		require.NoError(t, err)
@@ -44,8 +44,8 @@ func TestRecordsComeBackAsTheyWere(t *testing.T) {
 // a listing reads all of them again and again.
 func TestABodyIsReadOnce(t *testing.T) {
 	s, at := &Store{prefix: "p/"}, time.UnixMilli(5)
-	decode := func(inc string) lease.Record {
-		v, err := s.encode(1, lease.Owner{ID: "n", Incarnation: inc, Address: "h:1"}, time.Second, map[string]string{"a": "b"})
+	decode := func(inc string) store.Record {
+		v, err := s.encode(1, store.Owner{ID: "n", Incarnation: inc, Address: "h:1"}, time.Second, map[string]string{"a": "b"})
 		require.NoError(t, err)
 		at = at.Add(time.Second) // each record has a time of its own
 		r, err := s.decode(keyValue(stamp(v, at)))
@@ -60,14 +60,14 @@ func TestABodyIsReadOnce(t *testing.T) {
 		decode(fmt.Sprint("i", i))
 		require.LessOrEqual(t, len(s.bodies.byText), mostBodies)
 	}
-	v, err := s.encode(1, lease.Owner{ID: "n", Incarnation: "i"}, time.Second, map[string]string{"a": "b"})
+	v, err := s.encode(1, store.Owner{ID: "n", Incarnation: "i"}, time.Second, map[string]string{"a": "b"})
 	require.NoError(t, err)
 	kv := keyValue(stamp(v, at))
 	require.LessOrEqual(t, testing.AllocsPerRun(100, func() { _, _ = s.decode(kv) }), 6.0)
 }
 
 func TestWhatIsNoRecord(t *testing.T) {
-	good, err := records.encode(0xab, lease.Owner{ID: "n", Incarnation: "i"}, time.Second, nil)
+	good, err := records.encode(0xab, store.Owner{ID: "n", Incarnation: "i"}, time.Second, nil)
 	require.NoError(t, err)
 	for value, says := range map[string]string{
 		"":                                      "foreign",
@@ -84,10 +84,10 @@ func TestWhatIsNoRecord(t *testing.T) {
 		noncePrefix(1) + `{"inc":"i","ttl":9223372036854775807}`: "TTL",
 	} {
 		r, err := records.decode(keyValue(value))
-		require.ErrorIs(t, err, lease.ErrBadRecord, "%q", value)
+		require.ErrorIs(t, err, store.ErrBadRecord, "%q", value)
 		require.ErrorContains(t, err, says, "%q", value)
 		require.ErrorContains(t, err, "p/a/b", "%q", value)
-		require.Equal(t, lease.Record{Name: "a/b"}, r, "%q", value)
+		require.Equal(t, store.Record{Name: "a/b"}, r, "%q", value)
 	}
 	kv := keyValue(good)
 	kv.Lease = 0
@@ -101,7 +101,7 @@ func TestNonceConditions(t *testing.T) {
 	nonces := []uint64{0, 1, 0xf, 0x10, math.MaxUint32, math.MaxUint64 - 1, math.MaxUint64}
 	for _, n := range nonces {
 		for _, id := range []string{"", "~~", "\x00"} {
-			v, err := records.encode(n, lease.Owner{ID: id, Incarnation: id}, time.Second, nil)
+			v, err := records.encode(n, store.Owner{ID: id, Incarnation: id}, time.Second, nil)
 			require.NoError(t, err)
 			for _, m := range nonces {
 				require.Equal(t, n == m, noncePrefix(m) < v && v < nonceAfter(m), "a value of %x, bounds of %x", n, m)
@@ -113,7 +113,7 @@ func TestNonceConditions(t *testing.T) {
 // FuzzDecode: no value makes it panic; what it takes for a record means the same
 // when it is written again.
 func FuzzDecode(f *testing.F) {
-	good, err := records.encode(0xab, lease.Owner{ID: "n", Incarnation: "i", Address: "a"}, time.Second, map[string]string{"k": "v"})
+	good, err := records.encode(0xab, store.Owner{ID: "n", Incarnation: "i", Address: "a"}, time.Second, map[string]string{"k": "v"})
 	require.NoError(f, err)
 	stamped := stamp(good, time.Now())
 	for _, seed := range []string{good, "", "hf1 ", good[:jsonStart], good[:len(good)-1], good + " ", "hf2" + good[3:],
@@ -125,8 +125,8 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, value []byte) {
 		r, err := records.decode(keyValue(string(value)))
 		if err != nil {
-			require.ErrorIs(t, err, lease.ErrBadRecord)
-			require.Equal(t, lease.Record{Name: "a/b"}, r)
+			require.ErrorIs(t, err, store.ErrBadRecord)
+			require.Equal(t, store.Record{Name: "a/b"}, r)
 			return
 		}
 		require.NotEmpty(t, r.Owner.Incarnation)

@@ -10,11 +10,11 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // countedKV returns a store, and how many requests for keys it has made.
-func countedKV(t *testing.T) (lease.Store, *atomic.Int64) {
+func countedKV(t *testing.T) (store.Store, *atomic.Int64) {
 	var n atomic.Int64
 	client := server(t).Client(t, func(cfg *clientv3.Config) {
 		cfg.DialOptions = append(cfg.DialOptions, grpc.WithChainUnaryInterceptor(
@@ -33,16 +33,16 @@ func TestAHandOverTakesTwoRequests(t *testing.T) {
 	s, n := countedKV(t)
 	from, to := session(t, s, "from"), session(t, s, "to")
 	rec := win(t, s, from, "job")
-	offer := lease.Offer{Name: "job", Owner: to.Owner, Session: to.ID, TTL: to.TTL, Nonce: uint64(ids.Add(1)), Lifetime: lasting}
+	offer := store.Offer{Name: "job", Owner: to.Owner, Session: to.ID, TTL: to.TTL, Nonce: uint64(ids.Add(1)), Lifetime: lasting}
 
 	n.Store(0)
-	outs, err := s.(lease.TransferStore).Transfer(t.Context(), []lease.Transfer{{Held: rec.Held(), To: offer, Metadata: map[string]string{}}})
+	outs, err := s.(store.Transferrer).Transfer(t.Context(), []store.Transfer{{Held: rec.Held(), To: offer, Metadata: map[string]string{}}})
 	require.NoError(t, err)
 	require.True(t, outs[0].OK, "%+v", outs[0])
 	require.EqualValues(t, 1, n.Load())
 
 	given := outs[0].Record.Token
-	outs, err = s.Acquire(t.Context(), to, []lease.Claim{{Name: "job", Nonce: uint64(ids.Add(1)), Supersedes: given}})
+	outs, err = s.Acquire(t.Context(), to, []store.Claim{{Name: "job", Nonce: uint64(ids.Add(1)), Supersedes: given}})
 	require.NoError(t, err)
 	require.True(t, outs[0].OK, "%+v", outs[0])
 	require.Equal(t, given, outs[0].Replaced)
@@ -54,21 +54,21 @@ func TestAHandOverTakesTwoRequests(t *testing.T) {
 func TestSupersedingUnderAnotherSession(t *testing.T) {
 	s, n := countedKV(t)
 	first := session(t, s, "a")
-	again := lease.Session{ID: lease.SessionID(ids.Add(1)), TTL: lasting, Owner: first.Owner}
+	again := store.Session{ID: store.SessionID(ids.Add(1)), TTL: lasting, Owner: first.Owner}
 	g, err := s.OpenSession(t.Context(), again)
 	require.NoError(t, err)
 	require.NoError(t, g.Err)
 	rec := win(t, s, first, "job")
-	claim := lease.Claim{Name: "job", Nonce: uint64(ids.Add(1)), Supersedes: rec.Token}
+	claim := store.Claim{Name: "job", Nonce: uint64(ids.Add(1)), Supersedes: rec.Token}
 
 	n.Store(0)
-	outs, err := s.Acquire(t.Context(), session(t, s, "b"), []lease.Claim{claim})
+	outs, err := s.Acquire(t.Context(), session(t, s, "b"), []store.Claim{claim})
 	require.NoError(t, err)
 	require.False(t, outs[0].OK)
 	require.Equal(t, rec, outs[0].Record)
 	require.EqualValues(t, 1, n.Load())
 
-	outs, err = s.Acquire(t.Context(), again, []lease.Claim{claim})
+	outs, err = s.Acquire(t.Context(), again, []store.Claim{claim})
 	require.NoError(t, err)
 	require.True(t, outs[0].OK, "%+v", outs[0])
 	require.Equal(t, rec.Token, outs[0].Replaced)

@@ -15,7 +15,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/input"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // DefaultPrefix stands before every name.
@@ -43,10 +43,10 @@ type Store struct {
 }
 
 var (
-	_ lease.Store         = (*Store)(nil)
-	_ lease.TransferStore = (*Store)(nil)
-	_ lease.Watcher       = (*Store)(nil)
-	_ lease.Historian     = (*Store)(nil)
+	_ store.Store       = (*Store)(nil)
+	_ store.Transferrer = (*Store)(nil)
+	_ store.Watcher     = (*Store)(nil)
+	_ store.Historian   = (*Store)(nil)
 )
 
 // Option sets something of a Store.
@@ -65,7 +65,7 @@ func WithLogger(l *zap.Logger) Option { return func(s *Store) { s.log = l } }
 // nothing. An error is lease.ErrInvalid.
 func New(client *clientv3.Client, opts ...Option) (*Store, error) {
 	if client == nil || client.Ctx() == nil {
-		return nil, fmt.Errorf("etcd.New: client: %w: nil or the zero value, must come from clientv3.New", lease.ErrInvalid)
+		return nil, fmt.Errorf("etcd.New: client: %w: nil or the zero value, must come from clientv3.New", store.ErrInvalid)
 	}
 	s := &Store{client: client, prefix: DefaultPrefix}
 	s.ops.Store(maxOps)
@@ -79,19 +79,19 @@ func New(client *clientv3.Client, opts ...Option) (*Store, error) {
 		}
 		return &heeding{stream, s, age}, nil
 	}
-	if err := input.Apply(s, nil, lease.ErrInvalid, opts); err != nil {
+	if err := input.Apply(s, nil, store.ErrInvalid, opts); err != nil {
 		return nil, fmt.Errorf("etcd.New: %w", err)
 	}
 	if s.prefix == "" || len(s.prefix) > 512 || !utf8.ValidString(s.prefix) {
-		return nil, fmt.Errorf("etcd.WithPrefix: %w: %.64q, must be 1 to 512 bytes of UTF-8", lease.ErrInvalid, s.prefix)
+		return nil, fmt.Errorf("etcd.WithPrefix: %w: %.64q, must be 1 to 512 bytes of UTF-8", store.ErrInvalid, s.prefix)
 	}
 	s.log = cmp.Or(s.log, boundary.Default())
 	return s, nil
 }
 
-// Limits implements lease.Store: 127 names in a call, and a server's bounds of a TTL and,
+// Limits implements store.Store: 127 names in a call, and a server's bounds of a TTL and,
 // by default, of a request, so of metadata. Every name is a key as it is.
-func (s *Store) Limits() lease.StoreLimits {
+func (s *Store) Limits() store.Limits {
 	l := limits
 	if s.client != nil {
 		l.Endpoints = s.client.Endpoints()
@@ -99,7 +99,7 @@ func (s *Store) Limits() lease.StoreLimits {
 	return l
 }
 
-var limits = lease.StoreLimits{Name: "etcd", Batch: maxOps - 1, MaxTTL: maxTTL, MaxMetadata: maxMetadata,
+var limits = store.Limits{Name: "etcd", Batch: maxOps - 1, MaxTTL: maxTTL, MaxMetadata: maxMetadata,
 	While: true, BySession: true, Prompt: true}
 
 // maxTTL is what a server takes at the most.
@@ -119,9 +119,9 @@ var errClosed = errors.New("etcd: the client was closed")
 // check refuses what a call can't begin with.
 func (s *Store) check(ctx context.Context) error {
 	if s.client == nil {
-		return fmt.Errorf("etcd: %w: the store is the zero value, must come from etcd.New", lease.ErrInvalid)
+		return fmt.Errorf("etcd: %w: the store is the zero value, must come from etcd.New", store.ErrInvalid)
 	}
-	if err := lease.ValidateContext(ctx); err != nil {
+	if err := input.Context(ctx, store.ErrInvalid); err != nil {
 		return fmt.Errorf("etcd: %w", err)
 	}
 	return nil

@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/backends/etcd"
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 func TestNewRefusesBadInput(t *testing.T) {
@@ -36,7 +37,7 @@ func TestNewRefusesBadInput(t *testing.T) {
 	} {
 		s, err := etcd.New(bad.client, bad.opts...)
 		require.Nil(t, s, bad.name)
-		require.ErrorIs(t, err, lease.ErrInvalid, bad.name)
+		require.ErrorIs(t, err, store.ErrInvalid, bad.name)
 		require.ErrorContains(t, err, bad.says, bad.name)
 	}
 	s, err := etcd.New(client, etcd.WithLogger(nil))
@@ -49,23 +50,23 @@ func TestCallsRefuseBadInput(t *testing.T) {
 	s := newStore(t, server(t).Client(t), fresh())
 	ctx := t.Context()
 	good := session(t, s, "a")
-	_, err := s.OpenSession(ctx, lease.Session{ID: 0, TTL: ttl})
-	require.ErrorIs(t, err, lease.ErrInvalid)
-	_, err = s.OpenSession(ctx, lease.Session{ID: 1})
-	require.ErrorIs(t, err, lease.ErrInvalid)
-	refused := func(outs []lease.Outcome, err error, why string) {
+	_, err := s.OpenSession(ctx, store.Session{ID: 0, TTL: ttl})
+	require.ErrorIs(t, err, store.ErrInvalid)
+	_, err = s.OpenSession(ctx, store.Session{ID: 1})
+	require.ErrorIs(t, err, store.ErrInvalid)
+	refused := func(outs []store.Outcome, err error, why string) {
 		t.Helper()
 		require.NoError(t, err)
 		require.Len(t, outs, 1)
 		require.False(t, outs[0].OK, why)
-		require.ErrorIs(t, outs[0].Err, lease.ErrInvalid, why)
+		require.ErrorIs(t, outs[0].Err, store.ErrInvalid, why)
 	}
-	outs, err := s.Acquire(ctx, good, []lease.Claim{{Name: "a//b", Nonce: 1}})
+	outs, err := s.Acquire(ctx, good, []store.Claim{{Name: "a//b", Nonce: 1}})
 	refused(outs, err, "the name has an empty segment")
-	_, err = s.Acquire(ctx, lease.Session{Owner: good.Owner, TTL: ttl}, []lease.Claim{{Name: "a", Nonce: 1}})
-	require.ErrorIs(t, err, lease.ErrInvalid, "a record under session 0 would never expire")
+	_, err = s.Acquire(ctx, store.Session{Owner: good.Owner, TTL: ttl}, []store.Claim{{Name: "a", Nonce: 1}})
+	require.ErrorIs(t, err, store.ErrInvalid, "a record under session 0 would never expire")
 	a := win(t, s, good, "a")
-	outs, err = s.Transfer(ctx, []lease.Transfer{{Held: a.Held(), To: lease.Offer{Name: "a", Nonce: 2}}})
+	outs, err = s.Transfer(ctx, []store.Transfer{{Held: a.Held(), To: store.Offer{Name: "a", Nonce: 2}}})
 	refused(outs, err, "no client could read a record without an owner")
 	recs, err := s.Get(ctx, "a")
 	require.NoError(t, err)
@@ -92,7 +93,7 @@ func TestTTL(t *testing.T) {
 		{2500 * time.Millisecond, 3 * time.Second, false},
 		{10 * time.Second, 10 * time.Second, false},
 	} {
-		want := lease.Session{ID: lease.SessionID(ids.Add(1)), TTL: c.ask, Owner: lease.Owner{Incarnation: "x"}}
+		want := store.Session{ID: store.SessionID(ids.Add(1)), TTL: c.ask, Owner: store.Owner{Incarnation: "x"}}
 		for range 2 { // the second time it exists
 			g, err := s.OpenSession(t.Context(), want)
 			require.NoError(t, err)
@@ -123,7 +124,7 @@ func TestPrefixes(t *testing.T) {
 	a := win(t, first, session(t, first, "a"), "job/1")
 	for _, s := range []*etcd.Store{second, within} {
 		sess := session(t, s, "b")
-		outs, err := s.Acquire(t.Context(), sess, []lease.Claim{{Name: "job/1", Nonce: 1}, {Name: "job/1", Nonce: 2, Supersedes: a.Token}})
+		outs, err := s.Acquire(t.Context(), sess, []store.Claim{{Name: "job/1", Nonce: 1}, {Name: "job/1", Nonce: 2, Supersedes: a.Token}})
 		require.NoError(t, err)
 		for _, out := range outs {
 			require.False(t, out.OK)
@@ -133,13 +134,13 @@ func TestPrefixes(t *testing.T) {
 	b := win(t, other, session(t, other, "c"), "job/1")
 	require.Greater(t, b.Token, a.Token)
 	for _, s := range []*etcd.Store{first, second, within} {
-		var got []lease.Record
-		for r, err := range s.List(t.Context(), lease.Query{}) {
+		var got []store.Record
+		for r, err := range s.List(t.Context(), store.Query{}) {
 			require.NoError(t, err)
 			got = append(got, r)
 		}
-		require.Equal(t, []lease.Record{a}, got)
-		for ev, err := range s.Watch(t.Context(), lease.Scope{Prefix: "job/"}) {
+		require.Equal(t, []store.Record{a}, got)
+		for ev, err := range s.Watch(t.Context(), store.Scope{Prefix: "job/"}) {
 			require.NoError(t, err)
 			require.Equal(t, a, ev.Record)
 			break
@@ -148,15 +149,15 @@ func TestPrefixes(t *testing.T) {
 	// The namespaced store does everything, not only reads.
 	sess := session(t, within, "d")
 	d := win(t, within, sess, "job/2")
-	g, err := within.Renew(t.Context(), []lease.Session{sess})
+	g, err := within.Renew(t.Context(), []store.Session{sess})
 	require.NoError(t, err)
 	require.NoError(t, g[0].Err)
 	target := session(t, within, "e")
-	moved, err := within.Transfer(t.Context(), []lease.Transfer{{Held: d.Held(),
-		To: lease.Offer{Name: "job/2", Owner: target.Owner, Session: target.ID, TTL: target.TTL, Nonce: 7}}})
+	moved, err := within.Transfer(t.Context(), []store.Transfer{{Held: d.Held(),
+		To: store.Offer{Name: "job/2", Owner: target.Owner, Session: target.ID, TTL: target.TTL, Nonce: 7}}})
 	require.NoError(t, err)
 	require.True(t, moved[0].OK)
-	out, err := within.Release(t.Context(), []lease.Held{moved[0].Record.Held()})
+	out, err := within.Release(t.Context(), []store.Held{moved[0].Record.Held()})
 	require.NoError(t, err)
 	require.True(t, out[0].OK)
 }
@@ -217,10 +218,10 @@ func TestManyNames(t *testing.T) {
 				s := newStore(t, c.client, fresh())
 				sess, target := session(t, s, "a"), session(t, s, "b")
 				const n = 1000
-				claims, names := make([]lease.Claim, n), make([]string, n)
+				claims, names := make([]store.Claim, n), make([]string, n)
 				for i := range claims {
 					names[i] = fmt.Sprintf("many/%04d", i)
-					claims[i] = lease.Claim{Name: names[i], Nonce: uint64(i + 1)}
+					claims[i] = store.Claim{Name: names[i], Nonce: uint64(i + 1)}
 				}
 				if begin == "Get" {
 					recs, err := s.Get(t.Context(), names...)
@@ -232,11 +233,11 @@ func TestManyNames(t *testing.T) {
 				require.NoError(t, err)
 				require.Len(t, outs, n)
 				t.Logf("%d names in %v", n, time.Since(start))
-				moves, held := make([]lease.Transfer, n), make([]lease.Held, n)
+				moves, held := make([]store.Transfer, n), make([]store.Held, n)
 				for i, out := range outs {
 					require.True(t, out.OK)
 					require.Equal(t, names[i], out.Record.Name)
-					moves[i] = lease.Transfer{Held: out.Record.Held(), To: lease.Offer{Name: names[i], Owner: target.Owner,
+					moves[i] = store.Transfer{Held: out.Record.Held(), To: store.Offer{Name: names[i], Owner: target.Owner,
 						Session: target.ID, TTL: target.TTL, Nonce: uint64(i + 5000)}}
 				}
 				outs, err = s.Transfer(t.Context(), moves)
@@ -265,9 +266,9 @@ func TestLargeRecords(t *testing.T) {
 	t.Parallel()
 	s := newStore(t, server(t).Client(t), fresh())
 	sess := session(t, s, "a")
-	claims := make([]lease.Claim, 120)
+	claims := make([]store.Claim, 120)
 	for i := range claims {
-		claims[i] = lease.Claim{Name: fmt.Sprintf("large/%d", i), Nonce: uint64(i + 1), Metadata: map[string]string{"m": strings.Repeat("x", 30_000)}}
+		claims[i] = store.Claim{Name: fmt.Sprintf("large/%d", i), Nonce: uint64(i + 1), Metadata: map[string]string{"m": strings.Repeat("x", 30_000)}}
 	}
 	for i, size := range map[int]int{7: 245_761, 8: 3_000_000} { // beyond the Limits
 		claims[i].Metadata = map[string]string{"m": strings.Repeat("x", size)}
@@ -277,13 +278,13 @@ func TestLargeRecords(t *testing.T) {
 	for i, out := range outs {
 		if i == 7 || i == 8 {
 			require.False(t, out.OK)
-			require.ErrorIs(t, out.Err, lease.ErrInvalid)
+			require.ErrorIs(t, out.Err, store.ErrInvalid)
 			continue
 		}
 		require.True(t, out.OK, "%d: %v", i, out.Err)
 	}
 	n := 0
-	for _, err := range s.List(t.Context(), lease.Query{}) {
+	for _, err := range s.List(t.Context(), store.Query{}) {
 		require.NoError(t, err)
 		n++
 	}
@@ -293,11 +294,11 @@ func TestLargeRecords(t *testing.T) {
 	for _, size := range []int{1_700_000, 3_000_000} { // refused by the server, and by the client
 		large := session(t, s, "a")
 		large.Owner.Address = strings.Repeat("x", size)
-		outs, err := s.Acquire(t.Context(), large, []lease.Claim{{Name: "large/a", Nonce: 1}, {Name: "large/b", Nonce: 2}})
+		outs, err := s.Acquire(t.Context(), large, []store.Claim{{Name: "large/a", Nonce: 1}, {Name: "large/b", Nonce: 2}})
 		require.NoError(t, err)
 		for _, out := range outs {
 			require.False(t, out.OK)
-			require.ErrorIs(t, out.Err, lease.ErrInvalid)
+			require.ErrorIs(t, out.Err, store.ErrInvalid)
 			require.ErrorContains(t, out.Err, "larger than the server takes")
 		}
 		require.NoError(t, s.CloseSession(t.Context(), large))
@@ -320,25 +321,25 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 		"OpenSession":  func(ctx context.Context) error { _, err := s.OpenSession(ctx, sess); return err },
 		"CloseSession": func(ctx context.Context) error { return s.CloseSession(ctx, sess) },
 		"Acquire": func(ctx context.Context) error {
-			_, err := s.Acquire(ctx, sess, []lease.Claim{{Name: "b", Nonce: 1}})
+			_, err := s.Acquire(ctx, sess, []store.Claim{{Name: "b", Nonce: 1}})
 			return err
 		},
 		"Renew": func(ctx context.Context) error {
-			g, err := s.Renew(ctx, []lease.Session{sess})
+			g, err := s.Renew(ctx, []store.Session{sess})
 			if err == nil {
 				err = g[0].Err
 			}
 			return err
 		},
-		"Release": func(ctx context.Context) error { _, err := s.Release(ctx, []lease.Held{a.Held()}); return err },
+		"Release": func(ctx context.Context) error { _, err := s.Release(ctx, []store.Held{a.Held()}); return err },
 		"Transfer": func(ctx context.Context) error {
-			offer := lease.Offer{Name: "a", Owner: sess.Owner, Session: 1, TTL: ttl, Nonce: 1}
-			_, err := s.Transfer(ctx, []lease.Transfer{{Held: a.Held(), To: offer}})
+			offer := store.Offer{Name: "a", Owner: sess.Owner, Session: 1, TTL: ttl, Nonce: 1}
+			_, err := s.Transfer(ctx, []store.Transfer{{Held: a.Held(), To: offer}})
 			return err
 		},
 		"Get": func(ctx context.Context) error { _, err := s.Get(ctx, "a"); return err },
 		"List": func(ctx context.Context) error {
-			for _, err := range s.List(ctx, lease.Query{}) {
+			for _, err := range s.List(ctx, store.Query{}) {
 				return err
 			}
 			return nil
@@ -372,7 +373,7 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 					err := ends(ctx)
 					require.ErrorIs(t, err, etcd.ErrUnreachable)
 					require.ErrorContains(t, err, route.Endpoints()[0])
-					require.NotErrorIs(t, err, lease.ErrSessionGone)
+					require.NotErrorIs(t, err, store.ErrSessionGone)
 
 					// A Keeper ends attempts by a timer of its own.
 					late := fmt.Errorf("no answer within 1s: %w", context.DeadlineExceeded)

@@ -14,19 +14,19 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
-// Watch implements lease.Watcher. Where deletions are enough the server sends nothing else.
-func (s *Store) Watch(ctx context.Context, of lease.Scope) iter.Seq2[lease.Event, error] {
+// Watch implements store.Watcher. Where deletions are enough the server sends nothing else.
+func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event, error] {
 	if of.Deletions {
 		return s.deletions(ctx, of)
 	}
-	return func(yield func(lease.Event, error) bool) {
+	return func(yield func(store.Event, error) bool) {
 		var rev int64
 		for page, err := range s.pages(ctx, of.Prefix) {
 			if err != nil {
-				yield(lease.Event{}, err)
+				yield(store.Event{}, err)
 				return
 			}
 			if rev == 0 {
@@ -38,7 +38,7 @@ func (s *Store) Watch(ctx context.Context, of lease.Scope) iter.Seq2[lease.Event
 				}
 			}
 		}
-		if yield(lease.Event{Kind: lease.EventSynced}, nil) {
+		if yield(store.Event{Kind: store.EventSynced}, nil) {
 			s.follow(ctx, of, yield, clientv3.WithRev(rev+1))
 		}
 	}
@@ -46,16 +46,16 @@ func (s *Store) Watch(ctx context.Context, of lease.Scope) iter.Seq2[lease.Event
 
 // deletions watches them from a revision that all have agreed on: the server that makes the watch
 // may be behind, and would tell of what was deleted before.
-func (s *Store) deletions(ctx context.Context, of lease.Scope) iter.Seq2[lease.Event, error] {
-	return func(yield func(lease.Event, error) bool) {
+func (s *Store) deletions(ctx context.Context, of store.Scope) iter.Seq2[store.Event, error] {
+	return func(yield func(store.Event, error) bool) {
 		look, err := s.begin(ctx)
 		if err != nil {
-			yield(lease.Event{}, err)
+			yield(store.Event{}, err)
 			return
 		}
 		hd, err := s.present(look)
 		if err != nil {
-			yield(lease.Event{}, err)
+			yield(store.Event{}, err)
 			return
 		}
 		s.follow(ctx, of, yield, clientv3.WithRev(hd.Revision+1), clientv3.WithFilterPut(), clientv3.WithCreatedNotify())
@@ -63,7 +63,7 @@ func (s *Store) deletions(ctx context.Context, of lease.Scope) iter.Seq2[lease.E
 }
 
 // follow passes one watch on until it ends.
-func (s *Store) follow(ctx context.Context, of lease.Scope, yield func(lease.Event, error) bool, opts ...clientv3.OpOption) {
+func (s *Store) follow(ctx context.Context, of store.Scope, yield func(store.Event, error) bool, opts ...clientv3.OpOption) {
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	ctx, cancel := context.WithCancel(ctx) // ends the watch with the iteration
@@ -76,11 +76,11 @@ func (s *Store) follow(ctx context.Context, of lease.Scope, yield func(lease.Eve
 	}
 	for resp := range ch {
 		if err := resp.Err(); err != nil {
-			yield(lease.Event{}, s.explain(ctx, "watch", refusal(err)))
+			yield(store.Event{}, s.explain(ctx, "watch", refusal(err)))
 			return
 		}
 		s.history.heard(age, resp.Header)
-		if resp.Created && !yield(lease.Event{Kind: lease.EventSynced}, nil) {
+		if resp.Created && !yield(store.Event{Kind: store.EventSynced}, nil) {
 			return
 		}
 		if resp.IsProgressNotify() && s.history.answers(resp.Header) {
@@ -88,7 +88,7 @@ func (s *Store) follow(ctx context.Context, of lease.Scope, yield func(lease.Eve
 			case heard <- struct{}{}:
 			default:
 			}
-			if !yield(lease.Event{Kind: lease.EventProgress}, nil) {
+			if !yield(store.Event{Kind: store.EventProgress}, nil) {
 				return
 			}
 		}
@@ -102,7 +102,7 @@ func (s *Store) follow(ctx context.Context, of lease.Scope, yield func(lease.Eve
 	if err == nil {
 		err = context.Canceled // the client was closed
 	}
-	yield(lease.Event{}, fmt.Errorf("etcd watch: %w", err))
+	yield(store.Event{}, fmt.Errorf("etcd watch: %w", err))
 }
 
 // watching is the context of watches, and of what is asked of them: those of one client
@@ -154,18 +154,18 @@ func refusal(err error) error {
 	return err
 }
 
-func (s *Store) event(e *clientv3.Event) lease.Event {
+func (s *Store) event(e *clientv3.Event) store.Event {
 	if e.Type == mvccpb.DELETE {
 		name := strings.TrimPrefix(string(e.Kv.Key), s.prefix)
-		return lease.Event{Kind: lease.EventDelete, Record: lease.Record{Name: name}, Revision: lease.Token(e.Kv.ModRevision)}
+		return store.Event{Kind: store.EventDelete, Record: store.Record{Name: name}, Revision: store.Token(e.Kv.ModRevision)}
 	}
 	return s.put(e.Kv)
 }
 
-func (s *Store) put(kv *mvccpb.KeyValue) lease.Event {
+func (s *Store) put(kv *mvccpb.KeyValue) store.Event {
 	rec, err := s.decode(kv)
 	if err != nil {
-		return lease.Event{Kind: lease.EventBad, Record: rec}
+		return store.Event{Kind: store.EventBad, Record: rec}
 	}
-	return lease.Event{Kind: lease.EventPut, Record: rec, Revision: rec.Token}
+	return store.Event{Kind: store.EventPut, Record: rec, Revision: rec.Token}
 }

@@ -13,7 +13,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // TestWatchOverCompaction: a watch that was interrupted while its history was
@@ -31,29 +31,29 @@ func TestWatchOverCompaction(t *testing.T) {
 	first := win(t, direct, sess, "w/0")
 
 	var mu sync.Mutex
-	follows, ended, synced := map[string]lease.Token{}, make(chan error, 2), make(chan struct{}, 2)
+	follows, ended, synced := map[string]store.Token{}, make(chan error, 2), make(chan struct{}, 2)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	for _, deletions := range []bool{false, true} {
 		go func() {
-			for ev, err := range broken.store.Watch(ctx, lease.Scope{Prefix: "w/", Deletions: deletions}) {
+			for ev, err := range broken.store.Watch(ctx, store.Scope{Prefix: "w/", Deletions: deletions}) {
 				if err != nil {
 					ended <- err
 					return
 				}
-				if ev.Kind == lease.EventSynced {
+				if ev.Kind == store.EventSynced {
 					synced <- struct{}{}
 				}
 			}
 		}()
 	}
-	stop, err := broken.keeper.Watch("w/", func(ev lease.Event) {
+	stop, err := broken.keeper.Watch("w/", func(ev store.Event) {
 		mu.Lock()
 		defer mu.Unlock()
 		switch ev.Kind {
-		case lease.EventPut:
+		case store.EventPut:
 			follows[ev.Record.Name] = ev.Record.Token
-		case lease.EventDelete:
+		case store.EventDelete:
 			delete(follows, ev.Record.Name)
 		}
 	})
@@ -61,20 +61,20 @@ func TestWatchOverCompaction(t *testing.T) {
 	defer stop()
 	<-synced
 	<-synced
-	knows := func(want map[string]lease.Token) func() bool {
+	knows := func(want map[string]store.Token) func() bool {
 		return func() bool {
 			mu.Lock()
 			defer mu.Unlock()
 			return fmt.Sprint(follows) == fmt.Sprint(want)
 		}
 	}
-	eventually(t, soon, "the snapshot", knows(map[string]lease.Token{"w/0": first.Token}))
+	eventually(t, soon, "the snapshot", knows(map[string]store.Token{"w/0": first.Token}))
 
 	route.Refuse()
-	outs, err := direct.Release(ctx, []lease.Held{first.Held()})
+	outs, err := direct.Release(ctx, []store.Held{first.Held()})
 	require.NoError(t, err)
 	require.True(t, outs[0].OK)
-	want := map[string]lease.Token{}
+	want := map[string]store.Token{}
 	for i := range 5 {
 		name := fmt.Sprintf("w/%d", i+1)
 		want[name] = win(t, direct, sess, name).Token
@@ -90,10 +90,10 @@ func TestWatchOverCompaction(t *testing.T) {
 			t.Fatal("a watch went on over a gap")
 		}
 	}
-	again := map[string]lease.Token{}
-	for ev, err := range broken.store.Watch(ctx, lease.Scope{Prefix: "w/"}) {
+	again := map[string]store.Token{}
+	for ev, err := range broken.store.Watch(ctx, store.Scope{Prefix: "w/"}) {
 		require.NoError(t, err)
-		if ev.Kind == lease.EventSynced {
+		if ev.Kind == store.EventSynced {
 			break
 		}
 		again[ev.Record.Name] = ev.Record.Token

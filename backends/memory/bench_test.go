@@ -8,18 +8,18 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 const benchNames = 100_000
 
 // filled returns a Store with 100 000 names in sessions of 1000.
-func filled(tb testing.TB) (*memory.Store, []lease.Session) {
+func filled(tb testing.TB) (*memory.Store, []store.Session) {
 	s := memory.New()
-	var sessions []lease.Session
+	var sessions []store.Session
 	for i := range benchNames {
 		if i%1000 == 0 {
-			sessions = append(sessions, open(tb, s, lease.SessionID(len(sessions)+1), owner("a"), time.Hour))
+			sessions = append(sessions, open(tb, s, store.SessionID(len(sessions)+1), owner("a"), time.Hour))
 		}
 		win(tb, s, sessions[len(sessions)-1], fmt.Sprintf("bench/%d", i))
 	}
@@ -49,11 +49,11 @@ func BenchmarkAcquireRelease(b *testing.B) {
 	ctx := context.Background()
 	b.ReportAllocs()
 	for b.Loop() {
-		out, err := s.Acquire(ctx, sessions[0], []lease.Claim{{Name: "one", Nonce: 1}})
+		out, err := s.Acquire(ctx, sessions[0], []store.Claim{{Name: "one", Nonce: 1}})
 		if err != nil || !out[0].OK {
 			b.Fatal(out, err)
 		}
-		if _, err := s.Release(ctx, []lease.Held{out[0].Record.Held()}); err != nil {
+		if _, err := s.Release(ctx, []store.Held{out[0].Record.Held()}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -74,7 +74,7 @@ func BenchmarkListAll(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		n := 0
-		for _, err := range s.List(context.Background(), lease.Query{Prefix: "bench/"}) {
+		for _, err := range s.List(context.Background(), store.Query{Prefix: "bench/"}) {
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -6,28 +6,28 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/internal/tier"
-	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
-	"github.com/holdfast-go/holdfast/lease/leasetest"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
+	"github.com/holdfast-go/holdfast/store/storetest"
 )
 
-func fresh(leasetest.TB) func() lease.Store {
+func fresh(storetest.TB) func() store.Store {
 	s := memory.New()
-	return func() lease.Store { return s }
+	return func() store.Store { return s }
 }
 
 // cutOff is a store behind a link on which nothing arrives.
-func cutOff(leasetest.TB) func() lease.Store {
+func cutOff(storetest.TB) func() store.Store {
 	s := faultstore.Wrap(memory.New())
 	s.Partition()
-	return func() lease.Store { return s }
+	return func() store.Store { return s }
 }
 
 func TestConformanceOnFakeTime(t *testing.T) {
-	leasetest.Run(t, fresh, leasetest.FakeTime(), leasetest.Unreachable(cutOff))
+	storetest.Run(t, fresh, storetest.FakeTime(), storetest.Unreachable(cutOff))
 }
 
 func TestConformanceOnRealTime(t *testing.T) {
 	tier.NightlyOnly(t, "TestConformanceOnFakeTime has the same cases")
-	leasetest.Run(t, fresh, leasetest.TTL(time.Second), leasetest.ExpirySlack(time.Second), leasetest.Unreachable(cutOff))
+	storetest.Run(t, fresh, storetest.TTL(time.Second), storetest.ExpirySlack(time.Second), storetest.Unreachable(cutOff))
 }

@@ -4,14 +4,14 @@ import (
 	"container/heap"
 	"time"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // session is what expires. All but the deadline, its place in the queue and the
 // records is fixed when it is opened.
 type session struct {
-	id       lease.SessionID
-	owner    lease.Owner
+	id       store.SessionID
+	owner    store.Owner
 	ttl      time.Duration
 	deadline time.Duration // on the Store's clock; from here on it is gone
 	place    int           // in the expiryQueue
@@ -60,7 +60,7 @@ func (s *Store) end(own *session) {
 // alarm is the one timer of a Store. It exists for the watchers alone: everybody
 // else applies the expiries by calling.
 type alarm struct {
-	timer  lease.Timer // nil: not set
+	timer  store.Timer // nil: not set
 	at     time.Duration
 	number uint64 // of the last timer: one that fires though stopped knows that it is stale
 }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/internal/tier"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 func TestExpiriesAreAppliedEarliestFirst(t *testing.T) {
@@ -24,22 +24,22 @@ func TestExpiriesAreAppliedEarliestFirst(t *testing.T) {
 		const n = 50
 		for i := range n {
 			ttl := time.Duration((i*37)%n+1) * time.Second // every length once
-			sess := open(t, s, lease.SessionID(i+1), owner("a"), ttl)
+			sess := open(t, s, store.SessionID(i+1), owner("a"), ttl)
 			win(t, s, sess, fmt.Sprintf("%02d", int(ttl/time.Second)))
 		}
 		for i := range n / 2 { // close some from the middle of the queue
 			if i%3 == 0 {
-				require.NoError(t, s.CloseSession(t.Context(), lease.Session{ID: lease.SessionID(i + 1), Owner: owner("a")}))
+				require.NoError(t, s.CloseSession(t.Context(), store.Session{ID: store.SessionID(i + 1), Owner: owner("a")}))
 			}
 		}
 		var names []string
-		for e, err := range s.Watch(t.Context(), lease.Scope{}) {
+		for e, err := range s.Watch(t.Context(), store.Scope{}) {
 			require.NoError(t, err)
-			if e.Kind == lease.EventSynced {
+			if e.Kind == store.EventSynced {
 				clock.step(time.Hour)
 				require.Empty(t, list(t, s, ""))
 			}
-			if e.Kind == lease.EventDelete {
+			if e.Kind == store.EventDelete {
 				names = append(names, e.Record.Name)
 				if len(names) == n-9 {
 					break
@@ -76,8 +76,8 @@ func TestAClockWhoseTimersRunAheadDelaysTheNewsButCannotSpin(t *testing.T) {
 		deleted := make(chan struct{})
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			for e := range s.Watch(ctx, lease.Scope{}) {
-				if e.Kind == lease.EventDelete {
+			for e := range s.Watch(ctx, store.Scope{}) {
+				if e.Kind == store.EventDelete {
 					close(deleted)
 				}
 			}
@@ -115,13 +115,13 @@ func (c *stepClock) timers() int {
 	return c.started
 }
 
-func (c *stepClock) Now() lease.Reading {
+func (c *stepClock) Now() store.Reading {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return lease.Reading{Mono: c.now, Wall: int64(c.now)}
+	return store.Reading{Mono: c.now, Wall: int64(c.now)}
 }
 
-func (c *stepClock) AfterFunc(d time.Duration, f func()) lease.Timer {
+func (c *stepClock) AfterFunc(d time.Duration, f func()) store.Timer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.started++
@@ -135,7 +135,7 @@ func (c *stepClock) AfterFunc(d time.Duration, f func()) lease.Timer {
 
 // countingClock counts the timers that are pending.
 type countingClock struct {
-	lease.Clock
+	store.Clock
 	mu      sync.Mutex
 	pending int
 }
@@ -152,14 +152,14 @@ func (c *countingClock) now() int {
 	return c.pending
 }
 
-func (c *countingClock) AfterFunc(d time.Duration, f func()) lease.Timer {
+func (c *countingClock) AfterFunc(d time.Duration, f func()) store.Timer {
 	c.add(1)
 	return countedTimer{c, c.Clock.AfterFunc(d, func() { c.add(-1); f() })}
 }
 
 type countedTimer struct {
 	c *countingClock
-	lease.Timer
+	store.Timer
 }
 
 func (t countedTimer) Stop() bool {
@@ -172,17 +172,17 @@ func (t countedTimer) Stop() bool {
 
 func TestATimerIsPendingOnlyWhileItIsNeeded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		clock := &countingClock{Clock: lease.SystemClock()}
+		clock := &countingClock{Clock: store.SystemClock()}
 		s := memory.NewAt(clock)
 		for i := range 100 {
-			win(t, s, open(t, s, lease.SessionID(i+1), owner("a"), time.Duration(100-i)*time.Second), fmt.Sprint(i))
+			win(t, s, open(t, s, store.SessionID(i+1), owner("a"), time.Duration(100-i)*time.Second), fmt.Sprint(i))
 		}
 		require.Zero(t, clock.now(), "nobody watches")
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		for range 3 {
 			wg.Go(func() {
-				for range s.Watch(ctx, lease.Scope{}) {
+				for range s.Watch(ctx, store.Scope{}) {
 				}
 			})
 		}
@@ -209,7 +209,7 @@ func TestAStoreThatNobodyRefersToIsCollected(t *testing.T) {
 	func() {
 		s := memory.New()
 		win(t, s, open(t, s, 1, owner("a"), time.Hour), "n")
-		for range s.Watch(t.Context(), lease.Scope{}) {
+		for range s.Watch(t.Context(), store.Scope{}) {
 			break
 		}
 		runtime.AddCleanup(s, func(c chan struct{}) { close(c) }, collected)
@@ -248,25 +248,25 @@ func expire(t *testing.T, n int, each bool) (took time.Duration) {
 	clock := &stepClock{}
 	s := memory.NewAt(clock)
 	for i := range n {
-		id := lease.SessionID(1)
+		id := store.SessionID(1)
 		if each {
-			id = lease.SessionID(i + 1)
+			id = store.SessionID(i + 1)
 		}
 		if each || i == 0 {
 			open(t, s, id, owner("a"), time.Second+time.Duration(i))
 		}
-		win(t, s, lease.Session{ID: id, Owner: owner("a")}, fmt.Sprintf("name/%d", i))
+		win(t, s, store.Session{ID: id, Owner: owner("a")}, fmt.Sprintf("name/%d", i))
 	}
 	deleted := 0
-	for e, err := range s.Watch(t.Context(), lease.Scope{}) {
+	for e, err := range s.Watch(t.Context(), store.Scope{}) {
 		require.NoError(t, err)
-		if e.Kind == lease.EventSynced {
+		if e.Kind == store.EventSynced {
 			clock.step(time.Hour)
 			begin := time.Now()
 			require.Empty(t, get(t, s, "name/1"))
 			took = time.Since(begin)
 		}
-		if e.Kind == lease.EventDelete {
+		if e.Kind == store.EventDelete {
 			if deleted++; deleted == n {
 				break
 			}

@@ -1,9 +1,11 @@
 package memory
 
-import "github.com/holdfast-go/holdfast/lease"
+import (
+	"github.com/holdfast-go/holdfast/store"
+)
 
 // NewAt is New with another clock.
-func NewAt(c lease.Clock) *Store {
+func NewAt(c store.Clock) *Store {
 	s := New()
 	s.clock = c
 	return s

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // record is one held name. Its fields never change while it stands, so readers
@@ -16,7 +16,7 @@ import (
 type record struct {
 	name       string
 	session    *session
-	token      lease.Token
+	token      store.Token
 	nonce      uint64
 	granted    int64    // wall clock
 	metadata   []string // key, value, key, value: a third of a map's size
@@ -24,14 +24,14 @@ type record struct {
 }
 
 // Get returns the records of the names that are held, in the order of names.
-func (s *Store) Get(ctx context.Context, names ...string) ([]lease.Record, error) {
+func (s *Store) Get(ctx context.Context, names ...string) ([]store.Record, error) {
 	now, err := s.begin(ctx, "get")
 	if err != nil {
 		return nil, err
 	}
 	defer s.mu.Unlock()
 	s.stats.Get++
-	var found []lease.Record
+	var found []store.Record
 	for _, n := range names {
 		if r := s.records[n]; r != nil {
 			found = append(found, r.public(r.session.left(now)))
@@ -42,16 +42,16 @@ func (s *Store) Get(ctx context.Context, names ...string) ([]lease.Record, error
 
 // List yields the records as they stood, all at one moment, when the iteration began. It reads no
 // records of others than the session, if there is one. The loop's body may call the Store.
-func (s *Store) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
-	return func(yield func(lease.Record, error) bool) {
+func (s *Store) List(ctx context.Context, q store.Query) iter.Seq2[store.Record, error] {
+	return func(yield func(store.Record, error) bool) {
 		found, err := s.find(ctx, q)
 		if err != nil {
-			yield(lease.Record{}, err)
+			yield(store.Record{}, err)
 			return
 		}
 		for _, c := range found {
 			if ctx.Err() != nil {
-				yield(lease.Record{}, ctxError(ctx, "list"))
+				yield(store.Record{}, ctxError(ctx, "list"))
 				return
 			}
 			if !yield(c.record.public(c.left), nil) {
@@ -61,7 +61,7 @@ func (s *Store) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record,
 	}
 }
 
-func (s *Store) find(ctx context.Context, q lease.Query) (found []change, err error) {
+func (s *Store) find(ctx context.Context, q store.Query) (found []change, err error) {
 	now, err := s.begin(ctx, "list")
 	if err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func (s *Store) find(ctx context.Context, q lease.Query) (found []change, err er
 	s.stats.ListSession++
 	own := s.sessions[q.Session]
 	if own == nil {
-		return nil, fmt.Errorf("memory store: list: session %d: %w", q.Session, lease.ErrSessionGone)
+		return nil, fmt.Errorf("memory store: list: session %d: %w", q.Session, store.ErrSessionGone)
 	}
 	for r := own.first; r != nil; r = r.next {
 		found = append(found, change{record: r, left: own.left(now)})
@@ -92,11 +92,11 @@ func (s *Store) snapshot(now time.Duration, prefix string) []change {
 	return found
 }
 
-func (r *record) held() lease.Held { return lease.Held{Name: r.name, Token: r.token, Nonce: r.nonce} }
+func (r *record) held() store.Held { return store.Held{Name: r.name, Token: r.token, Nonce: r.nonce} }
 
 // public returns r as the caller's own copy. It needs no mutex.
-func (r *record) public(left time.Duration) lease.Record {
-	return lease.Record{
+func (r *record) public(left time.Duration) store.Record {
+	return store.Record{
 		Name: r.name, Owner: r.session.owner, Session: r.session.id, Token: r.token, Nonce: r.nonce,
 		TTL: r.session.ttl, Left: left, Granted: time.Unix(0, r.granted), Metadata: unpack(r.metadata),
 	}

@@ -9,27 +9,28 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 var (
-	_ lease.Store         = (*Store)(nil)
-	_ lease.TransferStore = (*Store)(nil)
-	_ lease.Watcher       = (*Store)(nil)
+	_ store.Store       = (*Store)(nil)
+	_ store.Transferrer = (*Store)(nil)
+	_ store.Watcher     = (*Store)(nil)
 )
 
-// Store is a lease.Store in memory. Make one with New. It is safe for
+// Store is a store.Store in memory. Make one with New. It is safe for
 // concurrent use and needs no closing.
 //
 // Every method returns the context's error, with nothing applied, if the
 // context is done when its turn comes.
 type Store struct {
-	clock lease.Clock
+	clock store.Clock
 
 	mu       sync.Mutex
-	counter  lease.Token // the last token or revision that was issued
+	counter  store.Token // the last token or revision that was issued
 	records  map[string]*record
-	sessions map[lease.SessionID]*session
+	sessions map[store.SessionID]*session
 	due      expiryQueue // every session, the next to expire first
 	watchers map[*watcher]struct{}
 	alarm    alarm
@@ -39,26 +40,26 @@ type Store struct {
 // New returns an empty Store.
 func New() *Store {
 	return &Store{
-		clock:    lease.SystemClock(),
+		clock:    store.SystemClock(),
 		records:  map[string]*record{},
-		sessions: map[lease.SessionID]*session{},
+		sessions: map[store.SessionID]*session{},
 		watchers: map[*watcher]struct{}{},
 	}
 }
 
 // Limits returns the name "memory"; there are no bounds.
-func (s *Store) Limits() lease.StoreLimits {
-	return lease.StoreLimits{Name: "memory", While: true, BySession: true, Prompt: true}
-}
+func (s *Store) Limits() store.Limits { return limits }
+
+var limits = store.Limits{Name: "memory", While: true, BySession: true, Prompt: true}
 
 // begin locks the mutex, unless ctx is done, and applies the expiries that are
 // due.
 func (s *Store) begin(ctx context.Context, op string) (now time.Duration, err error) {
-	if err := lease.ValidateContext(ctx); err != nil {
+	if err := input.Context(ctx, store.ErrInvalid); err != nil {
 		return 0, fmt.Errorf("memory store: %s: %w", op, err)
 	}
 	if s.records == nil {
-		return 0, fmt.Errorf("memory store: %s: %w: the store is the zero value, must come from memory.New", op, lease.ErrInvalid)
+		return 0, fmt.Errorf("memory store: %s: %w: the store is the zero value, must come from memory.New", op, store.ErrInvalid)
 	}
 	s.mu.Lock()
 	if ctx.Err() != nil {
@@ -80,15 +81,15 @@ func ctxError(ctx context.Context, op string) error {
 
 // OpenSession opens or renews a session. A session that is renewed keeps its
 // granted TTL. An error that is lease.ErrInvalid means that nothing was opened:
-// lease.ValidateSession refuses it, or the ID is a session of another incarnation.
-func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Grant, error) {
+// store.Limits.ValidateSession refuses it, or the ID is a session of another incarnation.
+func (s *Store) OpenSession(ctx context.Context, want store.Session) (store.Grant, error) {
 	now, err := s.begin(ctx, "open session")
 	if err != nil {
-		return lease.Grant{}, err
+		return store.Grant{}, err
 	}
 	defer s.mu.Unlock()
-	if err := lease.ValidateSession(want); err != nil {
-		return lease.Grant{}, fmt.Errorf("memory store: open session: %w", err)
+	if err := limits.ValidateSession(want); err != nil {
+		return store.Grant{}, fmt.Errorf("memory store: open session: %w", err)
 	}
 	s.stats.OpenSession++
 	own := s.sessions[want.ID]
@@ -100,16 +101,16 @@ func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Gran
 		s.due.add(own)
 		s.arm(now, 0)
 	case own.owner.Incarnation != want.Owner.Incarnation:
-		return lease.Grant{}, fmt.Errorf("memory store: open session %d of %s: %w: the session is of %s, incarnation %s",
-			want.ID, want.Owner.ID, lease.ErrInvalid, own.owner.ID, own.owner.Incarnation)
+		return store.Grant{}, fmt.Errorf("memory store: open session %d of %s: %w: the session is of %s, incarnation %s",
+			want.ID, want.Owner.ID, store.ErrInvalid, own.owner.ID, own.owner.Incarnation)
 	default:
 		s.due.move(own, later(now, own.ttl))
 	}
-	return lease.Grant{TTL: own.ttl}, nil
+	return store.Grant{TTL: own.ttl}, nil
 }
 
 // CloseSession ends the session and removes its records.
-func (s *Store) CloseSession(ctx context.Context, want lease.Session) error {
+func (s *Store) CloseSession(ctx context.Context, want store.Session) error {
 	if _, err := s.begin(ctx, "close session"); err != nil {
 		return err
 	}
@@ -123,14 +124,14 @@ func (s *Store) CloseSession(ctx context.Context, want lease.Session) error {
 }
 
 // Renew moves the deadline of each session, all from one moment.
-func (s *Store) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Grant, error) {
+func (s *Store) Renew(ctx context.Context, sessions []store.Session) ([]store.Grant, error) {
 	now, err := s.begin(ctx, "renew")
 	if err != nil {
 		return nil, err
 	}
 	defer s.mu.Unlock()
 	s.stats.Renew++
-	grants := make([]lease.Grant, len(sessions))
+	grants := make([]store.Grant, len(sessions))
 	for i, want := range sessions {
 		own := s.live(want)
 		if own == nil {
@@ -145,7 +146,7 @@ func (s *Store) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Gr
 }
 
 // live returns the open session that want means, or nil.
-func (s *Store) live(want lease.Session) *session {
+func (s *Store) live(want store.Session) *session {
 	own := s.sessions[want.ID]
 	if own == nil || own.owner.Incarnation != want.Owner.Incarnation {
 		return nil
@@ -153,15 +154,15 @@ func (s *Store) live(want lease.Session) *session {
 	return own
 }
 
-func gone(op string, want lease.Session) error {
-	return fmt.Errorf("memory store: %s: session %d of %s: %w", op, want.ID, want.Owner.ID, lease.ErrSessionGone)
+func gone(op string, want store.Session) error {
+	return fmt.Errorf("memory store: %s: session %d of %s: %w", op, want.ID, want.Owner.ID, store.ErrSessionGone)
 }
 
 // Acquire decides the claims in order, all at one moment. A claim that
-// lease.ValidateClaim refuses is answered with lease.ErrInvalid as the Outcome's
+// store.Limits.ValidateClaim refuses is answered with lease.ErrInvalid as the Outcome's
 // error, one whose While does not stand with lease.ErrParentLost. The error that is
-// lease.ErrSessionGone means that the session is not open.
-func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
+// store.ErrSessionGone means that the session is not open.
+func (s *Store) Acquire(ctx context.Context, want store.Session, claims []store.Claim) ([]store.Outcome, error) {
 	now, err := s.begin(ctx, "acquire")
 	if err != nil {
 		return nil, err
@@ -172,29 +173,29 @@ func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.
 	if own == nil {
 		return nil, gone("acquire", want)
 	}
-	out := make([]lease.Outcome, len(claims))
+	out := make([]store.Outcome, len(claims))
 	for i, c := range claims {
 		out[i] = s.claim(now, own, c)
 	}
 	return out, nil
 }
 
-func (s *Store) claim(now time.Duration, own *session, c lease.Claim) lease.Outcome {
-	if err := lease.ValidateClaim(c); err != nil {
-		return lease.Outcome{Err: fmt.Errorf("memory store: acquire: %w", err)}
+func (s *Store) claim(now time.Duration, own *session, c store.Claim) store.Outcome {
+	if err := limits.ValidateClaim(c); err != nil {
+		return store.Outcome{Err: fmt.Errorf("memory store: acquire: %w", err)}
 	}
-	if on := s.records[c.While.Name]; c.While != (lease.Held{}) && (on == nil || on.held() != c.While) {
-		return lease.Outcome{Err: fmt.Errorf("memory store: acquire %q: %w: %q", c.Name, lease.ErrParentLost, c.While.Name)}
+	if on := s.records[c.While.Name]; c.While != (store.Held{}) && (on == nil || on.held() != c.While) {
+		return store.Outcome{Err: fmt.Errorf("memory store: acquire %q: %w: %q", c.Name, store.ErrParentLost, c.While.Name)}
 	}
 	old := s.records[c.Name]
 	if old != nil && (c.Supersedes == 0 || c.Supersedes != old.token ||
 		old.session.owner.Incarnation != own.owner.Incarnation) {
-		return lease.Outcome{Record: old.public(old.session.left(now))}
+		return store.Outcome{Record: old.public(old.session.left(now))}
 	}
 	r := s.put(now, old, &record{
 		name: strings.Clone(c.Name), session: own, nonce: c.Nonce, metadata: pack(c.Metadata),
 	})
-	out := lease.Outcome{OK: true, Record: r.public(own.left(now))}
+	out := store.Outcome{OK: true, Record: r.public(own.left(now))}
 	if old != nil {
 		out.Replaced = c.Supersedes
 	}
@@ -202,14 +203,14 @@ func (s *Store) claim(now time.Duration, own *session, c lease.Claim) lease.Outc
 }
 
 // Release removes the records that still are those ownerships.
-func (s *Store) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome, error) {
+func (s *Store) Release(ctx context.Context, held []store.Held) ([]store.Outcome, error) {
 	now, err := s.begin(ctx, "release")
 	if err != nil {
 		return nil, err
 	}
 	defer s.mu.Unlock()
 	s.stats.Release++
-	out := make([]lease.Outcome, len(held))
+	out := make([]store.Outcome, len(held))
 	for i, h := range held {
 		switch r := s.records[h.Name]; {
 		case r == nil:
@@ -224,37 +225,37 @@ func (s *Store) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome
 }
 
 // Transfer decides the moves in order, all at one moment. A move that
-// lease.ValidateTransfer refuses is answered with lease.ErrInvalid, one to a session
-// that is not open, or not the offer's owner's, with lease.ErrSessionGone, as the
+// store.Limits.ValidateTransfer refuses is answered with lease.ErrInvalid, one to a session
+// that is not open, or not the offer's owner's, with store.ErrSessionGone, as the
 // Outcome's error.
-func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.Outcome, error) {
+func (s *Store) Transfer(ctx context.Context, moves []store.Transfer) ([]store.Outcome, error) {
 	now, err := s.begin(ctx, "transfer")
 	if err != nil {
 		return nil, err
 	}
 	defer s.mu.Unlock()
 	s.stats.Transfer++
-	out := make([]lease.Outcome, len(moves))
+	out := make([]store.Outcome, len(moves))
 	for i, m := range moves {
 		out[i] = s.move(now, m)
 	}
 	return out, nil
 }
 
-func (s *Store) move(now time.Duration, m lease.Transfer) lease.Outcome {
+func (s *Store) move(now time.Duration, m store.Transfer) store.Outcome {
 	old := s.records[m.Name]
 	if old == nil {
-		return lease.Outcome{}
+		return store.Outcome{}
 	}
-	refused := lease.Outcome{Record: old.public(old.session.left(now))}
+	refused := store.Outcome{Record: old.public(old.session.left(now))}
 	if old.held() != m.Held {
 		return refused
 	}
-	if err := lease.ValidateTransfer(m); err != nil {
+	if err := limits.ValidateTransfer(m); err != nil {
 		refused.Err = fmt.Errorf("memory store: transfer: %w", err)
 		return refused
 	}
-	to := lease.Session{ID: m.To.Session, Owner: m.To.Owner}
+	to := store.Session{ID: m.To.Session, Owner: m.To.Owner}
 	target := s.live(to)
 	if target == nil {
 		refused.Err = gone(fmt.Sprintf("transfer %q", m.Name), to)
@@ -265,7 +266,7 @@ func (s *Store) move(now time.Duration, m lease.Transfer) lease.Outcome {
 		metadata = pack(m.Metadata)
 	}
 	r := s.put(now, old, &record{name: old.name, session: target, nonce: m.To.Nonce, metadata: metadata})
-	return lease.Outcome{OK: true, Record: r.public(target.left(now))}
+	return store.Outcome{OK: true, Record: r.public(target.left(now))}
 }
 
 // put makes r, under a new token, stand in the place of old, if there is one.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/feed"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // ErrWatchOverrun ends a Watch whose consumer fell further behind than 131 072 changes. Watch again
@@ -20,22 +20,22 @@ const watchBuffer = 1 << 17
 type change struct {
 	record  *record // nil: that the watch runs, or the end of a snapshot
 	left    time.Duration
-	deleted lease.Token // the deletion's revision; 0: record stands
+	deleted store.Token // the deletion's revision; 0: record stands
 }
 
 // complete is left of the change that ends a snapshot; deleted is its revision.
 const complete time.Duration = -1
 
-func (c change) event() (ev lease.Event, ok bool) {
+func (c change) event() (ev store.Event, ok bool) {
 	switch {
 	case c.record == nil && c.left == complete:
-		ev = lease.Event{Kind: lease.EventSynced, Revision: c.deleted}
+		ev = store.Event{Kind: store.EventSynced, Revision: c.deleted}
 	case c.record == nil:
-		ev = lease.Event{Kind: lease.EventProgress}
+		ev = store.Event{Kind: store.EventProgress}
 	case c.deleted != 0:
-		ev = lease.Event{Kind: lease.EventDelete, Record: lease.Record{Name: c.record.name}, Revision: c.deleted}
+		ev = store.Event{Kind: store.EventDelete, Record: store.Record{Name: c.record.name}, Revision: c.deleted}
 	default:
-		ev = lease.Event{Kind: lease.EventPut, Record: c.record.public(c.left), Revision: c.record.token}
+		ev = store.Event{Kind: store.EventPut, Record: c.record.public(c.left), Revision: c.record.token}
 	}
 	return ev, true
 }
@@ -59,11 +59,11 @@ func (s *Store) tell(c change) {
 //
 // The iteration ends with the context's error or with ErrWatchOverrun. The
 // loop's body may call the Store.
-func (s *Store) Watch(ctx context.Context, of lease.Scope) iter.Seq2[lease.Event, error] {
-	return func(yield func(lease.Event, error) bool) {
+func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event, error] {
+	return func(yield func(store.Event, error) bool) {
 		w, snapshot, err := s.subscribe(ctx, of)
 		if err != nil {
-			yield(lease.Event{}, err)
+			yield(store.Event{}, err)
 			return
 		}
 		defer s.unsubscribe(w)
@@ -77,14 +77,14 @@ func (s *Store) Watch(ctx context.Context, of lease.Scope) iter.Seq2[lease.Event
 	}
 }
 
-// reassure has w yield lease.EventProgress as often as it is to, until stop is called.
+// reassure has w yield store.EventProgress every Progress, until stop is called.
 func (s *Store) reassure(w *watcher) (stop func()) {
 	if w.Progress <= 0 {
 		return func() {}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var timer lease.Timer
+	var timer store.Timer
 	stopped := false
 	var arm func()
 	arm = func() {
@@ -109,7 +109,7 @@ func (s *Store) reassure(w *watcher) (stop func()) {
 
 // subscribe takes the snapshot, unless deletions alone are watched, and registers
 // the watcher at one moment.
-func (s *Store) subscribe(ctx context.Context, of lease.Scope) (w *watcher, snapshot []change, err error) {
+func (s *Store) subscribe(ctx context.Context, of store.Scope) (w *watcher, snapshot []change, err error) {
 	now, err := s.begin(ctx, "watch")
 	if err != nil {
 		return nil, nil, err

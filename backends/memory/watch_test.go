@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 func TestAWatchOfDeletionsYieldsNothingElse(t *testing.T) {
@@ -20,27 +20,27 @@ func TestAWatchOfDeletionsYieldsNothingElse(t *testing.T) {
 		ctx := t.Context()
 		a, b := open(t, s, 1, owner("a"), time.Minute), open(t, s, 2, owner("b"), time.Second)
 		stands := win(t, s, a, "x/1")
-		var events []lease.Event
-		var last lease.Token
-		for e, err := range s.Watch(ctx, lease.Scope{Prefix: "x/", Deletions: true}) {
+		var events []store.Event
+		var last store.Token
+		for e, err := range s.Watch(ctx, store.Scope{Prefix: "x/", Deletions: true}) {
 			require.NoError(t, err)
-			if events = append(events, e); e.Kind == lease.EventSynced {
+			if events = append(events, e); e.Kind == store.EventSynced {
 				for i := range 1<<17 + 1 { // what is left out fills no buffer
 					win(t, s, a, fmt.Sprint("x/a", i))
 				}
 				win(t, s, b, "y/1")
 				last = win(t, s, b, "x/2").Token // and expires
-				_, err = s.Release(ctx, []lease.Held{stands.Held()})
+				_, err = s.Release(ctx, []store.Held{stands.Held()})
 				require.NoError(t, err)
 			}
 			if len(events) == 3 {
 				break
 			}
 		}
-		require.Equal(t, lease.EventSynced, events[0].Kind)
+		require.Equal(t, store.EventSynced, events[0].Kind)
 		for i, name := range []string{"x/1", "x/2"} {
-			require.Equal(t, lease.EventDelete, events[i+1].Kind)
-			require.Equal(t, lease.Record{Name: name}, events[i+1].Record)
+			require.Equal(t, store.EventDelete, events[i+1].Kind)
+			require.Equal(t, store.Record{Name: name}, events[i+1].Record)
 			require.Greater(t, events[i+1].Revision, last)
 			last = events[i+1].Revision
 		}
@@ -54,12 +54,12 @@ func TestAWatchEndsWithItsContextEvenIfChangesWait(t *testing.T) {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("why"))
 		defer cancel()
 		var errs []error
-		for e, err := range s.Watch(ctx, lease.Scope{}) {
-			if e.Kind == lease.EventSynced {
+		for e, err := range s.Watch(ctx, store.Scope{}) {
+			if e.Kind == store.EventSynced {
 				win(t, s, a, "x")
 				win(t, s, a, "y")
 			}
-			if e.Kind == lease.EventPut {
+			if e.Kind == store.EventPut {
 				time.Sleep(2 * time.Second)
 			}
 			errs = append(errs, err)
@@ -74,15 +74,15 @@ func TestASlowWatcherIsCutOffAndDelaysNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // the session does not run out, however slow the machine is
 		s := memory.New()
 		a := open(t, s, 1, owner("a"), time.Minute)
-		var slow []lease.Event
+		var slow []store.Event
 		var end error
-		for e, err := range s.Watch(t.Context(), lease.Scope{}) {
+		for e, err := range s.Watch(t.Context(), store.Scope{}) {
 			if err != nil {
 				end = err
 				continue
 			}
 			slow = append(slow, e)
-			if e.Kind == lease.EventSynced {
+			if e.Kind == store.EventSynced {
 				for i := range 10 {
 					win(t, s, a, fmt.Sprint("fits/", i))
 				}
@@ -98,9 +98,9 @@ func TestASlowWatcherIsCutOffAndDelaysNobody(t *testing.T) {
 		require.Equal(t, "fits/9", slow[10].Record.Name)
 
 		again := 0
-		for e, err := range s.Watch(t.Context(), lease.Scope{}) {
+		for e, err := range s.Watch(t.Context(), store.Scope{}) {
 			require.NoError(t, err)
-			if e.Kind == lease.EventSynced {
+			if e.Kind == store.EventSynced {
 				break
 			}
 			again++

@@ -7,7 +7,7 @@ import (
 	"sync"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 var (
@@ -16,9 +16,9 @@ var (
 	memoryName = regexp.MustCompile(`^[A-Za-z0-9._-]{0,64}$`)
 )
 
-func openMemory(_ context.Context, name string) (lease.Store, func() error, error) {
+func openMemory(_ context.Context, name string) (store.Store, func() error, error) {
 	if !memoryName.MatchString(name) {
-		return nil, nil, fmt.Errorf("name: %w: %.64q, must be at most 64 letters, digits, '.', '_' and '-'", lease.ErrInvalid, name)
+		return nil, nil, fmt.Errorf("name: %w: %.64q, must be at most 64 letters, digits, '.', '_' and '-'", store.ErrInvalid, name)
 	}
 	memoriesMu.Lock()
 	defer memoriesMu.Unlock()

@@ -36,14 +36,14 @@ import (
 	"sync"
 
 	"github.com/holdfast-go/holdfast/internal/input"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // Opener makes a store of a URL, of which it gets what stands behind the scheme and its
 // colon. close ends what the store needs, such as connections; it is called once, and
 // not before the last Keeper over the store was closed. A store that can't be reached
 // is no error: its Keeper will hear of that. An error must not show a password.
-type Opener func(ctx context.Context, rest string) (store lease.Store, close func() error, err error)
+type Opener func(ctx context.Context, rest string) (store store.Store, close func() error, err error)
 
 var (
 	mu      sync.Mutex
@@ -61,11 +61,11 @@ func Register(scheme string, o Opener) error {
 	switch {
 	case !validScheme.MatchString(scheme):
 		return fmt.Errorf("open.Register: scheme: %w: %.64q, must be lower-case letters, digits, '+', '.' and '-'",
-			lease.ErrInvalid, scheme)
+			store.ErrInvalid, scheme)
 	case o == nil:
-		return fmt.Errorf("open.Register: %s: %w: a nil Opener", scheme, lease.ErrInvalid)
+		return fmt.Errorf("open.Register: %s: %w: a nil Opener", scheme, store.ErrInvalid)
 	case openers[scheme] != nil:
-		return fmt.Errorf("open.Register: %s: %w: known already", scheme, lease.ErrInvalid)
+		return fmt.Errorf("open.Register: %s: %w: known already", scheme, store.ErrInvalid)
 	}
 	openers[scheme] = o
 	return nil
@@ -82,13 +82,13 @@ func schemes() []string {
 // server but for etcd's with a user. The store is used until close is called, once, after the last Keeper over it
 // was closed. An error that is lease.ErrInvalid means that the URL is wrong. It is safe
 // for concurrent use.
-func Open(ctx context.Context, url string) (store lease.Store, close func() error, err error) {
-	if err := lease.ValidateContext(ctx); err != nil {
+func Open(ctx context.Context, url string) (s store.Store, close func() error, err error) {
+	if err := input.Context(ctx, store.ErrInvalid); err != nil {
 		return nil, nil, fmt.Errorf("open.Open: %w", err)
 	}
 	scheme, rest, ok := strings.Cut(url, ":")
 	if !ok {
-		return nil, nil, fmt.Errorf("open.Open: %w: a URL without a scheme, must begin with one of %s", lease.ErrInvalid,
+		return nil, nil, fmt.Errorf("open.Open: %w: a URL without a scheme, must begin with one of %s", store.ErrInvalid,
 			strings.Join(schemes(), ":, ")+":")
 	}
 	mu.Lock()
@@ -96,13 +96,13 @@ func Open(ctx context.Context, url string) (store lease.Store, close func() erro
 	mu.Unlock()
 	if o == nil {
 		return nil, nil, fmt.Errorf("open.Open: %w: scheme %.64q is not known, of %s; is the store's register package imported?",
-			lease.ErrInvalid, scheme, strings.Join(schemes(), ", "))
+			store.ErrInvalid, scheme, strings.Join(schemes(), ", "))
 	}
-	if store, close, err = o(ctx, rest); err != nil {
+	if s, close, err = o(ctx, rest); err != nil {
 		return nil, nil, fmt.Errorf("open.Open: %s: %w", scheme, err)
 	}
-	if input.Nil(store) || close == nil {
-		return nil, nil, fmt.Errorf("open.Open: %s: %w: its Opener returned no store, or no close, and no error", scheme, lease.ErrInconsistent)
+	if input.Nil(s) || close == nil {
+		return nil, nil, fmt.Errorf("open.Open: %s: %w: its Opener returned no store, or no close, and no error", scheme, store.ErrInconsistent)
 	}
-	return store, close, nil
+	return s, close, nil
 }

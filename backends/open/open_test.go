@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/backends/open"
 	"github.com/holdfast-go/holdfast/internal/inputtest"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 func TestMemoryIsOneStorePerName(t *testing.T) {
@@ -64,9 +64,9 @@ func TestBadURLs(t *testing.T) {
 		"etcd://u:secret@" + "[::1:2379/" + "x":  "host",
 		"etcds://u:secret@a:1?cert=" + missing + "&key=" + missing: "certificates",
 	} {
-		store, _, err := open.Open(t.Context(), url)
-		require.ErrorIs(t, err, lease.ErrInvalid, url)
-		require.Nil(t, store, url)
+		db, _, err := open.Open(t.Context(), url)
+		require.ErrorIs(t, err, store.ErrInvalid, url)
+		require.Nil(t, db, url)
 		require.ErrorContains(t, err, says, url)
 		require.NotContains(t, err.Error(), "secret", url)
 	}
@@ -80,9 +80,9 @@ func TestBadInput(t *testing.T) {
 
 func TestEtcdNeedsNoServer(t *testing.T) {
 	for _, url := range []string{"etcd://127.0.0.1:1", "etcd://127.0.0.1:1,[::1]:2/services/a/", "etcds://127.0.0.1:1/x?server-name=etcd"} {
-		store, closeStore, err := open.Open(t.Context(), url)
+		db, closeStore, err := open.Open(t.Context(), url)
 		require.NoError(t, err, url)
-		require.Implements(t, (*lease.Watcher)(nil), store)
+		require.Implements(t, (*store.Watcher)(nil), db)
 		require.NoError(t, closeStore())
 	}
 }
@@ -123,7 +123,7 @@ func TestOpeningEndsWithItsContext(t *testing.T) {
 
 func TestRegister(t *testing.T) {
 	opened := ""
-	yes := func(_ context.Context, rest string) (lease.Store, func() error, error) {
+	yes := func(_ context.Context, rest string) (store.Store, func() error, error) {
 		opened = rest
 		return memory.New(), func() error { return nil }, nil
 	}
@@ -131,23 +131,23 @@ func TestRegister(t *testing.T) {
 		scheme string
 		o      open.Opener
 	}{{"", yes}, {"A", yes}, {"a b", yes}, {"1a", yes}, {"memory", yes}, {"x-nil", nil}} {
-		require.ErrorIs(t, open.Register(bad.scheme, bad.o), lease.ErrInvalid, bad.scheme)
+		require.ErrorIs(t, open.Register(bad.scheme, bad.o), store.ErrInvalid, bad.scheme)
 	}
 	require.NoError(t, open.Register("test-yes", yes))
-	require.ErrorIs(t, open.Register("test-yes", yes), lease.ErrInvalid)
+	require.ErrorIs(t, open.Register("test-yes", yes), store.ErrInvalid)
 	_, _, err := open.Open(t.Context(), "test-yes://x?y:z")
 	require.NoError(t, err)
 	require.Equal(t, "//x?y:z", opened)
 
 	away := errors.New("away")
-	require.NoError(t, open.Register("test-no", func(context.Context, string) (lease.Store, func() error, error) { return nil, nil, away }))
+	require.NoError(t, open.Register("test-no", func(context.Context, string) (store.Store, func() error, error) { return nil, nil, away }))
 	_, _, err = open.Open(t.Context(), "test-no:")
 	require.ErrorIs(t, err, away)
 	require.ErrorContains(t, err, "test-no")
 
-	require.NoError(t, open.Register("test-nothing", func(context.Context, string) (lease.Store, func() error, error) { return nil, nil, nil }))
+	require.NoError(t, open.Register("test-nothing", func(context.Context, string) (store.Store, func() error, error) { return nil, nil, nil }))
 	_, _, err = open.Open(t.Context(), "test-nothing:")
-	require.ErrorIs(t, err, lease.ErrInconsistent)
+	require.ErrorIs(t, err, store.ErrInconsistent)
 	require.ErrorContains(t, err, "test-nothing")
 }
 

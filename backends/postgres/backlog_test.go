@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/backends/postgres"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // backlog makes sessions that have run out, each with some names, as a program leaves them behind that
@@ -93,14 +93,14 @@ func TestAWatchBeginsBesideABacklog(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
 	stand, synced := map[string]bool{}, false
-	for ev, err := range s.Watch(ctx, lease.Scope{}) {
+	for ev, err := range s.Watch(ctx, store.Scope{}) {
 		require.NoError(t, err)
 		switch ev.Kind {
-		case lease.EventPut:
+		case store.EventPut:
 			stand[ev.Record.Name] = true
-		case lease.EventDelete:
+		case store.EventDelete:
 			delete(stand, ev.Record.Name)
-		case lease.EventSynced:
+		case store.EventSynced:
 			synced = true
 		}
 		if synced && len(stand) <= 1 {
@@ -134,7 +134,7 @@ func TestWhoOnlyAcquiresKeepsHouse(t *testing.T) {
 	x := session(t, s, "b")
 	eventually(t, "what ran out is gone, and what is old", func() bool {
 		r := win(t, s, x, "job")
-		out, err := s.Release(t.Context(), []lease.Held{r.Held()})
+		out, err := s.Release(t.Context(), []store.Held{r.Held()})
 		require.NoError(t, err)
 		require.True(t, out[0].OK)
 		return number(t, p, s, sessions) == 1 && number(t, p, s, standing) == 0 &&
@@ -160,8 +160,8 @@ func TestAWatchThatBeginsBesideAWriter(t *testing.T) {
 	began := time.Now()
 	go func() {
 		defer close(synced)
-		for ev, err := range s.Watch(ctx, lease.Scope{}) {
-			if err != nil || ev.Kind == lease.EventSynced {
+		for ev, err := range s.Watch(ctx, store.Scope{}) {
+			if err != nil || ev.Kind == store.EventSynced {
 				return
 			}
 		}

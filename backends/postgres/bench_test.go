@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/backends/postgres"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 func benchStore(b *testing.B) (*postgres.Store, *pgxpool.Pool) {
@@ -34,7 +34,7 @@ func BenchmarkAcquire(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		r := win(b, s, x, "job")
-		_, err := s.Release(b.Context(), []lease.Held{r.Held()})
+		_, err := s.Release(b.Context(), []store.Held{r.Held()})
 		require.NoError(b, err)
 	}
 }
@@ -55,7 +55,7 @@ func BenchmarkRenew(b *testing.B) {
 	for _, n := range []int{1, 100} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			s, _ := benchStore(b)
-			sessions := make([]lease.Session, n)
+			sessions := make([]store.Session, n)
 			for i := range sessions {
 				sessions[i] = session(b, s, "a")
 			}
@@ -76,7 +76,7 @@ func BenchmarkBatch(b *testing.B) {
 	i := 0
 	b.ReportAllocs()
 	for b.Loop() {
-		claims := make([]lease.Claim, 500)
+		claims := make([]store.Claim, 500)
 		for k := range claims {
 			i++
 			claims[k] = claim(fmt.Sprintf("many/%d", i))

@@ -7,7 +7,8 @@ import (
 	"strings"
 
 	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // schemaVersion is the version of the schema that this code makes and needs.
@@ -138,9 +139,9 @@ func (s *Store) function(name string) string { return `"` + s.schema + `".` + na
 // made refuses a Store that did not come from New, and a nil context.
 func (s *Store) made(ctx context.Context) error {
 	if s.db == nil {
-		return fmt.Errorf("postgres: %w: the store is the zero value, must come from postgres.New", lease.ErrInvalid)
+		return fmt.Errorf("postgres: %w: the store is the zero value, must come from postgres.New", store.ErrInvalid)
 	}
-	if err := lease.ValidateContext(ctx); err != nil {
+	if err := input.Context(ctx, store.ErrInvalid); err != nil {
 		return fmt.Errorf("postgres: %w", err)
 	}
 	return nil

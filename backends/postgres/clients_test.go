@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast/backends/postgres/internal/recycled"
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
 	"github.com/holdfast-go/holdfast/internal/tier"
-	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/leasetest"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/storetest"
 )
 
 // TestConformanceThroughPgBouncer runs the kit through a pooler that gives each transaction another
@@ -30,8 +30,8 @@ func TestConformanceThroughPgBouncer(t *testing.T) {
 	pool := postgrestest.PoolOf(t, bouncer.URL(), func(c *pgxpool.Config) { c.MaxConns = 60 })
 	listener := postgres.WithListener(func(ctx context.Context) (*pgx.Conn, error) { return pgx.Connect(ctx, server.URL()) })
 	cases := recycled.Of(pool, 0)
-	leasetest.Run(t, func(tb leasetest.TB) func() lease.Store {
+	storetest.Run(t, func(tb storetest.TB) func() store.Store {
 		schema := cases.Name(tb)
-		return func() lease.Store { return cases.Client(tb, schema, listener) }
-	}, leasetest.TTL(2*time.Second))
+		return func() store.Store { return cases.Client(tb, schema, listener) }
+	}, storetest.TTL(2*time.Second))
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/holdfast-go/holdfast/backends/postgres"
 	"github.com/holdfast-go/holdfast/backends/postgres/internal/recycled"
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
-	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/leasetest"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/storetest"
 )
 
 // schemas gives every case its own fresh, empty store in one database.
 var schemas atomic.Int64
 
-func fresh(tb leasetest.TB, pool *pgxpool.Pool, opts ...postgres.Option) *postgres.Store {
+func fresh(tb storetest.TB, pool *pgxpool.Pool, opts ...postgres.Option) *postgres.Store {
 	tb.Helper()
 	s, err := postgres.New(pool, append(opts, postgres.WithSchema(fmt.Sprintf("case_%d", schemas.Add(1))))...)
 	if err == nil {
@@ -33,7 +33,7 @@ func fresh(tb leasetest.TB, pool *pgxpool.Pool, opts ...postgres.Option) *postgr
 }
 
 // again is another client of the same store.
-func again(tb leasetest.TB, pool *pgxpool.Pool, of *postgres.Store, opts ...postgres.Option) *postgres.Store {
+func again(tb storetest.TB, pool *pgxpool.Pool, of *postgres.Store, opts ...postgres.Option) *postgres.Store {
 	tb.Helper()
 	s, err := postgres.New(pool, append(opts, postgres.WithSchema(of.SchemaName()))...)
 	if err != nil {
@@ -47,12 +47,12 @@ func TestConformance(t *testing.T) {
 	server := postgrestest.Start(t)
 	pool := server.Pool(t, func(c *pgxpool.Config) { c.MaxConns = 60 })
 	cases := recycled.Of(pool, 0)
-	leasetest.Run(t, func(tb leasetest.TB) func() lease.Store {
+	storetest.Run(t, func(tb storetest.TB) func() store.Store {
 		schema := cases.Name(tb)
-		return func() lease.Store { return cases.Client(tb, schema) }
+		return func() store.Store { return cases.Client(tb, schema) }
 	},
-		leasetest.TTL(3*time.Second),
-		leasetest.Unreachable(func(tb leasetest.TB) func() lease.Store {
+		storetest.TTL(3*time.Second),
+		storetest.Unreachable(func(tb storetest.TB) func() store.Store {
 			schema := cases.Name(tb)
 			route, err := server.NewRoute()
 			if err != nil {
@@ -60,21 +60,21 @@ func TestConformance(t *testing.T) {
 			}
 			cut := route.Pool(t)
 			route.Cut()
-			return func() lease.Store { return recycled.Of(cut, 0).Client(tb, schema) }
+			return func() store.Store { return recycled.Of(cut, 0).Client(tb, schema) }
 		}),
-		leasetest.BadRecords(func(tb leasetest.TB) (func() lease.Store, func(string)) {
+		storetest.BadRecords(func(tb storetest.TB) (func() store.Store, func(string)) {
 			schema := cases.Name(tb)
 			n := 0
-			return func() lease.Store { return cases.Client(tb, schema) }, func(name string) {
+			return func() store.Store { return cases.Client(tb, schema) }, func(name string) {
 				n++
 				spoil(tb, pool, cases.Client(tb, schema), name, n)
 			}
 		}),
-		leasetest.Restart(func(tb leasetest.TB) (func() lease.Store, func()) {
+		storetest.Restart(func(tb storetest.TB) (func() store.Store, func()) {
 			own := postgrestest.Start(t)
 			pool := own.Pool(t)
 			first := fresh(tb, pool)
-			return func() lease.Store { return again(tb, pool, first) }, func() {
+			return func() store.Store { return again(tb, pool, first) }, func() {
 				if err := own.Restart(tb.Context()); err != nil {
 					tb.Fatalf("%v", err)
 				}
@@ -85,7 +85,7 @@ func TestConformance(t *testing.T) {
 
 // spoil writes something under a free name that is no record of this version, past the Store, as
 // a newer version would: with a change.
-func spoil(tb leasetest.TB, pool *pgxpool.Pool, s *postgres.Store, name string, n int) {
+func spoil(tb storetest.TB, pool *pgxpool.Pool, s *postgres.Store, name string, n int) {
 	tb.Helper()
 	rows := []string{"2, NULL, NULL", "2, 7, 'x'", "0, 7, NULL"}
 	q := fmt.Sprintf(`WITH l AS (INSERT INTO %[1]s.lease (name, rev, nonce, format, session, meta) VALUES ($1, 1, 1, %[2]s)

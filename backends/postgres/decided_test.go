@@ -16,7 +16,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/postgres"
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // This file has transactions that stay open at the moment that counts, servers whose clock is not
@@ -57,7 +57,7 @@ func TestARenewalUnderWayAtTheEnd(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
-	outs, err := s.Acquire(ctx, b, []lease.Claim{claim("job")})
+	outs, err := s.Acquire(ctx, b, []store.Claim{claim("job")})
 	require.NoError(t, err, "it waits for the renewal")
 	require.False(t, outs[0].OK, "%+v", outs[0])
 	_, err = p.Exec(ctx, "SELECT "+s.SchemaName()+".sweep(100)")
@@ -67,7 +67,7 @@ func TestARenewalUnderWayAtTheEnd(t *testing.T) {
 	require.Len(t, recs, 1)
 
 	require.NoError(t, tx.Commit(t.Context()))
-	grants, err := s.Renew(t.Context(), []lease.Session{a})
+	grants, err := s.Renew(t.Context(), []store.Session{a})
 	require.NoError(t, err)
 	require.NoError(t, grants[0].Err)
 	out := ask(t, s, b, claim("job"))[0]
@@ -104,9 +104,9 @@ func TestAParentStaysWhileAClaimHangsOnIt(t *testing.T) {
 		"ARRAY[$3]::text[], ARRAY[$4]::bigint[], ARRAY[$5]::bigint[], 0)",
 		int64(b.ID), b.Owner.Incarnation, parent.Name, int64(parent.Token), int64(parent.Nonce)).Scan(&answer))
 	require.Equal(t, "done", answer)
-	released := make(chan []lease.Outcome, 1)
+	released := make(chan []store.Outcome, 1)
 	go func() {
-		outs, _ := s.Release(context.Background(), []lease.Held{parent.Held()})
+		outs, _ := s.Release(context.Background(), []store.Held{parent.Held()})
 		released <- outs
 	}()
 	select {
@@ -118,8 +118,8 @@ func TestAParentStaysWhileAClaimHangsOnIt(t *testing.T) {
 	outs := <-released
 	require.Len(t, outs, 1)
 	require.True(t, outs[0].OK, "%+v", outs[0])
-	out := ask(t, s, b, lease.Claim{Name: "another", Nonce: 8, While: parent.Held()})[0]
-	require.ErrorIs(t, out.Err, lease.ErrParentLost)
+	out := ask(t, s, b, store.Claim{Name: "another", Nonce: 8, While: parent.Held()})[0]
+	require.ErrorIs(t, out.Err, store.ErrParentLost)
 }
 
 // TestWritersRingNoBell: NOTIFY has transactions commit one after another, with their flushes. So
@@ -160,7 +160,7 @@ func TestWhatIsHeldOutlivesACrash(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, recs, 1, "what was acquired is lost")
 	require.Equal(t, r.Token, recs[0].Token)
-	grants, err := again.Renew(t.Context(), []lease.Session{a})
+	grants, err := again.Renew(t.Context(), []store.Session{a})
 	require.NoError(t, err)
 	require.NoError(t, grants[0].Err)
 }
@@ -179,15 +179,15 @@ func TestContentionUnderOtherDefaults(t *testing.T) {
 		for i := range 6 {
 			wg.Go(func() {
 				s := again(t, p, first)
-				x := lease.Session{ID: lease.SessionID(ids.Add(1)), TTL: lasting, Owner: lease.Owner{ID: "n", Incarnation: fmt.Sprint(level, i)}}
+				x := store.Session{ID: store.SessionID(ids.Add(1)), TTL: lasting, Owner: store.Owner{ID: "n", Incarnation: fmt.Sprint(level, i)}}
 				if _, err := s.OpenSession(t.Context(), x); err != nil {
 					t.Errorf("%s: open: %v", level, err)
 					return
 				}
 				for range 40 {
-					outs, err := s.Acquire(t.Context(), x, []lease.Claim{claim("job")})
+					outs, err := s.Acquire(t.Context(), x, []store.Claim{claim("job")})
 					if err == nil && outs[0].OK {
-						outs, err = s.Release(t.Context(), []lease.Held{outs[0].Record.Held()})
+						outs, err = s.Release(t.Context(), []store.Held{outs[0].Record.Held()})
 					}
 					if err != nil || outs[0].Err != nil {
 						t.Errorf("%s: %v, %+v", level, err, outs)
@@ -211,7 +211,7 @@ func TestTheServersClockDecides(t *testing.T) {
 		s := fresh(t, p)
 		a := session(t, s, "a")
 		win(t, s, a, "job")
-		grants, err := s.Renew(t.Context(), []lease.Session{a})
+		grants, err := s.Renew(t.Context(), []store.Session{a})
 		require.NoError(t, err)
 		require.NoError(t, grants[0].Err, "it lives: %v", by)
 		recs, err := s.Get(t.Context(), "job")
@@ -234,23 +234,23 @@ func TestASessionIsOfOneIncarnation(t *testing.T) {
 	held, kept := win(t, s, a, "job"), win(t, s, b, "kept")
 	other := b
 	other.Owner.Incarnation += "-next"
-	for _, x := range []lease.Session{b, other} {
-		grants, err := s.Renew(t.Context(), []lease.Session{x})
+	for _, x := range []store.Session{b, other} {
+		grants, err := s.Renew(t.Context(), []store.Session{x})
 		require.NoError(t, err)
-		require.Equal(t, x.Owner != b.Owner, errors.Is(grants[0].Err, lease.ErrSessionGone), "%v", grants[0].Err)
+		require.Equal(t, x.Owner != b.Owner, errors.Is(grants[0].Err, store.ErrSessionGone), "%v", grants[0].Err)
 	}
-	_, err := s.Acquire(t.Context(), other, []lease.Claim{claim("more")})
-	require.ErrorIs(t, err, lease.ErrSessionGone)
+	_, err := s.Acquire(t.Context(), other, []store.Claim{claim("more")})
+	require.ErrorIs(t, err, store.ErrSessionGone)
 	require.NoError(t, s.CloseSession(t.Context(), other))
-	outs, err := s.Transfer(t.Context(), []lease.Transfer{{Held: held.Held(), To: lease.Offer{
+	outs, err := s.Transfer(t.Context(), []store.Transfer{{Held: held.Held(), To: store.Offer{
 		Name: "job", Owner: other.Owner, Session: other.ID, TTL: other.TTL, Nonce: 77, Lifetime: time.Minute,
 	}}})
 	require.NoError(t, err)
-	require.ErrorIs(t, outs[0].Err, lease.ErrSessionGone)
+	require.ErrorIs(t, outs[0].Err, store.ErrSessionGone)
 	recs, err := s.Get(t.Context(), "job", "kept", "more")
 	require.NoError(t, err)
 	require.Len(t, recs, 2)
 	for _, r := range recs {
-		require.Contains(t, []lease.Token{held.Token, kept.Token}, r.Token)
+		require.Contains(t, []store.Token{held.Token, kept.Token}, r.Token)
 	}
 }

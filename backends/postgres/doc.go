@@ -1,5 +1,5 @@
 // Package postgres keeps leases in PostgreSQL, and fences transactions by them. It implements
-// lease.Store, lease.TransferStore and lease.Watcher. docs/postgres.md says how to operate it.
+// store.Store, store.Transferrer and store.Watcher. docs/postgres.md says how to operate it.
 //
 //	pool, err := pgxpool.New(ctx, url)
 //	store, err := postgres.New(pool)

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // TestSweepBesideAcquire: what is acquired under a session while that runs out, and is committed
@@ -34,9 +34,9 @@ func TestSweepBesideAcquire(t *testing.T) {
 		tx := acquiring(t, s, x, name)
 		// It runs out, and a renewal that comes too late makes that final.
 		sql("UPDATE %[1]s.session SET ends = clock_timestamp() WHERE id = $1", int64(x.ID))
-		grants, err := s.Renew(t.Context(), []lease.Session{x})
+		grants, err := s.Renew(t.Context(), []store.Session{x})
 		require.NoError(t, err)
-		require.ErrorIs(t, grants[0].Err, lease.ErrSessionGone)
+		require.ErrorIs(t, grants[0].Err, store.ErrSessionGone)
 		done := make(chan time.Duration)
 		sweep := func() time.Duration {
 			began := time.Now()
@@ -70,9 +70,9 @@ func TestWhatIsOverIsFinal(t *testing.T) {
 		win(t, s, x, name)
 		lasts(t, p, s, x, 0)
 		var err error
-		for _, err = range s.List(t.Context(), lease.Query{Session: x.ID}) {
+		for _, err = range s.List(t.Context(), store.Query{Session: x.ID}) {
 		}
-		require.ErrorIs(t, err, lease.ErrSessionGone)
+		require.ErrorIs(t, err, store.ErrSessionGone)
 		var left int
 		require.NoError(t, p.QueryRow(t.Context(), fmt.Sprintf(`SELECT (SELECT count(*) FROM %[1]s.lease WHERE name = $1 AND session IS NOT NULL)
 			+ (SELECT count(*) FROM %[1]s.session WHERE id = $2 AND ends > '-infinity')`, s.SchemaName()), name, int64(x.ID)).Scan(&left))

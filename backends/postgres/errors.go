@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
 	"github.com/holdfast-go/holdfast/internal/feed"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 var (
@@ -48,7 +49,7 @@ var (
 const FencedState = "HF002"
 
 func denied(is error, format string, args ...any) error {
-	return fmt.Errorf("%w: %w: %w", lease.ErrDenied, is, fmt.Errorf(format, args...))
+	return fmt.Errorf("%w: %w: %w", store.ErrDenied, is, fmt.Errorf(format, args...))
 }
 
 // explain puts an error of the client into the user's terms. ctx is that of the caller.
@@ -58,7 +59,7 @@ func (s *Store) explain(ctx context.Context, op string, err error) error {
 	}
 	state := db.StateOf(err)
 	switch {
-	case errors.Is(err, lease.ErrDenied): // it says why
+	case errors.Is(err, store.ErrDenied): // it says why
 	case state == db.StateReadOnly:
 		err = denied(ErrReadOnly, "a standby, default_transaction_read_only, or a transaction that is READ ONLY itself: %w", err)
 	case state == db.StateUnsupported:
@@ -106,8 +107,8 @@ func (s *Store) standby(ctx context.Context, err error) error {
 }
 
 // partly is err, which is definite only if nothing of the call was applied.
-func partly(err error, outs []lease.Outcome) error {
-	if slices.ContainsFunc(outs, func(o lease.Outcome) bool { return o.OK }) {
+func partly(err error, outs []store.Outcome) error {
+	if slices.ContainsFunc(outs, func(o store.Outcome) bool { return o.OK }) {
 		return indefinite(err)
 	}
 	return err
@@ -115,7 +116,7 @@ func partly(err error, outs []lease.Outcome) error {
 
 // indefinite is err of a call of which a part was applied before.
 func indefinite(err error) error {
-	if errors.Is(err, lease.ErrDenied) || errors.Is(err, lease.ErrSessionGone) {
+	if errors.Is(err, store.ErrDenied) || errors.Is(err, store.ErrSessionGone) {
 		return fmt.Errorf("postgres: after a part was applied: %v", err)
 	}
 	return err

@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-go/holdfast/backends/postgres"
 	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // tally is data that holders of leases change by reading, thinking and writing: an account for
@@ -123,14 +124,14 @@ func (y *tally) takeOvers(names, each int) {
 			defer holders.Wait()
 			for range each {
 				ctx := context.Background()
-				x := lease.Session{ID: lease.SessionID(ids.Add(1)), TTL: lasting, Owner: lease.Owner{ID: "holder", Incarnation: string(rune('A'+i)) + time.Now().String()}}
+				x := store.Session{ID: store.SessionID(ids.Add(1)), TTL: lasting, Owner: store.Owner{ID: "holder", Incarnation: string(rune('A'+i)) + time.Now().String()}}
 				_, err := y.store.OpenSession(ctx, x)
 				if !y.check(err) {
 					return
 				}
-				var r lease.Record
+				var r store.Record
 				for r.Token == 0 {
-					outs, err := y.store.Acquire(ctx, x, []lease.Claim{claim(name)})
+					outs, err := y.store.Acquire(ctx, x, []store.Claim{claim(name)})
 					if !y.check(err) || !y.check(outs[0].Err) {
 						return
 					}

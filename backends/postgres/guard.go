@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // Guard fences tx by an ownership: from its return to the end of tx no one else can come to hold
@@ -52,7 +53,7 @@ func (s *Store) Guard(ctx context.Context, tx pgx.Tx, o lease.Ownership) error {
 		return err
 	}
 	if input.Nil(tx) {
-		return fmt.Errorf("postgres: guard: tx: %w: nil, must be a transaction", lease.ErrInvalid)
+		return fmt.Errorf("postgres: guard: tx: %w: nil, must be a transaction", store.ErrInvalid)
 	}
 	return s.guard(ctx, o, func(query string, args ...any) error {
 		_, err := tx.Exec(ctx, query, append([]any{pgx.QueryExecModeExec}, args...)...)
@@ -66,7 +67,7 @@ func (s *Store) GuardTx(ctx context.Context, tx *sql.Tx, o lease.Ownership) erro
 		return err
 	}
 	if tx == nil {
-		return fmt.Errorf("postgres: guard: tx: %w: nil, must be a transaction", lease.ErrInvalid)
+		return fmt.Errorf("postgres: guard: tx: %w: nil, must be a transaction", store.ErrInvalid)
 	}
 	return s.guard(ctx, o, func(query string, args ...any) error {
 		_, err := tx.ExecContext(ctx, query, args...)
@@ -76,11 +77,11 @@ func (s *Store) GuardTx(ctx context.Context, tx *sql.Tx, o lease.Ownership) erro
 
 func (s *Store) guard(ctx context.Context, o lease.Ownership, exec func(query string, args ...any) error) error {
 	var name string
-	var token lease.Token
+	var token store.Token
 	if !input.Nil(o) {
 		name, token = o.Name(), o.Token() // once: they may change
 	}
-	if lease.ValidateName(name) != nil || token > math.MaxInt64 {
+	if store.ValidateName(name) != nil || token > math.MaxInt64 {
 		name, token = "", 0 // of no owner: the transaction must fail all the same
 	}
 	least := s.primary.highest()

@@ -15,10 +15,11 @@ import (
 	"github.com/holdfast-go/holdfast/backends/postgres"
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // guarding begins a transaction that guards r.
-func guarding(t *testing.T, s *postgres.Store, r lease.Record) pgx.Tx {
+func guarding(t *testing.T, s *postgres.Store, r store.Record) pgx.Tx {
 	t.Helper()
 	tx, err := pool(t).Begin(t.Context())
 	require.NoError(t, err)
@@ -58,7 +59,7 @@ func TestGuardHoldsATakeOverUp(t *testing.T) {
 
 	// Nor does a release, a transfer or the end of the session get past it.
 	held := r.Held()
-	rel, err := s.Release(t.Context(), []lease.Held{held})
+	rel, err := s.Release(t.Context(), []store.Held{held})
 	require.NoError(t, err)
 	require.False(t, rel[0].OK)
 	recs, err := s.Get(t.Context(), "job")
@@ -101,26 +102,26 @@ func TestGuardDelaysOwnChanges(t *testing.T) {
 	r, other := win(t, s, a, "job"), win(t, s, a, "other")
 	tx := guarding(t, s, r)
 
-	outs, err := s.Release(t.Context(), []lease.Held{r.Held(), other.Held()})
+	outs, err := s.Release(t.Context(), []store.Held{r.Held(), other.Held()})
 	require.NoError(t, err)
 	require.Equal(t, 1, asked.of("release"), "it is not asked again")
 	require.ErrorIs(t, outs[0].Err, postgres.ErrGuarded)
 	require.True(t, outs[1].OK)
-	move := lease.Transfer{Held: r.Held(), To: lease.Offer{Name: "job", Owner: b.Owner, Session: b.ID, TTL: b.TTL, Nonce: 77}}
-	moved, err := s.Transfer(t.Context(), []lease.Transfer{move})
+	move := store.Transfer{Held: r.Held(), To: store.Offer{Name: "job", Owner: b.Owner, Session: b.ID, TTL: b.TTL, Nonce: 77}}
+	moved, err := s.Transfer(t.Context(), []store.Transfer{move})
 	require.NoError(t, err)
 	require.ErrorIs(t, moved[0].Err, postgres.ErrGuarded)
 
 	// The renewal does not wait for the transaction, which is still open.
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
-	grants, err := s.Renew(ctx, []lease.Session{a})
+	grants, err := s.Renew(ctx, []store.Session{a})
 	require.NoError(t, err)
 	require.NoError(t, grants[0].Err)
 	require.Equal(t, 1, asked.of("renew"))
 
 	require.NoError(t, tx.Rollback(t.Context()))
-	moved, err = s.Transfer(t.Context(), []lease.Transfer{move})
+	moved, err = s.Transfer(t.Context(), []store.Transfer{move})
 	require.NoError(t, err)
 	require.True(t, moved[0].OK, "%+v", moved[0])
 }
@@ -177,7 +178,7 @@ func TestGuardByAnOldPrimary(t *testing.T) {
 		require.ErrorContains(t, err, "of timeline 1, and meanwhile this store has used timeline 2")
 		require.NotErrorIs(t, err, postgres.ErrFenced)
 		require.NotErrorIs(t, err, lease.ErrStale)
-		require.NotErrorIs(t, err, lease.ErrDenied)
+		require.NotErrorIs(t, err, store.ErrDenied)
 		require.NoError(t, tx.Rollback(t.Context()))
 
 		tx, err = olds.Begin(t.Context())
@@ -202,7 +203,7 @@ func TestGuardFailsClosed(t *testing.T) {
 	brief := win(t, s, b, "brief")
 	lasts(t, p, s, b, 0)
 	freed := win(t, s, a, "freed")
-	_, err := s.Release(t.Context(), []lease.Held{freed.Held()})
+	_, err := s.Release(t.Context(), []store.Held{freed.Held()})
 	require.NoError(t, err)
 
 	for what, o := range map[string]lease.Ownership{
@@ -218,6 +219,6 @@ func TestGuardFailsClosed(t *testing.T) {
 		require.Error(t, tx.Commit(t.Context()), what)
 	}
 	guarding(t, s, r)
-	require.ErrorIs(t, s.Guard(t.Context(), nil, own(r)), lease.ErrInvalid)
-	require.ErrorIs(t, s.GuardTx(t.Context(), nil, own(r)), lease.ErrInvalid)
+	require.ErrorIs(t, s.Guard(t.Context(), nil, own(r)), store.ErrInvalid)
+	require.ErrorIs(t, s.GuardTx(t.Context(), nil, own(r)), store.ErrInvalid)
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // history is what a Store knows of revisions. A server may lose its last commits: an asynchronous
@@ -26,7 +26,7 @@ func (h *history) saw(rev *int64) {
 	}
 }
 
-// AcceptHistory implements lease.Historian: tokens may go back to what the server's rows and clock
+// AcceptHistory implements store.Historian: tokens may go back to what the server's rows and clock
 // make them, and servers of any timeline are accepted (ErrOldPrimary). It asks nothing of the
 // server. The Keepers of this Store take it for a setback: each ends its terms with the next answer,
 // and acquires no sooner than a TTL later. lease.Keeper.AcceptHistory is of no help against
@@ -41,8 +41,8 @@ func (s *Store) AcceptHistory(ctx context.Context) error {
 	return nil
 }
 
-// Accepted implements lease.Historian. A Store never says lease.ErrSetback: its tokens are above
+// Accepted implements store.Historian. A Store never says lease.ErrSetback: its tokens are above
 // all that it has seen, also when the server has lost rows.
 func (s *Store) Accepted() int { return int(s.history.accepted.Load()) }
 
-var _ lease.Historian = (*Store)(nil)
+var _ store.Historian = (*Store)(nil)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/postgres"
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // TestTokensAreAboveAllThatWasSeen: a server loses rows, as an asynchronous standby that is
@@ -23,15 +23,15 @@ func TestTokensAreAboveAllThatWasSeen(t *testing.T) {
 	server := postgrestest.Start(t, postgrestest.WithFaketime())
 	pool := server.Pool(t)
 	ctx := t.Context()
-	session := func(s *postgres.Store, id lease.SessionID) lease.Session {
-		sess := lease.Session{ID: id, TTL: time.Hour, Owner: lease.Owner{ID: "n", Incarnation: fmt.Sprint("n-", id)}}
+	session := func(s *postgres.Store, id store.SessionID) store.Session {
+		sess := store.Session{ID: id, TTL: time.Hour, Owner: store.Owner{ID: "n", Incarnation: fmt.Sprint("n-", id)}}
 		g, err := s.OpenSession(ctx, sess)
 		require.NoError(t, err)
 		require.NoError(t, g.Err)
 		return sess
 	}
-	acquire := func(s *postgres.Store, sess lease.Session, name string) lease.Record {
-		outs, err := s.Acquire(ctx, sess, []lease.Claim{{Name: name, Nonce: 7}})
+	acquire := func(s *postgres.Store, sess store.Session, name string) store.Record {
+		outs, err := s.Acquire(ctx, sess, []store.Claim{{Name: name, Nonce: 7}})
 		require.NoError(t, err)
 		require.True(t, outs[0].OK, "%+v", outs[0])
 		return outs[0].Record
@@ -39,9 +39,9 @@ func TestTokensAreAboveAllThatWasSeen(t *testing.T) {
 	var first *postgres.Store
 	for name, see := range map[string]func(*postgres.Store){
 		"event": func(s *postgres.Store) {
-			for ev, err := range s.Watch(ctx, lease.Scope{Prefix: "late"}) {
+			for ev, err := range s.Watch(ctx, store.Scope{Prefix: "late"}) {
 				require.NoError(t, err)
-				if ev.Kind == lease.EventSynced {
+				if ev.Kind == store.EventSynced {
 					acquire(first, session(first, 6), "late")
 				} else {
 					break
@@ -53,20 +53,20 @@ func TestTokensAreAboveAllThatWasSeen(t *testing.T) {
 			require.NoError(t, err)
 		},
 		"list": func(s *postgres.Store) {
-			for _, err := range s.List(ctx, lease.Query{}) {
+			for _, err := range s.List(ctx, store.Query{}) {
 				require.NoError(t, err)
 			}
 		},
 		"watch": func(s *postgres.Store) {
-			for ev, err := range s.Watch(ctx, lease.Scope{}) {
+			for ev, err := range s.Watch(ctx, store.Scope{}) {
 				require.NoError(t, err)
-				if ev.Kind == lease.EventSynced {
+				if ev.Kind == store.EventSynced {
 					break
 				}
 			}
 		},
 		"refusal": func(s *postgres.Store) {
-			outs, err := s.Acquire(ctx, session(s, 3), []lease.Claim{{Name: "job", Nonce: 9}})
+			outs, err := s.Acquire(ctx, session(s, 3), []store.Claim{{Name: "job", Nonce: 9}})
 			require.NoError(t, err)
 			require.False(t, outs[0].OK)
 		},
@@ -90,7 +90,7 @@ func TestTokensAreAboveAllThatWasSeen(t *testing.T) {
 		}
 		require.Greater(t, won.Token, lost.Token, name)
 		more := acquire(other, session(other, 7), "more")
-		out, err := other.Transfer(ctx, []lease.Transfer{{Held: won.Held(), To: lease.Offer{Name: "job",
+		out, err := other.Transfer(ctx, []store.Transfer{{Held: won.Held(), To: store.Offer{Name: "job",
 			Owner: session(other, 5).Owner, Session: 5, TTL: time.Hour, Nonce: 8, Lifetime: time.Hour}}})
 		require.NoError(t, err)
 		require.True(t, out[0].OK, "%+v", out[0])

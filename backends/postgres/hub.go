@@ -11,7 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // This file reads the log of changes for all watches of a Store.
@@ -144,7 +144,7 @@ func (r *run) attempt(f func(ctx context.Context) error) (ok bool) {
 		r.good = time.Now()
 		return true
 	case r.ctx.Err() != nil:
-	case errors.Is(err, lease.ErrDenied), errors.Is(err, ErrWatchLost), time.Since(r.good) > failing:
+	case errors.Is(err, store.ErrDenied), errors.Is(err, ErrWatchLost), time.Since(r.good) > failing:
 		r.fail(err)
 	default:
 		r.s.log.Info("looking for changes fails, to be repeated", zap.Error(err))
@@ -185,7 +185,7 @@ func (r *run) loop() {
 	}
 }
 
-// pause is the time to the next look. A watch is told early by half of its Progress that it runs.
+// pause is the time to the next look, so that each watch yields its EventProgress in time.
 func (r *run) pause() time.Duration {
 	r.s.hub.mu.Lock()
 	defer r.s.hub.mu.Unlock()
@@ -259,7 +259,7 @@ func (r *run) read() bool {
 	defer h.mu.Unlock()
 	for w := range r.watchers {
 		if w.Due(time.Now()) {
-			w.Push(change{event: lease.Event{Kind: lease.EventProgress}})
+			w.Push(change{event: store.Event{Kind: store.EventProgress}})
 		}
 	}
 	return true
@@ -312,9 +312,9 @@ func (r *run) page(ctx context.Context) (more bool, err error) {
 				x.since = &at
 				c.event = x.put()
 			} else {
-				c.event = lease.Event{Kind: lease.EventDelete, Record: lease.Record{Name: x.name}}
+				c.event = store.Event{Kind: store.EventDelete, Record: store.Record{Name: x.name}}
 				if x.rev != nil {
-					c.event.Revision = lease.Token(*x.rev)
+					c.event.Revision = store.Token(*x.rev)
 				}
 			}
 			changes = append(changes, c)
@@ -338,7 +338,7 @@ func (r *run) page(ctx context.Context) (more bool, err error) {
 	}
 	for _, c := range changes {
 		for w := range r.watchers {
-			if w.Concerns(c.event.Record.Name, c.event.Kind == lease.EventDelete) {
+			if w.Concerns(c.event.Record.Name, c.event.Kind == store.EventDelete) {
 				w.Push(c)
 			}
 		}

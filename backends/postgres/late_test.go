@@ -12,7 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/postgres"
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // gate holds a connection that is made for a call with a context of through, until it is opened.
@@ -42,22 +42,22 @@ func pass(ctx context.Context) {
 func TestAnsweredByTheOldPrimaryMeanwhile(t *testing.T) {
 	t.Parallel()
 	old, present := twoPrimaries(t)
-	for what, call := range map[string]func(ctx context.Context, s *postgres.Store, sess lease.Session, r lease.Record) error{
-		"renew": func(ctx context.Context, s *postgres.Store, sess lease.Session, _ lease.Record) error {
-			_, err := s.Renew(ctx, []lease.Session{sess})
+	for what, call := range map[string]func(ctx context.Context, s *postgres.Store, sess store.Session, r store.Record) error{
+		"renew": func(ctx context.Context, s *postgres.Store, sess store.Session, _ store.Record) error {
+			_, err := s.Renew(ctx, []store.Session{sess})
 			return err
 		},
-		"acquire": func(ctx context.Context, s *postgres.Store, sess lease.Session, _ lease.Record) error {
-			_, err := s.Acquire(ctx, sess, []lease.Claim{claim("meanwhile")})
+		"acquire": func(ctx context.Context, s *postgres.Store, sess store.Session, _ store.Record) error {
+			_, err := s.Acquire(ctx, sess, []store.Claim{claim("meanwhile")})
 			return err
 		},
-		"release": func(ctx context.Context, s *postgres.Store, _ lease.Session, r lease.Record) error {
-			_, err := s.Release(ctx, []lease.Held{r.Held()})
+		"release": func(ctx context.Context, s *postgres.Store, _ store.Session, r store.Record) error {
+			_, err := s.Release(ctx, []store.Held{r.Held()})
 			return err
 		},
-		"list of a session that is over there": func(ctx context.Context, s *postgres.Store, _ lease.Session, _ lease.Record) error {
+		"list of a session that is over there": func(ctx context.Context, s *postgres.Store, _ store.Session, _ store.Record) error {
 			var last error
-			for _, last = range s.List(ctx, lease.Query{Session: lease.SessionID(ids.Add(1))}) {
+			for _, last = range s.List(ctx, store.Query{Session: store.SessionID(ids.Add(1))}) {
 			}
 			return last
 		},
@@ -94,8 +94,8 @@ func TestAnsweredByTheOldPrimaryMeanwhile(t *testing.T) {
 			close(g.open)
 			err = <-answer
 			require.ErrorContains(t, err, "the answer is of timeline 1, and meanwhile this store has used timeline 2")
-			require.NotErrorIs(t, err, lease.ErrDenied)
-			require.NotErrorIs(t, err, lease.ErrSessionGone)
+			require.NotErrorIs(t, err, store.ErrDenied)
+			require.NotErrorIs(t, err, store.ErrSessionGone)
 			p.Reset()
 			works(t, s)
 		})

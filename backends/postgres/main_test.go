@@ -20,7 +20,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/postgres"
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(withShared{m}) }
@@ -85,7 +85,7 @@ const (
 )
 
 // lasts has a session run out after that time, by the server's clock, whatever its TTL is.
-func lasts(tb testing.TB, p *pgxpool.Pool, s *postgres.Store, x lease.Session, left time.Duration) {
+func lasts(tb testing.TB, p *pgxpool.Pool, s *postgres.Store, x store.Session, left time.Duration) {
 	tb.Helper()
 	_, err := p.Exec(tb.Context(), fmt.Sprintf("UPDATE %s.session SET ends = clock_timestamp() + interval '%d us' WHERE id = %d",
 		s.SchemaName(), left.Microseconds(), x.ID))
@@ -135,10 +135,10 @@ func counted(tb testing.TB) (*pgxpool.Pool, *requests) {
 }
 
 // session opens one for direct use of a store, with no renewals.
-func session(tb testing.TB, s lease.Store, owner string) lease.Session {
+func session(tb testing.TB, s store.Store, owner string) store.Session {
 	tb.Helper()
-	sess := lease.Session{ID: lease.SessionID(ids.Add(1)), TTL: lasting,
-		Owner: lease.Owner{ID: owner, Incarnation: fmt.Sprintf("%s-%d", owner, ids.Add(1))}}
+	sess := store.Session{ID: store.SessionID(ids.Add(1)), TTL: lasting,
+		Owner: store.Owner{ID: owner, Incarnation: fmt.Sprintf("%s-%d", owner, ids.Add(1))}}
 	g, err := s.OpenSession(tb.Context(), sess)
 	require.NoError(tb, err)
 	require.NoError(tb, g.Err)
@@ -149,10 +149,10 @@ func session(tb testing.TB, s lease.Store, owner string) lease.Session {
 // ids of sessions, incarnations and nonces: unlike any that a Keeper draws.
 var ids atomic.Int64
 
-func claim(name string) lease.Claim { return lease.Claim{Name: name, Nonce: uint64(ids.Add(1))} }
+func claim(name string) store.Claim { return store.Claim{Name: name, Nonce: uint64(ids.Add(1))} }
 
 // ask makes claims, and returns what came of them.
-func ask(tb testing.TB, s lease.Store, sess lease.Session, claims ...lease.Claim) []lease.Outcome {
+func ask(tb testing.TB, s store.Store, sess store.Session, claims ...store.Claim) []store.Outcome {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), soon)
 	defer cancel()
@@ -163,7 +163,7 @@ func ask(tb testing.TB, s lease.Store, sess lease.Session, claims ...lease.Claim
 }
 
 // win acquires one name, which must be free.
-func win(tb testing.TB, s lease.Store, sess lease.Session, name string) lease.Record {
+func win(tb testing.TB, s store.Store, sess store.Session, name string) store.Record {
 	tb.Helper()
 	out := ask(tb, s, sess, claim(name))[0]
 	require.True(tb, out.OK, "%+v", out)
@@ -173,10 +173,10 @@ func win(tb testing.TB, s lease.Store, sess lease.Session, name string) lease.Re
 // owned is an ownership.
 type owned struct {
 	name  string
-	token lease.Token
+	token store.Token
 }
 
 func (o owned) Name() string       { return o.name }
-func (o owned) Token() lease.Token { return o.token }
+func (o owned) Token() store.Token { return o.token }
 
-func own(r lease.Record) owned { return owned{r.Name, r.Token} }
+func own(r store.Record) owned { return owned{r.Name, r.Token} }

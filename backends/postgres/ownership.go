@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // decided is the answer of the functions for one name.
@@ -27,8 +27,8 @@ const decidedColumns = "ord::bigint, answer, coalesce(replaced, 0), " +
 // ask decides what is asked of names, in rounds: a name that comes twice is asked for in two of
 // them, and one for which another request is under way once more. request sends those of the
 // indices, and gives what was decided of each to its second argument.
-func (s *Store) ask(ctx context.Context, op string, names []string, outs []lease.Outcome, pending []int,
-	request func(pending []int, row func(db.Scan) error) error, take func(i int, d *decided)) ([]lease.Outcome, error) {
+func (s *Store) ask(ctx context.Context, op string, names []string, outs []store.Outcome, pending []int,
+	request func(pending []int, row func(db.Scan) error) error, take func(i int, d *decided)) ([]store.Outcome, error) {
 	var pause backoff
 	for len(pending) > 0 {
 		var now, later []int
@@ -53,10 +53,10 @@ func (s *Store) ask(ctx context.Context, op string, names []string, outs []lease
 			return err
 		})
 		if err == nil && (len(answers) == 1 && answers[0].answer == "gone" && answers[0].ord == 0) {
-			err = fmt.Errorf("postgres: %s: %w", op, lease.ErrSessionGone)
+			err = fmt.Errorf("postgres: %s: %w", op, store.ErrSessionGone)
 		}
 		if err == nil && len(answers) != len(now) {
-			err = fmt.Errorf("postgres: %s: %w: %d answers for %d names", op, lease.ErrInconsistent, len(answers), len(now))
+			err = fmt.Errorf("postgres: %s: %w: %d answers for %d names", op, store.ErrInconsistent, len(answers), len(now))
 		}
 		if err != nil {
 			return nil, partly(err, outs)
@@ -95,23 +95,23 @@ func (s *Store) ask(ctx context.Context, op string, names []string, outs []lease
 }
 
 // refusal is an outcome with what stands.
-func (d *decided) refusal(op string) lease.Outcome {
+func (d *decided) refusal(op string) store.Outcome {
 	rec, err := d.record()
 	if err != nil {
-		return lease.Outcome{Record: rec, Err: fmt.Errorf("postgres: %s: %w", op, err)}
+		return store.Outcome{Record: rec, Err: fmt.Errorf("postgres: %s: %w", op, err)}
 	}
-	return lease.Outcome{Record: rec}
+	return store.Outcome{Record: rec}
 }
 
-// Acquire implements lease.Store: one request, and others for names for which another's request
+// Acquire implements store.Store: one request, and others for names for which another's request
 // is under way at the moment. What ran out stands while a transaction guards it (Guard): a claim
 // of it is refused by the record that ran out, at once if it is one of several, else after up to
 // 250 ms.
-func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
+func (s *Store) Acquire(ctx context.Context, want store.Session, claims []store.Claim) ([]store.Outcome, error) {
 	if err := s.made(ctx); err != nil {
 		return nil, err
 	}
-	outs, names, metas := make([]lease.Outcome, len(claims)), make([]string, len(claims)), make([]*string, len(claims))
+	outs, names, metas := make([]store.Outcome, len(claims)), make([]string, len(claims)), make([]*string, len(claims))
 	var pending []int
 	for i, c := range claims {
 		err := limits.ValidateClaim(c)
@@ -128,22 +128,22 @@ func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.
 		"($1::bigint, $2::text, $3::text[], $4::bigint[], $5::bigint[], $6::text[], " +
 		"$7::text[], $8::bigint[], $9::bigint[], $10::bigint)"
 	request := func(pending []int, row func(db.Scan) error) error {
-		num := func(f func(lease.Claim) int64) string {
+		num := func(f func(store.Claim) int64) string {
 			return db.Numbers(pending, func(i int) int64 { return f(claims[i]) })
 		}
 		return s.call(ctx, "acquire", query, []any{int64(want.ID), db.Escape(want.Owner.Incarnation),
 			db.Texts(pending, func(i int) string { return names[i] }),
-			num(func(c lease.Claim) int64 { return int64(c.Nonce) }),
-			num(func(c lease.Claim) int64 { return int64(c.Supersedes) }),
+			num(func(c store.Claim) int64 { return int64(c.Nonce) }),
+			num(func(c store.Claim) int64 { return int64(c.Supersedes) }),
 			db.Array(len(pending), func(k int) *string { return metas[pending[k]] }),
 			db.Array(len(pending), func(k int) *string {
-				if on := claims[pending[k]].While; on != (lease.Held{}) {
+				if on := claims[pending[k]].While; on != (store.Held{}) {
 					return &on.Name
 				}
 				return nil
 			}),
-			num(func(c lease.Claim) int64 { return int64(c.While.Token) }),
-			num(func(c lease.Claim) int64 { return int64(c.While.Nonce) }),
+			num(func(c store.Claim) int64 { return int64(c.While.Token) }),
+			num(func(c store.Claim) int64 { return int64(c.While.Nonce) }),
 			s.history.seen.Load(),
 		}, row)
 	}
@@ -151,26 +151,26 @@ func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.
 		switch d.answer {
 		case "done":
 			rec, err := d.record()
-			outs[i] = lease.Outcome{OK: err == nil, Record: rec, Replaced: lease.Token(d.replaced), Err: err}
+			outs[i] = store.Outcome{OK: err == nil, Record: rec, Replaced: store.Token(d.replaced), Err: err}
 		case "parent":
-			err := fmt.Errorf("postgres: acquire %q: %w: %q", names[i], lease.ErrParentLost, claims[i].While.Name)
-			outs[i] = lease.Outcome{Err: err}
+			err := fmt.Errorf("postgres: acquire %q: %w: %q", names[i], store.ErrParentLost, claims[i].While.Name)
+			outs[i] = store.Outcome{Err: err}
 		default:
 			outs[i] = d.refusal("acquire")
 		}
 	})
 }
 
-// Release implements lease.Store, in one request. What a transaction guards is not released:
+// Release implements store.Store, in one request. What a transaction guards is not released:
 // Outcome.Err is ErrGuarded, at once if it is one of several, else after up to 250 ms.
-func (s *Store) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome, error) {
+func (s *Store) Release(ctx context.Context, held []store.Held) ([]store.Outcome, error) {
 	if err := s.made(ctx); err != nil {
 		return nil, err
 	}
-	outs, names := make([]lease.Outcome, len(held)), make([]string, len(held))
+	outs, names := make([]store.Outcome, len(held)), make([]string, len(held))
 	var pending []int
 	for i, h := range held {
-		if lease.ValidateName(h.Name) == nil { // nothing stands under any other
+		if store.ValidateName(h.Name) == nil { // nothing stands under any other
 			names[i], pending = h.Name, append(pending, i)
 		}
 	}
@@ -183,9 +183,9 @@ func (s *Store) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome
 	return s.ask(ctx, "release", names, outs, pending, request, func(i int, d *decided) {
 		switch d.answer {
 		case "done":
-			outs[i] = lease.Outcome{OK: true}
+			outs[i] = store.Outcome{OK: true}
 		case "free":
-			outs[i] = lease.Outcome{}
+			outs[i] = store.Outcome{}
 		case "guarded":
 			outs[i] = d.refusal("release")
 			outs[i].Err = fmt.Errorf("postgres: release %q: %w", names[i], ErrGuarded)
@@ -196,13 +196,13 @@ func (s *Store) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome
 	})
 }
 
-// Transfer implements lease.TransferStore, in one request. What a transaction guards is not moved:
+// Transfer implements store.Transferrer, in one request. What a transaction guards is not moved:
 // Outcome.Err is ErrGuarded, at once if it is one of several, else after up to 250 ms.
-func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.Outcome, error) {
+func (s *Store) Transfer(ctx context.Context, moves []store.Transfer) ([]store.Outcome, error) {
 	if err := s.made(ctx); err != nil {
 		return nil, err
 	}
-	outs, names, metas := make([]lease.Outcome, len(moves)), make([]string, len(moves)), make([]*string, len(moves))
+	outs, names, metas := make([]store.Outcome, len(moves)), make([]string, len(moves)), make([]*string, len(moves))
 	var pending []int
 	for i, m := range moves {
 		err := limits.ValidateTransfer(m)
@@ -221,28 +221,28 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.O
 	query := "SELECT " + decidedColumns + " FROM " + s.function("transfer") +
 		"($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::bigint[], $7::text[], $8::bigint)"
 	request := func(pending []int, row func(db.Scan) error) error {
-		num := func(f func(lease.Transfer) int64) string {
+		num := func(f func(store.Transfer) int64) string {
 			return db.Numbers(pending, func(i int) int64 { return f(moves[i]) })
 		}
 		return s.call(ctx, "transfer", query, []any{db.Texts(pending, func(i int) string { return names[i] }),
-			num(func(m lease.Transfer) int64 { return int64(m.Token) }),
-			num(func(m lease.Transfer) int64 { return int64(m.Nonce) }),
-			num(func(m lease.Transfer) int64 { return int64(m.To.Session) }),
+			num(func(m store.Transfer) int64 { return int64(m.Token) }),
+			num(func(m store.Transfer) int64 { return int64(m.Nonce) }),
+			num(func(m store.Transfer) int64 { return int64(m.To.Session) }),
 			db.Texts(pending, func(i int) string { return db.Escape(moves[i].To.Owner.Incarnation) }),
-			num(func(m lease.Transfer) int64 { return int64(m.To.Nonce) }),
+			num(func(m store.Transfer) int64 { return int64(m.To.Nonce) }),
 			db.Array(len(pending), func(k int) *string { return metas[pending[k]] }), s.history.seen.Load()}, row)
 	}
 	return s.ask(ctx, "transfer", names, outs, pending, request, func(i int, d *decided) {
 		switch d.answer {
 		case "done":
 			rec, err := d.record()
-			outs[i] = lease.Outcome{OK: err == nil, Record: rec, Err: err}
+			outs[i] = store.Outcome{OK: err == nil, Record: rec, Err: err}
 		case "free":
-			outs[i] = lease.Outcome{}
+			outs[i] = store.Outcome{}
 		case "gone":
 			outs[i] = d.refusal("transfer")
 			outs[i].Err = fmt.Errorf("postgres: transfer %q: %w", names[i],
-				gone(lease.Session{ID: moves[i].To.Session, Owner: moves[i].To.Owner}))
+				gone(store.Session{ID: moves[i].To.Session, Owner: moves[i].To.Owner}))
 		case "guarded":
 			outs[i] = d.refusal("transfer")
 			outs[i].Err = fmt.Errorf("postgres: transfer %q: %w", names[i], ErrGuarded)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/backends/postgres"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // TestDeniedAfterAPart: lease.ErrDenied says that nothing was applied, so that a call does not say so
@@ -37,10 +37,10 @@ func TestDeniedAfterAPart(t *testing.T) {
 			t.Helper()
 			require.ErrorContains(t, err, "not here")
 			if part {
-				require.NotErrorIs(t, err, lease.ErrDenied)
+				require.NotErrorIs(t, err, store.ErrDenied)
 				require.ErrorContains(t, err, "after a part was applied")
 			} else {
-				require.ErrorIs(t, err, lease.ErrDenied)
+				require.ErrorIs(t, err, store.ErrDenied)
 				require.ErrorIs(t, err, postgres.ErrOldPrimary)
 			}
 		}
@@ -67,7 +67,7 @@ func TestDeniedAfterAPart(t *testing.T) {
 			former.Owner.Incarnation += "-former"
 			refuse(t, s, n, "renew", "p_ids bigint[], p_incarnations text[]",
 				"RETURNS TABLE (id bigint, ttl bigint)", "p_ids, p_incarnations")
-			_, err := s.Renew(t.Context(), []lease.Session{sess, former})
+			_, err := s.Renew(t.Context(), []store.Session{sess, former})
 			judge(t, err)
 		})
 	}

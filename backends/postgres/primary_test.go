@@ -16,7 +16,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/postgres"
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // steered is a pool of a server whose new connections go to whatever server to has.
@@ -67,12 +67,12 @@ func TestOldPrimary(t *testing.T) {
 	to.Store(old)
 	p.Reset()
 	deniedBy(t, s, postgres.ErrOldPrimary, "is on timeline 1, and this store has used timeline 2")
-	_, err := s.Renew(t.Context(), []lease.Session{sess}) // which the old one does not know
-	require.NotErrorIs(t, err, lease.ErrSessionGone)
-	_, err = s.Release(t.Context(), []lease.Held{held.Held()})
+	_, err := s.Renew(t.Context(), []store.Session{sess}) // which the old one does not know
+	require.NotErrorIs(t, err, store.ErrSessionGone)
+	_, err = s.Release(t.Context(), []store.Held{held.Held()})
 	require.ErrorIs(t, err, postgres.ErrOldPrimary)
 	require.ErrorIs(t, s.CloseSession(t.Context(), sess), postgres.ErrOldPrimary)
-	for _, err := range s.List(t.Context(), lease.Query{Session: sess.ID}) {
+	for _, err := range s.List(t.Context(), store.Query{Session: sess.ID}) {
 		require.ErrorIs(t, err, postgres.ErrOldPrimary)
 	}
 	tx, err := p.Begin(t.Context())
@@ -86,7 +86,7 @@ func TestOldPrimary(t *testing.T) {
 	to.Store(present)
 	p.Reset()
 	works(t, s)
-	grants, err := s.Renew(t.Context(), []lease.Session{sess})
+	grants, err := s.Renew(t.Context(), []store.Session{sess})
 	require.NoError(t, err)
 	require.NoError(t, grants[0].Err)
 	works(t, other) // it learns of the later one
@@ -153,7 +153,7 @@ func TestUnsupported(t *testing.T) {
 		'BEGIN RAISE EXCEPTION ''no such thing here'' USING ERRCODE = ''0A000''; END'`, "holdfast", s.SchemaName()))
 	require.NoError(t, err)
 	_, err = s.Get(t.Context(), "a")
-	require.ErrorIs(t, err, lease.ErrDenied)
+	require.ErrorIs(t, err, store.ErrDenied)
 	require.ErrorIs(t, err, postgres.ErrUnsafeServer)
 	require.ErrorContains(t, err, "does not support what is sent")
 	require.ErrorContains(t, err, "no such thing here")

@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // The formats of rows of an answer that are no records; a row of the database can't have them.
@@ -22,18 +22,18 @@ const (
 // pageSize is how many names one request of a listing reads.
 const pageSize = 2000
 
-// Get implements lease.Store, in one request. Record.Left is by the database's clock.
-func (s *Store) Get(ctx context.Context, names ...string) ([]lease.Record, error) {
+// Get implements store.Store, in one request. Record.Left is by the database's clock.
+func (s *Store) Get(ctx context.Context, names ...string) ([]store.Record, error) {
 	if err := s.made(ctx); err != nil {
 		return nil, err
 	}
 	var valid []string
 	for _, n := range names {
-		if lease.ValidateName(n) == nil { // nothing stands under any other
+		if store.ValidateName(n) == nil { // nothing stands under any other
 			valid = append(valid, n)
 		}
 	}
-	var recs []lease.Record
+	var recs []store.Record
 	err := s.call(ctx, "get", "SELECT "+columns+" FROM "+s.function("get")+"($1::text[])",
 		[]any{db.Texts(valid, func(n string) string { return n })}, func(scan db.Scan) error {
 			var r row
@@ -55,9 +55,9 @@ func (s *Store) Get(ctx context.Context, names ...string) ([]lease.Record, error
 	return recs, nil
 }
 
-// List implements lease.Store, with one request for each 2000 records, each of its own moment. What
+// List implements store.Store, with one request for each 2000 records, each of its own moment. What
 // stands from the first to the last is yielded. The loop's body may call the Store.
-func (s *Store) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
+func (s *Store) List(ctx context.Context, q store.Query) iter.Seq2[store.Record, error] {
 	if q.Session != 0 { // by an index
 		query := "SELECT " + columns + " FROM " + s.function("list_session") + "($1::bigint, $2::text, $3::int)"
 		return s.pages(ctx, "list session", query, int64(q.Session), func(*row) bool { return true })
@@ -85,8 +85,8 @@ func longestText(prefix string) string {
 
 // pages reads what of begins, page by page, each behind the last name of the one before.
 func (s *Store) pages(ctx context.Context, op, query string, of any,
-	wanted func(*row) bool) iter.Seq2[lease.Record, error] {
-	return func(yield func(lease.Record, error) bool) {
+	wanted func(*row) bool) iter.Seq2[store.Record, error] {
+	return func(yield func(store.Record, error) bool) {
 		for after, more := "", true; more; {
 			var page []row
 			more = false
@@ -107,10 +107,10 @@ func (s *Store) pages(ctx context.Context, op, query string, of any,
 				return nil
 			})
 			if err == nil && over {
-				err = fmt.Errorf("postgres: %s: %w", op, lease.ErrSessionGone)
+				err = fmt.Errorf("postgres: %s: %w", op, store.ErrSessionGone)
 			}
 			if err != nil {
-				yield(lease.Record{}, err)
+				yield(store.Record{}, err)
 				return
 			}
 			for i := range page {
@@ -118,7 +118,7 @@ func (s *Store) pages(ctx context.Context, op, query string, of any,
 					continue
 				}
 				if ctx.Err() != nil {
-					yield(lease.Record{}, s.explain(ctx, op, ctx.Err()))
+					yield(store.Record{}, s.explain(ctx, op, ctx.Err()))
 					return
 				}
 				rec, err := page[i].record()

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // format is that of the rows that this version writes and reads.
@@ -31,9 +31,9 @@ const columns = "name, format::bigint, session, rev, nonce, meta, owner, incarna
 
 // record is what the row says; an error is lease.ErrBadRecord, and the record then has its name
 // only.
-func (r *row) record() (lease.Record, error) {
-	bad := func(what string) (lease.Record, error) {
-		return lease.Record{Name: r.name}, fmt.Errorf("postgres: lease %q: %w: %s", r.name, lease.ErrBadRecord, what)
+func (r *row) record() (store.Record, error) {
+	bad := func(what string) (store.Record, error) {
+		return store.Record{Name: r.name}, fmt.Errorf("postgres: lease %q: %w: %s", r.name, store.ErrBadRecord, what)
 	}
 	switch {
 	case r.format != format:
@@ -47,11 +47,11 @@ func (r *row) record() (lease.Record, error) {
 	if err != nil {
 		return bad(err.Error())
 	}
-	rec := lease.Record{
+	rec := store.Record{
 		Name: r.name,
-		Owner: lease.Owner{ID: db.Unescape(text(r.owner)), Incarnation: db.Unescape(text(r.incarnation)),
+		Owner: store.Owner{ID: db.Unescape(text(r.owner)), Incarnation: db.Unescape(text(r.incarnation)),
 			Address: db.Unescape(text(r.address))},
-		Session: lease.SessionID(*r.session), Token: lease.Token(*r.rev), Nonce: uint64(*r.nonce),
+		Session: store.SessionID(*r.session), Token: store.Token(*r.rev), Nonce: uint64(*r.nonce),
 		TTL: time.Duration(*r.ttl) * time.Millisecond, Metadata: meta,
 	}
 	if r.left != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/backends/postgres"
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
 	"github.com/holdfast-go/holdfast/internal/inputtest"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // nowhere is a pool that reaches no server.
@@ -32,7 +32,7 @@ func nowhere(t *testing.T) *pgxpool.Pool {
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	_, err := postgres.New(nil)
-	require.ErrorIs(t, err, lease.ErrInvalid)
+	require.ErrorIs(t, err, store.ErrInvalid)
 	p := nowhere(t)
 	for says, o := range map[string]postgres.Option{
 		`postgres.WithSchema: invalid: ""`:              postgres.WithSchema(""),
@@ -45,7 +45,7 @@ func TestBadInput(t *testing.T) {
 		"a nil Option": nil,
 	} {
 		_, err := postgres.New(p, o)
-		require.ErrorIs(t, err, lease.ErrInvalid)
+		require.ErrorIs(t, err, store.ErrInvalid)
 		require.ErrorContains(t, err, says)
 	}
 	s, err := postgres.New(p, postgres.WithLogger(nil), postgres.WithListener(nil))
@@ -58,20 +58,20 @@ func TestBadInput(t *testing.T) {
 // deniedBy makes calls of a Store that may not do anything, each of which must say why.
 func deniedBy(t *testing.T, s *postgres.Store, is error, says string) {
 	t.Helper()
-	x := lease.Session{ID: lease.SessionID(ids.Add(1)), TTL: lasting, Owner: lease.Owner{ID: "a", Incarnation: "a-1"}}
+	x := store.Session{ID: store.SessionID(ids.Add(1)), TTL: lasting, Owner: store.Owner{ID: "a", Incarnation: "a-1"}}
 	_, open := s.OpenSession(t.Context(), x)
-	_, acquire := s.Acquire(t.Context(), x, []lease.Claim{claim("a")})
-	_, renew := s.Renew(t.Context(), []lease.Session{x})
+	_, acquire := s.Acquire(t.Context(), x, []store.Claim{claim("a")})
+	_, renew := s.Renew(t.Context(), []store.Session{x})
 	_, get := s.Get(t.Context(), "a")
 	var list, watch error
-	for _, err := range s.List(t.Context(), lease.Query{}) {
+	for _, err := range s.List(t.Context(), store.Query{}) {
 		list = err
 	}
-	for _, err := range s.Watch(t.Context(), lease.Scope{Deletions: true}) {
+	for _, err := range s.Watch(t.Context(), store.Scope{Deletions: true}) {
 		watch = err
 	}
 	for what, err := range map[string]error{"check": s.Check(t.Context()), "open": open, "acquire": acquire, "renew": renew, "get": get, "list": list, "watch": watch} {
-		require.ErrorIs(t, err, lease.ErrDenied, what)
+		require.ErrorIs(t, err, store.ErrDenied, what)
 		require.ErrorIs(t, err, is, what)
 		require.ErrorContains(t, err, says, what)
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // TestRenewOfSeveralIncarnations: of sessions with one id the one that lives is told so, and no
@@ -20,7 +20,7 @@ func TestRenewOfSeveralIncarnations(t *testing.T) {
 	other.Owner.Incarnation += "-before"
 	third := lives
 	third.Owner.Incarnation += "-after"
-	for _, order := range [][]lease.Session{{lives, other}, {other, lives}, {other, more, third, lives, lives, other, more}} {
+	for _, order := range [][]store.Session{{lives, other}, {other, lives}, {other, more, third, lives, lives, other, more}} {
 		grants, err := s.Renew(t.Context(), order)
 		require.NoError(t, err)
 		require.Len(t, grants, len(order))
@@ -29,7 +29,7 @@ func TestRenewOfSeveralIncarnations(t *testing.T) {
 				require.NoError(t, grants[i].Err, i)
 				require.Equal(t, lives.TTL, grants[i].TTL, i)
 			} else {
-				require.ErrorIs(t, grants[i].Err, lease.ErrSessionGone, i)
+				require.ErrorIs(t, grants[i].Err, store.ErrSessionGone, i)
 				require.Zero(t, grants[i].TTL, i)
 			}
 		}

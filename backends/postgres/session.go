@@ -7,17 +7,17 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
 	"github.com/holdfast-go/holdfast/internal/boundary"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
-// OpenSession implements lease.Store. A TTL is rounded up to milliseconds. Errors besides: those of
+// OpenSession implements store.Store. A TTL is rounded up to milliseconds. Errors besides: those of
 // Check.
-func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Grant, error) {
+func (s *Store) OpenSession(ctx context.Context, want store.Session) (store.Grant, error) {
 	if err := s.made(ctx); err != nil {
-		return lease.Grant{}, err
+		return store.Grant{}, err
 	}
 	if err := limits.ValidateSession(want); err != nil {
-		return lease.Grant{}, fmt.Errorf("postgres: open session: %w", err)
+		return store.Grant{}, fmt.Errorf("postgres: open session: %w", err)
 	}
 	var ttl int64
 	err := s.call(ctx, "open session",
@@ -27,27 +27,27 @@ func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Gran
 		func(scan db.Scan) error { return scan(&ttl) })
 	switch {
 	case err != nil:
-		return lease.Grant{}, err
+		return store.Grant{}, err
 	case ttl == 0:
-		return lease.Grant{}, fmt.Errorf("postgres: open session: %w", gone(want))
+		return store.Grant{}, fmt.Errorf("postgres: open session: %w", gone(want))
 	case ttl < 0:
-		return lease.Grant{}, fmt.Errorf("postgres: open session %d of %s: %w: the session is of another incarnation",
-			want.ID, want.Owner.ID, lease.ErrInvalid)
+		return store.Grant{}, fmt.Errorf("postgres: open session %d of %s: %w: the session is of another incarnation",
+			want.ID, want.Owner.ID, store.ErrInvalid)
 	}
-	return lease.Grant{TTL: time.Duration(ttl) * time.Millisecond}, nil
+	return store.Grant{TTL: time.Duration(ttl) * time.Millisecond}, nil
 }
 
-func gone(want lease.Session) error {
-	return fmt.Errorf("session %d of %s: %w", want.ID, want.Owner.ID, lease.ErrSessionGone)
+func gone(want store.Session) error {
+	return fmt.Errorf("session %d of %s: %w", want.ID, want.Owner.ID, store.ErrSessionGone)
 }
 
 // closing is how many records one request of CloseSession removes.
 const closing = 5000
 
-// CloseSession implements lease.Store: with one request for each 5000 records. When the first was
+// CloseSession implements store.Store: with one request for each 5000 records. When the first was
 // applied the session is over for good, and Stores that watch, or change something, remove what is left.
 // The error is ErrGuarded if that is so of a name that a transaction guards.
-func (s *Store) CloseSession(ctx context.Context, want lease.Session) error {
+func (s *Store) CloseSession(ctx context.Context, want store.Session) error {
 	if err := s.made(ctx); err != nil {
 		return err
 	}
@@ -79,21 +79,21 @@ func (s *Store) CloseSession(ctx context.Context, want lease.Session) error {
 	}
 }
 
-// Renew implements lease.Store: one request for all sessions, which waits for no transaction of a
+// Renew implements store.Store: one request for all sessions, which waits for no transaction of a
 // user. Sessions of one id and several incarnations, of which one at the most can live, take a
 // request for each of these.
-func (s *Store) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Grant, error) {
+func (s *Store) Renew(ctx context.Context, sessions []store.Session) ([]store.Grant, error) {
 	if err := s.made(ctx); err != nil || len(sessions) == 0 {
 		return nil, err
 	}
-	grants := make([]lease.Grant, len(sessions))
+	grants := make([]store.Grant, len(sessions))
 	pending := make([]int, len(sessions))
 	for i := range pending {
 		pending[i] = i
 	}
 	for applied := false; len(pending) > 0; applied = true {
 		var now, later []int
-		incarnations := make(map[lease.SessionID]string, len(pending))
+		incarnations := make(map[store.SessionID]string, len(pending))
 		for _, i := range pending {
 			of := sessions[i]
 			if is, ok := incarnations[of.ID]; ok && is != of.Owner.Incarnation {
@@ -123,15 +123,15 @@ func (s *Store) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Gr
 }
 
 // renew renews the sessions at the indices now, and returns the TTL of each that lives, by its id.
-func (s *Store) renew(ctx context.Context, sessions []lease.Session, now []int) (map[lease.SessionID]int64, error) {
-	ttls := make(map[lease.SessionID]int64, len(now))
+func (s *Store) renew(ctx context.Context, sessions []store.Session, now []int) (map[store.SessionID]int64, error) {
+	ttls := make(map[store.SessionID]int64, len(now))
 	err := s.call(ctx, "renew", "SELECT id, ttl FROM "+s.function("renew")+"($1::bigint[], $2::text[])",
 		[]any{db.Numbers(now, func(i int) int64 { return int64(sessions[i].ID) }),
 			db.Texts(now, func(i int) string { return db.Escape(sessions[i].Owner.Incarnation) })},
 		func(scan db.Scan) error {
 			var id, ttl int64
 			err := scan(&id, &ttl)
-			ttls[lease.SessionID(id)] = ttl
+			ttls[store.SessionID(id)] = ttl
 			return err
 		})
 	return ttls, err

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/backends/postgres"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // TestSettingsChangeWhileItRuns: what a connection makes of what it is sent is asked of each, also of
@@ -46,8 +46,8 @@ func TestSettingsChangeWhileItRuns(t *testing.T) {
 
 		changed.Store(true)
 		p.Reset()
-		_, err = s.Acquire(t.Context(), b, []lease.Claim{claim("käse")}) // with no check before it
-		require.ErrorIs(t, err, lease.ErrDenied)
+		_, err = s.Acquire(t.Context(), b, []store.Claim{claim("käse")}) // with no check before it
+		require.ErrorIs(t, err, store.ErrDenied)
 		require.ErrorIs(t, err, postgres.ErrUnsafeServer)
 		require.ErrorContains(t, err, says)
 		require.ErrorIs(t, s.Check(t.Context()), postgres.ErrUnsafeServer)

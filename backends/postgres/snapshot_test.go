@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/backends/postgres"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // TestGuardBehindASnapshot: what is said of it holds. It never lets a former holder through, refuses
@@ -34,7 +34,7 @@ func TestGuardBehindASnapshot(t *testing.T) {
 			}
 			return tx
 		}
-		again := func(r lease.Record) {
+		again := func(r store.Record) {
 			t.Helper()
 			tx := begin("")
 			require.NoError(t, s.Guard(t.Context(), tx, own(r)))
@@ -53,13 +53,13 @@ func TestGuardBehindASnapshot(t *testing.T) {
 		again(first)
 
 		// Renewed since, by more than what was left.
-		var r lease.Record
+		var r store.Record
 		for left, renewed := 100*time.Millisecond, false; !renewed; left *= 2 { // on a machine that is busy it takes more
 			a := session(t, s, "a")
 			r = win(t, s, a, fmt.Sprint("renewed/", left))
 			lasts(t, p, s, a, left)
 			tx = begin(snapshot)
-			grants, err := s.Renew(t.Context(), []lease.Session{a})
+			grants, err := s.Renew(t.Context(), []store.Session{a})
 			require.NoError(t, err)
 			renewed = grants[0].Err == nil
 			time.Sleep(left)
@@ -70,11 +70,11 @@ func TestGuardBehindASnapshot(t *testing.T) {
 		// Changed hands since: of neither the former nor the new holder.
 		former := win(t, s, b, "changed")
 		one, other := begin(snapshot), begin(snapshot)
-		outs, err := s.Release(t.Context(), []lease.Held{former.Held()})
+		outs, err := s.Release(t.Context(), []store.Held{former.Held()})
 		require.NoError(t, err)
 		require.True(t, outs[0].OK)
 		now := win(t, s, b, "changed")
-		for tx, r := range map[pgx.Tx]lease.Record{one: former, other: now} {
+		for tx, r := range map[pgx.Tx]store.Record{one: former, other: now} {
 			err := s.Guard(t.Context(), tx, own(r))
 			var pe *pgconn.PgError
 			require.ErrorAs(t, err, &pe)

@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/input"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // DefaultSchema is the schema in which everything is.
@@ -47,9 +47,9 @@ type Store struct {
 }
 
 var (
-	_ lease.Store         = (*Store)(nil)
-	_ lease.TransferStore = (*Store)(nil)
-	_ lease.Watcher       = (*Store)(nil)
+	_ store.Store       = (*Store)(nil)
+	_ store.Transferrer = (*Store)(nil)
+	_ store.Watcher     = (*Store)(nil)
 )
 
 // Option sets something of a Store.
@@ -98,7 +98,7 @@ var validSchema = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
 // PgBouncer in transaction mode.
 func New(pool *pgxpool.Pool, opts ...Option) (*Store, error) {
 	if pool == nil {
-		return nil, fmt.Errorf("postgres.New: pool: %w: nil, must come from pgxpool.New", lease.ErrInvalid)
+		return nil, fmt.Errorf("postgres.New: pool: %w: nil, must come from pgxpool.New", store.ErrInvalid)
 	}
 	config := pool.Config().ConnConfig
 	s := &Store{db: db.OfPool(pool), schema: DefaultSchema, poll: DefaultPoll,
@@ -108,11 +108,11 @@ func New(pool *pgxpool.Pool, opts ...Option) (*Store, error) {
 			s.endpoints = append(s.endpoints, e)
 		}
 	}
-	if err := input.Apply(s, nil, lease.ErrInvalid, opts); err != nil {
+	if err := input.Apply(s, nil, store.ErrInvalid, opts); err != nil {
 		return nil, fmt.Errorf("postgres.New: %w", err)
 	}
 	bad := func(option string, got any, bound string) error {
-		return fmt.Errorf("postgres.%s: %w: %v, must be %s", option, lease.ErrInvalid, got, bound)
+		return fmt.Errorf("postgres.%s: %w: %v, must be %s", option, store.ErrInvalid, got, bound)
 	}
 	switch {
 	case !validSchema.MatchString(s.schema) || len(s.schema) > 2 && s.schema[:3] == "pg_":
@@ -140,14 +140,14 @@ const maxMetadata = 256 << 10
 // maxBatch is how many names one call may carry: it holds their rows' locks for its time.
 const maxBatch = 500
 
-// Limits implements lease.Store.
-func (s *Store) Limits() lease.StoreLimits {
+// Limits implements store.Store.
+func (s *Store) Limits() store.Limits {
 	l := limits
 	l.Endpoints = slices.Clone(s.endpoints)
 	return l
 }
 
-var limits = lease.StoreLimits{Name: "postgres", MaxTTL: maxTTL, MaxMetadata: maxMetadata,
+var limits = store.Limits{Name: "postgres", MaxTTL: maxTTL, MaxMetadata: maxMetadata,
 	While: true, BySession: true, Batch: maxBatch, Prompt: true}
 
 // SchemaName returns the name of the schema in which everything is.

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // TestTimelines: of one database system only later ones are used; of two none is compared, and what
@@ -23,7 +23,7 @@ func TestTimelines(t *testing.T) {
 	require.Nil(t, p.checked())
 	err := p.use(server{7, 2})
 	require.ErrorIs(t, err, ErrOldPrimary)
-	require.ErrorIs(t, err, lease.ErrDenied)
+	require.ErrorIs(t, err, store.ErrDenied)
 	require.ErrorIs(t, p.older(server{7, 2}), ErrOldPrimary)
 	require.Nil(t, p.checked(), "of what was refused")
 	require.EqualValues(t, 3, p.highest())

@@ -7,19 +7,19 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
 	"github.com/holdfast-go/holdfast/internal/feed"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // change is one thing to tell.
 type change struct {
 	seq   int64 // 0: of a snapshot, or that the watch runs
-	event lease.Event
+	event store.Event
 }
 
 // watcher is one running watch. Its mutex is taken after the hub's.
 type watcher = feed.Watch[change]
 
-// Watch implements lease.Watcher: a snapshot as of one moment, in one request, and then the log of
+// Watch implements store.Watcher: a snapshot as of one moment, in one request, and then the log of
 // changes, which all watches of a Store read together. Changes of one name come in their order,
 // those of several names in any. Expiries are made final, and told, by the Stores that watch: soon
 // after the end if this one's watch runs. A snapshot has what ran out and was not made final yet.
@@ -27,11 +27,11 @@ type watcher = feed.Watch[change]
 // The iteration ends with the context's error, ErrWatchOverrun, ErrWatchLost, one that is
 // lease.ErrDenied, or when the database could not be asked for 10 s. The loop's body may call the
 // Store.
-func (s *Store) Watch(ctx context.Context, of lease.Scope) iter.Seq2[lease.Event, error] {
-	return func(yield func(lease.Event, error) bool) {
-		failed := func(err error) { yield(lease.Event{}, s.explain(ctx, "watch", err)) }
+func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event, error] {
+	return func(yield func(store.Event, error) bool) {
+		failed := func(err error) { yield(store.Event{}, s.explain(ctx, "watch", err)) }
 		if err := s.made(ctx); err != nil {
-			yield(lease.Event{}, err)
+			yield(store.Event{}, err)
 			return
 		}
 		if ctx.Err() != nil {
@@ -50,10 +50,10 @@ func (s *Store) Watch(ctx context.Context, of lease.Scope) iter.Seq2[lease.Event
 		floor := r.floor()
 		told, first, err := s.snapshot(ctx, w, floor)
 		if err != nil {
-			yield(lease.Event{}, err)
+			yield(store.Event{}, err)
 			return
 		}
-		feed.Each(ctx, w, append(first, change{event: lease.Event{Kind: lease.EventSynced}}), func(c change) (lease.Event, bool) {
+		feed.Each(ctx, w, append(first, change{event: store.Event{Kind: store.EventSynced}}), func(c change) (store.Event, bool) {
 			return c.event, c.seq == 0 || c.seq > floor && !told[c.seq]
 		}, func(err error) error { return s.explain(ctx, "watch", err) }, yield)
 	}
@@ -91,10 +91,10 @@ func (s *Store) snapshot(ctx context.Context, w *watcher, floor int64) (
 }
 
 // put is the event that the row stands.
-func (r *row) put() lease.Event {
+func (r *row) put() store.Event {
 	rec, err := r.record()
 	if err != nil {
-		return lease.Event{Kind: lease.EventBad, Record: rec}
+		return store.Event{Kind: store.EventBad, Record: rec}
 	}
-	return lease.Event{Kind: lease.EventPut, Record: rec, Revision: rec.Token}
+	return store.Event{Kind: store.EventPut, Record: rec, Revision: rec.Token}
 }

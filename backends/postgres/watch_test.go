@@ -16,13 +16,13 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/backends/postgres"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // watched collects what a watch tells.
 type watched struct {
 	mu     sync.Mutex
-	events []lease.Event
+	events []store.Event
 	err    error
 	ended  chan struct{}
 }
@@ -33,7 +33,7 @@ func watch(t *testing.T, s *postgres.Store, prefix string) *watched {
 	w := &watched{ended: make(chan struct{})}
 	go func() {
 		defer close(w.ended)
-		for ev, err := range s.Watch(ctx, lease.Scope{Prefix: prefix}) {
+		for ev, err := range s.Watch(ctx, store.Scope{Prefix: prefix}) {
 			w.mu.Lock()
 			if err != nil {
 				w.err = err
@@ -44,12 +44,12 @@ func watch(t *testing.T, s *postgres.Store, prefix string) *watched {
 		}
 	}()
 	t.Cleanup(func() { cancel(); <-w.ended })
-	w.sees(t, lease.EventSynced, "")
+	w.sees(t, store.EventSynced, "")
 	return w
 }
 
 // has tells how often an event came.
-func (w *watched) has(kind lease.EventKind, name string) (n int) {
+func (w *watched) has(kind store.EventKind, name string) (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, ev := range w.events {
@@ -60,13 +60,13 @@ func (w *watched) has(kind lease.EventKind, name string) (n int) {
 	return n
 }
 
-func (w *watched) sees(t *testing.T, kind lease.EventKind, name string) {
+func (w *watched) sees(t *testing.T, kind store.EventKind, name string) {
 	t.Helper()
 	eventually(t, name, func() bool { return w.has(kind, name) > 0 })
 }
 
 // acquiring is the SQL of a claim, in a transaction of a user.
-func acquiring(t *testing.T, s *postgres.Store, x lease.Session, name string) pgx.Tx {
+func acquiring(t *testing.T, s *postgres.Store, x store.Session, name string) pgx.Tx {
 	t.Helper()
 	tx, err := pool(t).Begin(t.Context())
 	require.NoError(t, err)
@@ -87,19 +87,19 @@ func TestWatchPastWritersUnderWay(t *testing.T) {
 	w := watch(t, s, "")
 	late, undone := acquiring(t, s, a, "late"), acquiring(t, s, a, "undone")
 	win(t, s, a, "other")
-	w.sees(t, lease.EventPut, "other")
-	require.Zero(t, w.has(lease.EventPut, "late"))
+	w.sees(t, store.EventPut, "other")
+	require.Zero(t, w.has(store.EventPut, "late"))
 	time.Sleep(600 * time.Millisecond) // looks that find it missing
 	require.NoError(t, undone.Rollback(t.Context()))
 	win(t, s, a, "more")
-	w.sees(t, lease.EventPut, "more")
+	w.sees(t, store.EventPut, "more")
 	time.Sleep(600 * time.Millisecond)
 	require.NoError(t, late.Commit(t.Context()))
-	w.sees(t, lease.EventPut, "late")
-	require.Zero(t, w.has(lease.EventPut, "undone"))
+	w.sees(t, store.EventPut, "late")
+	require.Zero(t, w.has(store.EventPut, "undone"))
 	time.Sleep(600 * time.Millisecond)
 	for _, name := range []string{"other", "more", "late"} {
-		require.Equal(t, 1, w.has(lease.EventPut, name), name)
+		require.Equal(t, 1, w.has(store.EventPut, name), name)
 	}
 }
 
@@ -123,11 +123,11 @@ func TestWatchThatBeginsAmidWriters(t *testing.T) {
 	require.NoError(t, tx.Commit(t.Context()))
 	for _, x := range []*watched{w, second} {
 		for _, name := range []string{"stands", "under-way", "meanwhile", "again-under-way"} {
-			x.sees(t, lease.EventPut, name)
+			x.sees(t, store.EventPut, name)
 		}
 		time.Sleep(300 * time.Millisecond)
 		for _, name := range []string{"stands", "under-way", "meanwhile", "again-under-way"} {
-			require.Equal(t, 1, x.has(lease.EventPut, name), name)
+			require.Equal(t, 1, x.has(store.EventPut, name), name)
 		}
 	}
 }
@@ -153,14 +153,14 @@ func TestIdleTransactionOfAnother(t *testing.T) {
 	a, b := session(t, s, "a"), session(t, s, "b")
 	win(t, s, a, "brief")
 	r := win(t, s, b, "job")
-	_, err = s.Renew(ctx, []lease.Session{b})
+	_, err = s.Renew(ctx, []store.Session{b})
 	require.NoError(t, err)
-	outs, err := s.Release(ctx, []lease.Held{r.Held()})
+	outs, err := s.Release(ctx, []store.Held{r.Held()})
 	require.NoError(t, err)
 	require.True(t, outs[0].OK)
 	lasts(t, p, s, a, 100*time.Millisecond)
-	w.sees(t, lease.EventDelete, "job")
-	w.sees(t, lease.EventDelete, "brief")
+	w.sees(t, store.EventDelete, "job")
+	w.sees(t, store.EventDelete, "brief")
 	win(t, s, b, "brief")
 }
 
@@ -187,7 +187,7 @@ func TestListener(t *testing.T) {
 	})
 	a := session(t, s, "a")
 	win(t, s, a, "one")
-	w.sees(t, lease.EventPut, "one")
+	w.sees(t, store.EventPut, "one")
 	_, err := p.Exec(t.Context(), "SELECT pg_terminate_backend($1)", c.PgConn().PID())
 	require.NoError(t, err)
 
@@ -201,7 +201,7 @@ func TestListener(t *testing.T) {
 		w := watch(t, x, "")
 		name := fmt.Sprintf("bad/%d", ids.Add(1))
 		win(t, s, a, name)
-		w.sees(t, lease.EventPut, name)
+		w.sees(t, store.EventPut, name)
 	}
 }
 
@@ -235,7 +235,7 @@ func TestPurge(t *testing.T) {
 	s := fresh(t, p)
 	a := session(t, s, "a")
 	kept, old := win(t, s, a, "kept"), win(t, s, a, "old")
-	_, err := s.Release(t.Context(), []lease.Held{old.Held()})
+	_, err := s.Release(t.Context(), []store.Held{old.Held()})
 	require.NoError(t, err)
 	var n int
 	one := func(q string) int {
@@ -266,7 +266,7 @@ func TestWatchMissesWhatWasRemoved(t *testing.T) {
 	w := watch(t, again(t, p, s), "")
 	late := acquiring(t, s, a, "late")
 	win(t, s, a, "other")
-	w.sees(t, lease.EventPut, "other") // behind the one that is missing
+	w.sees(t, store.EventPut, "other") // behind the one that is missing
 	// As it is for a process that stood still for ten minutes.
 	_, err := late.Exec(t.Context(), fmt.Sprintf("WITH gone AS (DELETE FROM %[1]s.change WHERE name = 'late' RETURNING seq) "+
 		"UPDATE %[1]s.state SET trimmed = (SELECT seq FROM gone)", s.SchemaName()))

@@ -21,8 +21,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/churn"
 	"github.com/holdfast-go/holdfast/internal/settler"
 	"github.com/holdfast-go/holdfast/internal/tier"
-	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/leasetest"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/storetest"
 )
 
 // The kit on servers that are never left alone. Between the kit and the store stands a settler: it
@@ -128,18 +128,18 @@ func conformWhile(t *testing.T, url string, ch churn.Churn) {
 	var counts settler.Tally
 	pool := postgrestest.PoolOf(t, url, wide)
 	cases := recycled.Of(pool, time.Minute) // however long the servers take
-	settled := func(tb leasetest.TB) (func() lease.Store, string) {
+	settled := func(tb storetest.TB) (func() store.Store, string) {
 		known, schema := settler.NewLedger(&counts), cases.Name(tb)
-		return func() lease.Store {
+		return func() store.Store {
 			return settler.New(cases.Client(tb, schema, postgres.WithLogger(zap.NewNop())), known, hasty)
 		}, schema
 	}
 	ch.Run(t, &counts, func(t *testing.T, seed uint64) {
-		leasetest.Run(t, func(tb leasetest.TB) func() lease.Store {
+		storetest.Run(t, func(tb storetest.TB) func() store.Store {
 			clients, _ := settled(tb)
 			return clients
-		}, leasetest.TTL(churnTTL), leasetest.ExpirySlack(churnTTL+10*time.Second), leasetest.Disturbed(churnStall), leasetest.Seed(seed),
-			leasetest.BadRecords(func(tb leasetest.TB) (func() lease.Store, func(string)) {
+		}, storetest.TTL(churnTTL), storetest.ExpirySlack(churnTTL+10*time.Second), storetest.Disturbed(churnStall), storetest.Seed(seed),
+			storetest.BadRecords(func(tb storetest.TB) (func() store.Store, func(string)) {
 				clients, schema := settled(tb)
 				return clients, func(name string) {
 					for tb.Context().Err() == nil {

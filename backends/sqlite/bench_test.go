@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 func BenchmarkAcquire(b *testing.B) {
@@ -19,12 +19,12 @@ func BenchmarkAcquire(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			s := openAt(b, file(b))
 			sess := open(b, s, 1, owner("a"), time.Hour)
-			tokens := make([]lease.Token, n)
-			claims := make([]lease.Claim, n)
+			tokens := make([]store.Token, n)
+			claims := make([]store.Claim, n)
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
 				for j := range claims {
-					claims[j] = lease.Claim{Name: fmt.Sprintf("name/%d", j), Nonce: uint64(i), Supersedes: tokens[j]}
+					claims[j] = store.Claim{Name: fmt.Sprintf("name/%d", j), Nonce: uint64(i), Supersedes: tokens[j]}
 				}
 				out, err := s.Acquire(context.Background(), sess, claims)
 				if err != nil {
@@ -47,7 +47,7 @@ func BenchmarkRelease(b *testing.B) {
 		b.StopTimer()
 		r := win(b, s, sess, "name")
 		b.StartTimer()
-		if _, err := s.Release(context.Background(), []lease.Held{r.Held()}); err != nil {
+		if _, err := s.Release(context.Background(), []store.Held{r.Held()}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -57,9 +57,9 @@ func BenchmarkRenew(b *testing.B) {
 	for _, n := range []int{1, 100} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			s := openAt(b, file(b))
-			var sessions []lease.Session
+			var sessions []store.Session
 			for i := range n {
-				sessions = append(sessions, open(b, s, lease.SessionID(i+1), owner("a"), time.Hour))
+				sessions = append(sessions, open(b, s, store.SessionID(i+1), owner("a"), time.Hour))
 			}
 			b.ReportAllocs()
 			for b.Loop() {
@@ -108,8 +108,8 @@ func BenchmarkIdleWatch(b *testing.B) {
 			synced, done := make(chan struct{}), make(chan struct{})
 			go func() {
 				defer close(done)
-				for e := range s.Watch(ctx, lease.Scope{}) {
-					if e.Kind == lease.EventSynced {
+				for e := range s.Watch(ctx, store.Scope{}) {
+					if e.Kind == store.EventSynced {
 						close(synced)
 					}
 				}
@@ -141,7 +141,7 @@ func BenchmarkNews(b *testing.B) {
 	told, done := make(chan struct{}, 1), make(chan struct{})
 	go func() {
 		defer close(done)
-		for range mine.Watch(ctx, lease.Scope{}) {
+		for range mine.Watch(ctx, store.Scope{}) {
 			told <- struct{}{}
 		}
 	}()
@@ -151,7 +151,7 @@ func BenchmarkNews(b *testing.B) {
 		r := win(b, other, sess, "name")
 		<-told
 		b.StartTimer()
-		if _, err := other.Release(context.Background(), []lease.Held{r.Held()}); err != nil {
+		if _, err := other.Release(context.Background(), []store.Held{r.Held()}); err != nil {
 			b.Fatal(err)
 		}
 		<-told

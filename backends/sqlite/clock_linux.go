@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // machineClock is CLOCK_BOOTTIME with the kernel's ID of the boot.
@@ -26,10 +26,10 @@ var machineClock = sync.OnceValues(func() (clock, error) {
 		err = fmt.Errorf("%.64q is none", boot)
 	}
 	if err != nil {
-		return clock{}, fmt.Errorf("%w: the kernel's ID of the boot can't be read: %w", lease.ErrUnsupported, err)
+		return clock{}, fmt.Errorf("%w: the kernel's ID of the boot can't be read: %w", store.ErrUnsupported, err)
 	}
 	if _, err := bootTime(); err != nil {
-		return clock{}, fmt.Errorf("%w: CLOCK_BOOTTIME: %w", lease.ErrUnsupported, err)
+		return clock{}, fmt.Errorf("%w: CLOCK_BOOTTIME: %w", store.ErrUnsupported, err)
 	}
 	return clock{boot: boot, now: func() time.Duration {
 		d, _ := bootTime() // it was there, so it is
@@ -61,7 +61,7 @@ func sharedTime(dir string) error {
 		}
 		fallthrough
 	case err != nil:
-		return fmt.Errorf("%w: whether this process has the machine's clock can't be known: %w", lease.ErrUnsupported, err)
+		return fmt.Errorf("%w: whether this process has the machine's clock can't be known: %w", store.ErrUnsupported, err)
 	case own == machineTime:
 		return nil
 	}
@@ -73,5 +73,5 @@ func sharedTime(dir string) error {
 		}
 	}
 	return fmt.Errorf("%w: this process is in a time namespace of its own (%s), whose clock differs from that of "+
-		"the machine's other processes", lease.ErrUnsupported, own)
+		"the machine's other processes", store.ErrUnsupported, own)
 }

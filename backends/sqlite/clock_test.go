@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 func TestTimeNamespaces(t *testing.T) {
@@ -39,8 +39,8 @@ func TestTimeNamespaces(t *testing.T) {
 		err := sharedTime(dir)
 		require.Equal(t, c.ok, err == nil, "%s: %v", name, err)
 		if !c.ok {
-			require.ErrorIs(t, err, lease.ErrUnsupported, name)
+			require.ErrorIs(t, err, store.ErrUnsupported, name)
 		}
 	}
-	require.ErrorIs(t, sharedTime(t.TempDir()), lease.ErrUnsupported, "no /proc")
+	require.ErrorIs(t, sharedTime(t.TempDir()), store.ErrUnsupported, "no /proc")
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // closing closes a Store, which must not take long.
@@ -44,13 +44,13 @@ func TestCloseEndsWhatWaitsForALock(t *testing.T) {
 	win(t, s, long, "job")
 	c := connection(t, s.Path(), runOut(sess), "BEGIN IMMEDIATE")
 	calls := map[string]func() error{
-		"renew":   func() error { _, err := s.Renew(ctx, []lease.Session{long}); return err },
+		"renew":   func() error { _, err := s.Renew(ctx, []store.Session{long}); return err },
 		"session": func() error { _, err := s.OpenSession(ctx, sess); return err },
-		"acquire": func() error { _, err := s.Acquire(ctx, long, []lease.Claim{{Name: "x", Nonce: 1}}); return err },
-		"release": func() error { _, err := s.Release(ctx, []lease.Held{{Name: "job"}}); return err },
+		"acquire": func() error { _, err := s.Acquire(ctx, long, []store.Claim{{Name: "x", Nonce: 1}}); return err },
+		"release": func() error { _, err := s.Release(ctx, []store.Held{{Name: "job"}}); return err },
 		"close":   func() error { return s.CloseSession(ctx, long) },
 		"watch": func() error {
-			for _, err := range s.Watch(ctx, lease.Scope{}) {
+			for _, err := range s.Watch(ctx, store.Scope{}) {
 				if err != nil {
 					return err
 				}
@@ -60,7 +60,7 @@ func TestCloseEndsWhatWaitsForALock(t *testing.T) {
 	}
 	for i := range 2 * readerCount {
 		calls[fmt.Sprint("read ", i)] = func() error {
-			for _, err := range s.List(ctx, lease.Query{Session: sess.ID}) {
+			for _, err := range s.List(ctx, store.Query{Session: sess.ID}) {
 				return err
 			}
 			return nil
@@ -115,7 +115,7 @@ func TestCloseCompletesWhatHasBegun(t *testing.T) {
 	for range readerCount + 1 {
 		<-began
 	}
-	go func() { _, err := s.Renew(ctx, []lease.Session{sess}); waiting <- err }()
+	go func() { _, err := s.Renew(ctx, []store.Session{sess}); waiting <- err }()
 	go func() { _, err := s.Get(ctx, "job"); waiting <- err }()
 	time.Sleep(50 * time.Millisecond)
 	go func() { closed <- s.Close() }()
@@ -146,7 +146,7 @@ func TestACallerThatLeftBeforeClose(t *testing.T) {
 	connection(t, s.Path(), "BEGIN IMMEDIATE")
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	_, err := s.OpenSession(ctx, lease.Session{ID: 1, Owner: owner("a"), TTL: time.Minute})
+	_, err := s.OpenSession(ctx, store.Session{ID: 1, Owner: owner("a"), TTL: time.Minute})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.NotErrorIs(t, err, errClosed)
 	closing(t, s)

@@ -13,31 +13,31 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/leasetest"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/storetest"
 )
 
-func fresh(tb leasetest.TB) func() lease.Store {
+func fresh(tb storetest.TB) func() store.Store {
 	path := quickFile(tb)
 	openAt(tb, path)
-	return func() lease.Store { return openAt(tb, path) }
+	return func() store.Store { return openAt(tb, path) }
 }
 
 // spoiled also writes what is no record of this version.
-func spoiled(tb leasetest.TB) (client func() lease.Store, spoil func(name string)) {
+func spoiled(tb storetest.TB) (client func() store.Store, spoil func(name string)) {
 	path := quickFile(tb)
 	s := openAt(tb, path)
 	db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(5000)")
 	require.NoError(tb, err)
 	tb.Cleanup(func() { _ = db.Close() })
-	return func() lease.Store { return s }, func(name string) {
+	return func() store.Store { return s }, func(name string) {
 		_, err := db.ExecContext(context.Background(), "INSERT INTO holdfast_lease VALUES (?, 2, 0, 0, 0, 0, 'what a newer version writes')", name)
 		require.NoError(tb, err)
 	}
 }
 
 // silent makes clients of a file that another program has locked, also for reads.
-func silent(tb leasetest.TB) func() lease.Store {
+func silent(tb storetest.TB) func() store.Store {
 	path := quickFile(tb)
 	s := openAt(tb, path)
 	shm, err := os.OpenFile(path+"-shm", os.O_RDWR, 0)
@@ -45,11 +45,11 @@ func silent(tb leasetest.TB) func() lease.Store {
 	tb.Cleanup(func() { require.NoError(tb, shm.Close()) })
 	all := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: 120, Len: 8} // the log's locks
 	require.NoError(tb, unix.FcntlFlock(shm.Fd(), unix.F_OFD_SETLK, &all))
-	return func() lease.Store { return s }
+	return func() store.Store { return s }
 }
 
 func TestConformance(t *testing.T) {
 	t.Parallel() // with the other one: both wait, mostly
-	leasetest.Run(t, fresh, leasetest.TTL(2*time.Second), leasetest.ExpirySlack(time.Second),
-		leasetest.BadRecords(spoiled), leasetest.Unreachable(silent))
+	storetest.Run(t, fresh, storetest.TTL(2*time.Second), storetest.ExpirySlack(time.Second),
+		storetest.BadRecords(spoiled), storetest.Unreachable(silent))
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // When more ends at once than one transaction removes, what is left has ended all the same.
@@ -21,9 +21,9 @@ func TestMoreEndsThanOneTransactionRemoves(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Close()) }()
 	many := open(t, s, 1, owner("a"), time.Minute)
-	claims := make([]lease.Claim, 3*sweepShare/2)
+	claims := make([]store.Claim, 3*sweepShare/2)
 	for i := range claims {
-		claims[i] = lease.Claim{Name: fmt.Sprint("many/", i), Nonce: 1}
+		claims[i] = store.Claim{Name: fmt.Sprint("many/", i), Nonce: 1}
 	}
 	_, err = s.Acquire(ctx, many, claims)
 	require.NoError(t, err)
@@ -33,15 +33,15 @@ func TestMoreEndsThanOneTransactionRemoves(t *testing.T) {
 	now += 2 * time.Minute
 
 	for range 2 { // the first leaves some of the many, and what ended after them
-		grants, err := s.Renew(ctx, []lease.Session{last})
+		grants, err := s.Renew(ctx, []store.Session{last})
 		require.NoError(t, err)
-		require.ErrorIs(t, grants[0].Err, lease.ErrSessionGone)
+		require.ErrorIs(t, grants[0].Err, store.ErrSessionGone)
 	}
 	var left int
 	require.NoError(t, s.writer.get("SELECT count(*) FROM holdfast_session", nil, &left))
 	require.Zero(t, left, "two transactions remove all")
-	_, err = s.Acquire(ctx, last, []lease.Claim{{Name: "more", Nonce: 1}})
-	require.ErrorIs(t, err, lease.ErrSessionGone)
+	_, err = s.Acquire(ctx, last, []store.Claim{{Name: "more", Nonce: 1}})
+	require.ErrorIs(t, err, store.ErrSessionGone)
 	next := win(t, s, open(t, s, 3, owner("c"), time.Minute), "job")
 	require.Greater(t, next.Token, r.Token)
 }

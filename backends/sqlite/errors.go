@@ -9,7 +9,7 @@ import (
 
 	lib "modernc.org/sqlite/lib"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 var (
@@ -17,18 +17,18 @@ var (
 	// written over it. A Store that finds that answers nothing else from then on, so that its
 	// Keeper ends every term at once: it is a lease.ErrSetback. New returns it while such
 	// processes are left.
-	ErrReplaced = fmt.Errorf("the file of leases was replaced: %w", lease.ErrSetback)
+	ErrReplaced = fmt.Errorf("the file of leases was replaced: %w", store.ErrSetback)
 	// ErrOtherMachine: another machine, or the same after a boot that this process outlived,
 	// has begun to use the file. It is a lease.ErrSetback, too.
-	ErrOtherMachine = fmt.Errorf("the file of leases is used by another machine: %w", lease.ErrSetback)
+	ErrOtherMachine = fmt.Errorf("the file of leases is used by another machine: %w", store.ErrSetback)
 	// ErrSchema: the file's tables are not those of this version, or not all there. It is a lease.ErrDenied.
-	ErrSchema = fmt.Errorf("the tables of leases have another version: %w", lease.ErrDenied)
+	ErrSchema = fmt.Errorf("the tables of leases have another version: %w", store.ErrDenied)
 
 	// errOtherGeneration: the file is not of the generation that was asked for.
 	errOtherGeneration = errors.New("another generation")
 
 	errClosed = errors.New("the store is closed")
-	errUnmade = fmt.Errorf("%w: the store was not made by sqlite.New", lease.ErrInvalid)
+	errUnmade = fmt.Errorf("%w: the store was not made by sqlite.New", store.ErrInvalid)
 )
 
 func failed(op string, err error) error { return fmt.Errorf("sqlite store: %s: %w", op, err) }
@@ -38,12 +38,12 @@ func failed(op string, err error) error { return fmt.Errorf("sqlite store: %s: %
 func denied(err error) error {
 	switch code(err) {
 	case lib.SQLITE_READONLY, lib.SQLITE_PERM, lib.SQLITE_CANTOPEN, lib.SQLITE_NOTADB, lib.SQLITE_AUTH:
-		return fmt.Errorf("%w: %w", lease.ErrDenied, err)
+		return fmt.Errorf("%w: %w", store.ErrDenied, err)
 	case lib.SQLITE_CORRUPT:
-		return fmt.Errorf("%w: the file is damaged: %w", lease.ErrDenied, err)
+		return fmt.Errorf("%w: the file is damaged: %w", store.ErrDenied, err)
 	}
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
-		return fmt.Errorf("%w: %w", lease.ErrDenied, err)
+		return fmt.Errorf("%w: %w", store.ErrDenied, err)
 	}
 	return err
 }
@@ -57,6 +57,6 @@ func ended(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-func gone(want lease.Session) error {
-	return fmt.Errorf("session %d of %s: %w", want.ID, want.Owner.ID, lease.ErrSessionGone)
+func gone(want store.Session) error {
+	return fmt.Errorf("session %d of %s: %w", want.ID, want.Owner.ID, store.ErrSessionGone)
 }

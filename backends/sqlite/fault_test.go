@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // What may not be written says so, and that it is for the operator to change.
@@ -35,22 +35,22 @@ func TestAFileThatMayNotBeWritten(t *testing.T) {
 
 	require.NoError(t, os.Chmod(path, 0o400)) // the file
 	_, err = New(ctx, path)
-	require.ErrorIs(t, err, lease.ErrDenied)
+	require.ErrorIs(t, err, store.ErrDenied)
 	require.ErrorContains(t, err, "readonly")
 	require.NoError(t, os.Chmod(path, 0o600))
 
 	dir := filepath.Dir(path)
 	require.NoError(t, os.Chmod(dir, 0o500)) // the folder: SQLite needs its companions there
 	_, err = New(ctx, path)
-	require.ErrorIs(t, err, lease.ErrDenied, "%v", err)
+	require.ErrorIs(t, err, store.ErrDenied, "%v", err)
 	_, err = New(ctx, filepath.Join(dir, "new.db"))
-	require.ErrorIs(t, err, lease.ErrDenied)
+	require.ErrorIs(t, err, store.ErrDenied)
 	require.ErrorIs(t, err, os.ErrPermission)
 	require.NoError(t, os.Chmod(dir, 0o700))
 
 	require.NoError(t, os.Chmod(path, 0o000)) // anything
 	_, err = New(ctx, path)
-	require.ErrorIs(t, err, lease.ErrDenied)
+	require.ErrorIs(t, err, store.ErrDenied)
 	companions, err := filepath.Glob(path + "*") // SQLite made them as the file then was
 	require.NoError(t, err)
 	for _, c := range companions {
@@ -72,7 +72,7 @@ func TestAFullDisk(t *testing.T) {
 	var full error
 	for i := 0; full == nil; i++ {
 		require.Less(t, i, 10_000)
-		out, err := s.Acquire(ctx, sess, []lease.Claim{{Name: fmt.Sprintf("more/%d", i), Nonce: 1, Metadata: map[string]string{"x": strings.Repeat("x", 10_000)}}})
+		out, err := s.Acquire(ctx, sess, []store.Claim{{Name: fmt.Sprintf("more/%d", i), Nonce: 1, Metadata: map[string]string{"x": strings.Repeat("x", 10_000)}}})
 		if full = err; err == nil {
 			require.True(t, out[0].OK)
 			continue
@@ -83,7 +83,7 @@ func TestAFullDisk(t *testing.T) {
 		require.Len(t, found, 1)
 		require.Equal(t, first.Token, found[0].Token)
 	}
-	require.False(t, errors.Is(full, lease.ErrSessionGone))
+	require.False(t, errors.Is(full, store.ErrSessionGone))
 	// Room comes back without an operator, when what was held is released and the log is used anew.
 	require.NoError(t, unix.Mount("none", dir, "tmpfs", unix.MS_REMOUNT, "size=4m"))
 	last := win(t, s, sess, "again")
@@ -101,16 +101,16 @@ func TestAPowerCut(t *testing.T) {
 	defer func() { require.NoError(t, s.Close()) }()
 	s.wall = func() time.Time { return time.Unix(0, 0) } // tokens are by the counter alone
 	sess := open(t, s, 1, owner("a"), time.Hour)
-	var last lease.Record
+	var last store.Record
 	var synced int64
 	for i := range 20 {
 		last = win(t, s, sess, fmt.Sprintf("job/%d", i))
 		synced = size(t, path+"-wal")
 		for range 3 {
-			_, err := s.Renew(ctx, []lease.Session{sess})
+			_, err := s.Renew(ctx, []store.Session{sess})
 			require.NoError(t, err)
 		}
-		_, err := s.Release(ctx, []lease.Held{last.Held()})
+		_, err := s.Release(ctx, []store.Held{last.Held()})
 		require.NoError(t, err)
 	}
 	require.Greater(t, size(t, path+"-wal"), synced)
@@ -119,13 +119,13 @@ func TestAPowerCut(t *testing.T) {
 		return wait
 	}
 	require.Equal(t, 1, commits(), "a release waits for no disk (NORMAL)")
-	target := lease.Session{ID: 1, Owner: owner("a")}
+	target := store.Session{ID: 1, Owner: owner("a")}
 	last = win(t, s, sess, "moved")
 	require.Equal(t, 2, commits(), "what issues a token does (FULL)")
-	_, err = s.Renew(ctx, []lease.Session{sess})
+	_, err = s.Renew(ctx, []store.Session{sess})
 	require.NoError(t, err)
 	require.Equal(t, 1, commits())
-	out, err := s.Transfer(ctx, []lease.Transfer{{Held: last.Held(), To: lease.Offer{
+	out, err := s.Transfer(ctx, []store.Transfer{{Held: last.Held(), To: store.Offer{
 		Name: "moved", Owner: target.Owner, Session: target.ID, TTL: time.Hour, Nonce: 9, Lifetime: time.Hour,
 	}}})
 	require.NoError(t, err)
@@ -133,7 +133,7 @@ func TestAPowerCut(t *testing.T) {
 	last = out[0].Record
 	require.Equal(t, 2, commits())
 	synced = size(t, path+"-wal")
-	_, err = s.Renew(ctx, []lease.Session{sess})
+	_, err = s.Renew(ctx, []store.Session{sess})
 	require.NoError(t, err)
 	for cut := synced; cut <= size(t, path+"-wal"); cut += 1500 { // the disk had what was synced, and any part of the rest
 		copied := filepath.Join(t.TempDir(), "leases.db")

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // follower tells the watchers of a Store of changes. Its goroutine runs while there are any. It
@@ -157,7 +157,7 @@ func (s *Store) reassure(ctx context.Context, n *news) {
 	}
 	for w := range s.follow.watchers {
 		if w.Due(time.Now()) {
-			w.Push(change{Event: lease.Event{Kind: lease.EventProgress}})
+			w.Push(change{Event: store.Event{Kind: store.EventProgress}})
 		}
 	}
 }
@@ -221,7 +221,7 @@ func (s *Store) lookOn(ctx context.Context, n *news) (more bool, err error) {
 
 func (s *Store) tellLocked(c change) {
 	for w := range s.follow.watchers {
-		if w.Concerns(c.Record.Name, c.Kind == lease.EventDelete) {
+		if w.Concerns(c.Record.Name, c.Kind == store.EventDelete) {
 			w.Push(c)
 		}
 	}
@@ -243,17 +243,17 @@ func scanChange(scan func(...any) error, now time.Duration) (c change, err error
 	if err != nil {
 		return c, err
 	}
-	c.Revision = lease.Token(rev)
+	c.Revision = store.Token(rev)
 	m, bad := unpack(metadata)
 	switch {
 	case kind == changeDelete:
-		c.Kind = lease.EventDelete
+		c.Kind = store.EventDelete
 	case kind != changePut || bad != nil:
-		c.Kind = lease.EventBad
+		c.Kind = store.EventBad
 	default:
-		c.Kind = lease.EventPut
-		r.Owner = lease.Owner{ID: owner.String, Incarnation: incarnation.String, Address: address.String}
-		r.Session, r.Token, r.Nonce = lease.SessionID(session.Int64), c.Revision, uint64(nonce.Int64)
+		c.Kind = store.EventPut
+		r.Owner = store.Owner{ID: owner.String, Incarnation: incarnation.String, Address: address.String}
+		r.Session, r.Token, r.Nonce = store.SessionID(session.Int64), c.Revision, uint64(nonce.Int64)
 		r.Granted, r.Metadata = time.Unix(0, granted.Int64), m
 		r.TTL, r.Left = time.Duration(ttl.Int64), max(0, time.Duration(ends.Int64)-now)
 	}

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // This file keeps the processes of one path to one file, also when that is deleted or replaced
@@ -105,7 +105,7 @@ func (p *place) tryJoin(use func(begin bool, id string) (string, error)) (err er
 	}
 	if p.readOnly {
 		return fmt.Errorf("%w: %s may not be written by this user, and must be: another file, or the first use of a boot",
-			lease.ErrDenied, p.lock.Name())
+			store.ErrDenied, p.lock.Name())
 	}
 	id, err := use(true, "")
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // bootFunction is what Guard asks the connection for: one of another library of SQLite has it not.
@@ -85,21 +86,21 @@ func Guard(ctx context.Context, tx *sql.Tx, o lease.Ownership) error {
 }
 
 func guard(ctx context.Context, tx *sql.Tx, o lease.Ownership, boot string) error {
-	if err := lease.ValidateContext(ctx); err != nil {
+	if err := input.Context(ctx, lease.ErrInvalid); err != nil {
 		return err
 	}
 	switch {
 	case tx == nil:
-		return fmt.Errorf("tx: %w: nil", lease.ErrInvalid)
+		return fmt.Errorf("tx: %w: nil", store.ErrInvalid)
 	case input.Nil(o):
-		return fmt.Errorf("ownership: %w: nil", lease.ErrInvalid)
+		return fmt.Errorf("ownership: %w: nil", store.ErrInvalid)
 	}
 	name, token := o.Name(), o.Token() // once: they may change
-	if err := lease.ValidateName(name); err != nil {
+	if err := store.ValidateName(name); err != nil {
 		return err
 	}
 	if token == 0 || token > math.MaxInt64 {
-		return fmt.Errorf("%q: token: %w: %d, must be one that this store issued", name, lease.ErrInvalid, token)
+		return fmt.Errorf("%q: token: %w: %d, must be one that this store issued", name, store.ErrInvalid, token)
 	}
 	if err := isOpen(ctx, tx); err != nil {
 		return fmt.Errorf("%q: %w", name, err)
@@ -126,7 +127,7 @@ func guard(ctx context.Context, tx *sql.Tx, o lease.Ownership, boot string) erro
 	if err := isFile(ctx, tx, file); err != nil {
 		return fmt.Errorf("%q: %w", name, err)
 	}
-	var stands lease.Token
+	var stands store.Token
 	var ends sql.NullInt64
 	err = tx.QueryRowContext(ctx, `SELECT l.token, s.ends FROM main.holdfast_lease l
 		LEFT JOIN main.holdfast_session s ON s.id = l.session WHERE l.name = ? AND l.format = 1`, name).Scan(&stands, &ends)
@@ -154,7 +155,7 @@ func isOpen(ctx context.Context, tx *sql.Tx) error {
 	case err == nil:
 		_, err = tx.ExecContext(ctx, "ROLLBACK")
 		return errors.Join(fmt.Errorf("tx: %w: no transaction is open any more: a statement in it failed, "+
-			"and SQLite has rolled all of it back: roll back, and begin again", lease.ErrInvalid), err)
+			"and SQLite has rolled all of it back: roll back, and begin again", store.ErrInvalid), err)
 	case code(err) == lib.SQLITE_ERROR && strings.Contains(err.Error(), "within a transaction"):
 		return nil
 	}
@@ -192,7 +193,7 @@ func guardError(err error) error {
 		return fmt.Errorf("%w: %w: %w", ErrSchema, errNoVersion, err)
 	case !errors.As(err, &e):
 		return fmt.Errorf("%w: the connection must be one of modernc.org/sqlite, to the file of leases: %w",
-			lease.ErrUnsupported, err)
+			store.ErrUnsupported, err)
 	case e.Code() == lib.SQLITE_BUSY_SNAPSHOT:
 		return fmt.Errorf("the transaction read before Guard, and another has written since: "+
 			"begin it again, with Guard first: %w", err)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // Guard refuses a transaction that SQLite has ended, of which database/sql does not know.
@@ -45,10 +46,10 @@ func TestGuardOfATransactionThatHasEnded(t *testing.T) {
 			require.Error(t, err)
 			for range 2 { // and it leaves nothing open
 				err = Guard(ctx, tx, of(mine))
-				require.ErrorIs(t, err, lease.ErrInvalid)
+				require.ErrorIs(t, err, store.ErrInvalid)
 				require.ErrorContains(t, err, "no transaction is open")
 			}
-			_, err = s.Renew(ctx, []lease.Session{sess})
+			_, err = s.Renew(ctx, []store.Session{sess})
 			require.NoError(t, err, "the lock is free")
 			require.Error(t, tx.Commit())
 		})
@@ -122,7 +123,7 @@ func TestGuardOnACopy(t *testing.T) {
 	require.NoError(t, os.Rename(path+".moved", path))
 	require.NoError(t, Guard(ctx, tx, of(mine)))
 	require.NoError(t, os.Link(path, path+".hard"))
-	require.ErrorIs(t, Guard(ctx, tx, of(mine)), lease.ErrInvalid, "by the other name it has another log")
+	require.ErrorIs(t, Guard(ctx, tx, of(mine)), store.ErrInvalid, "by the other name it has another log")
 	require.NoError(t, os.Remove(path+".hard"))
 	dir := filepath.Dir(path)
 	require.NoError(t, os.Rename(dir, dir+".moved"))

@@ -15,17 +15,18 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/inputtest"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 type ownership struct {
 	name  string
-	token lease.Token
+	token store.Token
 }
 
 func (o ownership) Name() string       { return o.name }
-func (o ownership) Token() lease.Token { return o.token }
+func (o ownership) Token() store.Token { return o.token }
 
-func of(r lease.Record) ownership { return ownership{r.Name, r.Token} }
+func of(r store.Record) ownership { return ownership{r.Name, r.Token} }
 
 // users opens the file as its user does, with a table of data.
 func users(tb testing.TB, path, settings string) *sql.DB {
@@ -60,10 +61,10 @@ func TestATakeoverWaitsForAGuardedTransaction(t *testing.T) {
 			db := users(t, path, settings)
 			other := open(t, s, 2, owner("b"), time.Minute)
 
-			var mine lease.Record
+			var mine store.Record
 			var tx *sql.Tx
 			for ttl, guarded := 300*time.Millisecond, false; !guarded; ttl *= 2 { // on a machine that is busy it takes more
-				mine = win(t, s, open(t, s, lease.SessionID(ttl), owner("a"), ttl), "job")
+				mine = win(t, s, open(t, s, store.SessionID(ttl), owner("a"), ttl), "job")
 				tx = begin(t, db)
 				if err := Guard(ctx, tx, of(mine)); err != nil {
 					require.ErrorIs(t, err, lease.ErrStale)
@@ -75,14 +76,14 @@ func TestATakeoverWaitsForAGuardedTransaction(t *testing.T) {
 			}
 			brief, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 			defer cancel()
-			_, err := s.Acquire(brief, other, []lease.Claim{{Name: "job", Nonce: 2}})
+			_, err := s.Acquire(brief, other, []store.Claim{{Name: "job", Nonce: 2}})
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 
 			taken := make(chan time.Time, 1)
 			var wg sync.WaitGroup
 			defer wg.Wait()
 			wg.Go(func() {
-				out, err := s.Acquire(ctx, other, []lease.Claim{{Name: "job", Nonce: 3}})
+				out, err := s.Acquire(ctx, other, []store.Claim{{Name: "job", Nonce: 3}})
 				if err == nil && len(out) == 1 && out[0].OK {
 					taken <- time.Now()
 				}
@@ -117,7 +118,7 @@ func TestATransactionThatReadTooEarlyIsRefused(t *testing.T) {
 	tx := begin(t, db)
 	var balance int
 	require.NoError(t, tx.QueryRow("SELECT balance FROM account").Scan(&balance))
-	_, err := s.Renew(ctx, []lease.Session{sess}) // of whatever table
+	_, err := s.Renew(ctx, []store.Session{sess}) // of whatever table
 	require.NoError(t, err)
 	err = Guard(ctx, tx, of(mine))
 	require.ErrorContains(t, err, "begin it again")
@@ -139,10 +140,10 @@ func TestWhatGuardRefuses(t *testing.T) {
 	dead := open(t, s, 2, owner("b"), time.Minute)
 	brief := win(t, s, dead, "brief")
 	released := win(t, s, sess, "released")
-	_, err := s.Release(ctx, []lease.Held{released.Held()})
+	_, err := s.Release(ctx, []store.Held{released.Held()})
 	require.NoError(t, err)
 	superseded := win(t, s, sess, "superseded")
-	require.True(t, claim1(t, s, sess, lease.Claim{Name: "superseded", Nonce: 2, Supersedes: superseded.Token}).OK)
+	require.True(t, claim1(t, s, sess, store.Claim{Name: "superseded", Nonce: 2, Supersedes: superseded.Token}).OK)
 	connection(t, path, runOut(dead)) // and no Store writes any more, which would remove it
 
 	none := users(t, file(t), "")
@@ -160,11 +161,11 @@ func TestWhatGuardRefuses(t *testing.T) {
 		want error
 		says string
 	}{
-		"no ownership":      {db, nil, lease.ErrInvalid, "ownership"},
-		"nil in its guise":  {db, missing, lease.ErrInvalid, "ownership"},
-		"no token":          {db, ownership{"job", 0}, lease.ErrInvalid, "token"},
-		"no name":           {db, ownership{"", 1}, lease.ErrInvalid, "name"},
-		"huge token":        {db, ownership{"job", 1 << 63}, lease.ErrInvalid, "token"},
+		"no ownership":      {db, nil, store.ErrInvalid, "ownership"},
+		"nil in its guise":  {db, missing, store.ErrInvalid, "ownership"},
+		"no token":          {db, ownership{"job", 0}, store.ErrInvalid, "token"},
+		"no name":           {db, ownership{"", 1}, store.ErrInvalid, "name"},
+		"huge token":        {db, ownership{"job", 1 << 63}, store.ErrInvalid, "token"},
 		"never held":        {db, ownership{"never", 1}, lease.ErrStale, "not held"},
 		"released":          {db, of(released), lease.ErrStale, "not held"},
 		"superseded":        {db, of(superseded), lease.ErrStale, "held under"},
@@ -172,7 +173,7 @@ func TestWhatGuardRefuses(t *testing.T) {
 		"a later token":     {db, ownership{"job", mine.Token + 1}, lease.ErrStale, "held under"},
 		"another file":      {none, of(mine), ErrSchema, "no file of leases"},
 		"attached":          {attached, of(mine), ErrSchema, "no file of leases"},
-		"another library":   {foreign, of(mine), lease.ErrUnsupported, "modernc.org/sqlite"},
+		"another library":   {foreign, of(mine), store.ErrUnsupported, "modernc.org/sqlite"},
 		"and what is right": {db, of(mine), nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -188,9 +189,9 @@ func TestWhatGuardRefuses(t *testing.T) {
 			require.ErrorContains(t, err, "sqlite store: guard")
 		})
 	}
-	require.ErrorIs(t, Guard(ctx, nil, of(mine)), lease.ErrInvalid)
+	require.ErrorIs(t, Guard(ctx, nil, of(mine)), store.ErrInvalid)
 	tx := begin(t, db)
-	require.ErrorIs(t, Guard(inputtest.None, tx, of(mine)), lease.ErrInvalid)
+	require.ErrorIs(t, Guard(inputtest.None, tx, of(mine)), store.ErrInvalid)
 	require.ErrorIs(t, guard(ctx, tx, of(mine), "another"), ErrOtherMachine)
 	require.NoError(t, tx.Rollback())
 	require.ErrorIs(t, Guard(ctx, tx, of(mine)), sql.ErrTxDone)

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // What another program's connection may set for itself on the same file.
@@ -50,7 +51,7 @@ func TestTheJournalsModeOfAnother(t *testing.T) {
 		err := c.QueryRowContext(ctx, "PRAGMA journal_mode = "+mode).Scan(&is)
 		require.True(t, err != nil || is == "wal", "%s: %s", mode, is)
 	}
-	_, err = s.Renew(ctx, []lease.Session{sess})
+	_, err = s.Renew(ctx, []store.Session{sess})
 	require.NoError(t, err)
 	require.NoError(t, s.Close())
 	var is string
@@ -90,10 +91,10 @@ func TestAnotherKeepsTheFileForItself(t *testing.T) {
 	c = connection(t, path, "PRAGMA busy_timeout = 1000", "SELECT count(*) FROM mine", "PRAGMA locking_mode = EXCLUSIVE")
 	_, err = c.ExecContext(ctx, "INSERT INTO mine VALUES (1)")
 	require.Error(t, err, "the Store is there")
-	_, err = s.Renew(ctx, []lease.Session{sess})
+	_, err = s.Renew(ctx, []store.Session{sess})
 	require.NoError(t, err)
 	require.NoError(t, c.Close())
-	_, err = s.Renew(ctx, []lease.Session{sess})
+	_, err = s.Renew(ctx, []store.Session{sess})
 	require.NoError(t, err)
 }
 
@@ -107,8 +108,8 @@ func TestGuardOnOddConnections(t *testing.T) {
 	mine := win(t, s, open(t, s, 1, owner("a"), time.Hour), "job")
 	stale := ownership{"job", mine.Token - 1}
 	for settings, want := range map[string]error{
-		"mode=ro":                              lease.ErrDenied,
-		"_pragma=query_only(1)":                lease.ErrDenied,
+		"mode=ro":                              store.ErrDenied,
+		"_pragma=query_only(1)":                store.ErrDenied,
 		"_pragma=synchronous(OFF)":             nil,
 		"_pragma=recursive_triggers(1)":        nil,
 		"_pragma=foreign_keys(1)":              nil,
@@ -157,7 +158,7 @@ func TestALongRead(t *testing.T) {
 	c := connection(t, s.Path(), "BEGIN", "SELECT count(*) FROM holdfast_lease")
 	renew := func(n int) {
 		for range n {
-			_, err := s.Renew(ctx, []lease.Session{sess})
+			_, err := s.Renew(ctx, []store.Session{sess})
 			require.NoError(t, err)
 		}
 	}
@@ -181,14 +182,14 @@ func TestVacuum(t *testing.T) {
 	sess := open(t, s, 1, owner("a"), time.Hour)
 	held := win(t, s, sess, "job")
 	c := connection(t, s.Path(), "PRAGMA busy_timeout = 5000", "VACUUM")
-	_, err := s.Renew(ctx, []lease.Session{sess})
+	_, err := s.Renew(ctx, []store.Session{sess})
 	require.NoError(t, err)
 	found, err := s.Get(ctx, "job")
 	require.NoError(t, err)
 	require.Equal(t, held.Token, found[0].Token)
 	_, err = c.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
 	require.NoError(t, err)
-	require.False(t, claim1(t, s, open(t, s, 2, owner("b"), time.Hour), lease.Claim{Name: "job", Nonce: 2}).OK)
+	require.False(t, claim1(t, s, open(t, s, 2, owner("b"), time.Hour), store.Claim{Name: "job", Nonce: 2}).OK)
 }
 
 // A file system that becomes read-only fails writes with lease.ErrDenied and answers reads; when it
@@ -208,7 +209,7 @@ func TestAFileSystemThatBecomesReadOnly(t *testing.T) {
 	require.NoError(t, s.Close())
 	require.NoError(t, unix.Mount("none", dir, "tmpfs", unix.MS_REMOUNT|unix.MS_RDONLY, "size=4m"))
 	_, err = New(ctx, s.Path())
-	require.ErrorIs(t, err, lease.ErrDenied)
+	require.ErrorIs(t, err, store.ErrDenied)
 	require.NoError(t, unix.Mount("none", dir, "tmpfs", unix.MS_REMOUNT, "size=4m"))
 	again := openAt(t, s.Path())
 	found, err := again.Get(ctx, "job")
@@ -251,7 +252,7 @@ func TestAnotherBootIDOnOneKernel(t *testing.T) {
 	require.ErrorIs(t, err, ErrReplaced)
 	require.ErrorIs(t, err, ErrOtherMachine)
 	require.ErrorContains(t, err, "boot one")
-	_, err = s.Renew(ctx, []lease.Session{sess})
+	_, err = s.Renew(ctx, []store.Session{sess})
 	require.NoError(t, err, "the first goes on")
 }
 
@@ -272,6 +273,6 @@ func TestTheFileBesideItMayNotBeWritten(t *testing.T) {
 	require.NoError(t, s.Close())
 	require.NoError(t, os.Rename(path, path+".old"))
 	_, err = New(t.Context(), path) // another generation
-	require.ErrorIs(t, err, lease.ErrDenied)
+	require.ErrorIs(t, err, store.ErrDenied)
 	require.ErrorContains(t, err, name)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/leasetest"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/storetest"
 )
 
 // soon bounds, generously, how long things take on a machine that is busy: what has not happened by
@@ -21,10 +21,10 @@ import (
 const soon = 30 * time.Second
 
 // file is a path at which nothing stands.
-func file(tb leasetest.TB) string { return filepath.Join(tb.TempDir(), "leases.db") }
+func file(tb storetest.TB) string { return filepath.Join(tb.TempDir(), "leases.db") }
 
 // openAt opens a Store until the test ends.
-func openAt(tb leasetest.TB, path string, opts ...Option) *Store {
+func openAt(tb storetest.TB, path string, opts ...Option) *Store {
 	tb.Helper()
 	s, err := New(context.Background(), path, opts...)
 	require.NoError(tb, err)
@@ -32,28 +32,28 @@ func openAt(tb leasetest.TB, path string, opts ...Option) *Store {
 	return s
 }
 
-func owner(id string) lease.Owner { return lease.Owner{ID: id, Incarnation: id + "-1"} }
+func owner(id string) store.Owner { return store.Owner{ID: id, Incarnation: id + "-1"} }
 
-func open(tb testing.TB, s lease.Store, id lease.SessionID, o lease.Owner, ttl time.Duration) lease.Session {
+func open(tb testing.TB, s store.Store, id store.SessionID, o store.Owner, ttl time.Duration) store.Session {
 	tb.Helper()
-	sess := lease.Session{ID: id, Owner: o, TTL: ttl}
+	sess := store.Session{ID: id, Owner: o, TTL: ttl}
 	grant, err := s.OpenSession(context.Background(), sess)
 	require.NoError(tb, err)
 	sess.TTL = grant.TTL
 	return sess
 }
 
-func claim1(tb testing.TB, s lease.Store, sess lease.Session, c lease.Claim) lease.Outcome {
+func claim1(tb testing.TB, s store.Store, sess store.Session, c store.Claim) store.Outcome {
 	tb.Helper()
-	out, err := s.Acquire(context.Background(), sess, []lease.Claim{c})
+	out, err := s.Acquire(context.Background(), sess, []store.Claim{c})
 	require.NoError(tb, err)
 	require.Len(tb, out, 1)
 	return out[0]
 }
 
-func win(tb testing.TB, s lease.Store, sess lease.Session, name string) lease.Record {
+func win(tb testing.TB, s store.Store, sess store.Session, name string) store.Record {
 	tb.Helper()
-	out := claim1(tb, s, sess, lease.Claim{Name: name, Nonce: 1})
+	out := claim1(tb, s, sess, store.Claim{Name: name, Nonce: 1})
 	require.True(tb, out.OK, "%+v", out)
 	return out.Record
 }

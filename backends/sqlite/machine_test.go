@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // The clock of leases is the time since the boot, with suspends, as the kernel tells it to
@@ -41,12 +41,12 @@ func init() { roles["shifted"] = shifted }
 // shifted opens a file, and guards a transaction in it, and says what came of it.
 func shifted() {
 	s, err := New(context.Background(), os.Getenv("FILE"))
-	fmt.Println("new:", errors.Is(err, lease.ErrUnsupported), err)
+	fmt.Println("new:", errors.Is(err, store.ErrUnsupported), err)
 	if err == nil {
 		_ = s.Close()
 	}
 	err = Guard(context.Background(), nil, nil)
-	fmt.Println("guard:", errors.Is(err, lease.ErrUnsupported), err)
+	fmt.Println("guard:", errors.Is(err, store.ErrUnsupported), err)
 }
 
 // A process whose clock is shifted is refused: here in a time namespace that the kernel has made.

@@ -10,20 +10,20 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // Names, metadata and owners of the greatest lengths and of odd letters come back as they were.
 func TestOddTexts(t *testing.T) {
 	ctx := t.Context()
 	s := openAt(t, file(t))
-	sess := lease.Session{ID: math.MaxInt64, TTL: time.Hour, Owner: lease.Owner{ID: "'; DROP TABLE holdfast_lease; --", Incarnation: "ü\u2028", Address: strings.Repeat("a", 255)}}
+	sess := store.Session{ID: math.MaxInt64, TTL: time.Hour, Owner: store.Owner{ID: "'; DROP TABLE holdfast_lease; --", Incarnation: "ü\u2028", Address: strings.Repeat("a", 255)}}
 	_, err := s.OpenSession(ctx, sess)
 	require.NoError(t, err)
-	names := []string{strings.Repeat("n", lease.MaxName), "%_*?[a]", "Job", "job", "jöb", "\u00e9", "e\u0301", "\U0010ffff", "'\"`"}
+	names := []string{strings.Repeat("n", store.MaxName), "%_*?[a]", "Job", "job", "jöb", "\u00e9", "e\u0301", "\U0010ffff", "'\"`"}
 	for i, name := range names {
 		m := map[string]string{"": "", "nul": "a\x00b", "quotes": `'"`, "wide": "\U0010ffff"}
-		out, err := s.Acquire(ctx, sess, []lease.Claim{{Name: name, Nonce: math.MaxUint64 - uint64(i), Metadata: m}})
+		out, err := s.Acquire(ctx, sess, []store.Claim{{Name: name, Nonce: math.MaxUint64 - uint64(i), Metadata: m}})
 		require.NoError(t, err)
 		require.True(t, out[0].OK, "%q: %+v", name, out)
 		found, err := s.Get(ctx, name)
@@ -35,28 +35,28 @@ func TestOddTexts(t *testing.T) {
 		require.Equal(t, sess.ID, found[0].Session)
 		require.Equal(t, math.MaxUint64-uint64(i), found[0].Nonce)
 		var listed int
-		for r, err := range s.List(ctx, lease.Query{Prefix: name}) {
+		for r, err := range s.List(ctx, store.Query{Prefix: name}) {
 			require.NoError(t, err)
 			require.True(t, strings.HasPrefix(r.Name, name))
 			listed++
 		}
 		require.NotZero(t, listed)
 	}
-	for _, bad := range []string{"a\x00b", "\xff", "a\xc3", strings.Repeat("n", lease.MaxName+1), ""} {
-		out, err := s.Acquire(ctx, sess, []lease.Claim{{Name: bad, Nonce: 1}})
+	for _, bad := range []string{"a\x00b", "\xff", "a\xc3", strings.Repeat("n", store.MaxName+1), ""} {
+		out, err := s.Acquire(ctx, sess, []store.Claim{{Name: bad, Nonce: 1}})
 		require.NoError(t, err)
-		require.ErrorIs(t, out[0].Err, lease.ErrInvalid, "%q", bad)
+		require.ErrorIs(t, out[0].Err, store.ErrInvalid, "%q", bad)
 		found, err := s.Get(ctx, bad)
 		require.NoError(t, err)
 		require.Empty(t, found, "%q", bad)
 		for _, prefix := range []string{bad, bad + "\xff"} {
-			for _, err := range s.List(ctx, lease.Query{Prefix: prefix}) {
+			for _, err := range s.List(ctx, store.Query{Prefix: prefix}) {
 				require.NoError(t, err)
 			}
 		}
-		require.ErrorIs(t, Guard(ctx, begin(t, users(t, s.Path(), "")), ownership{bad, 1}), lease.ErrInvalid)
+		require.ErrorIs(t, Guard(ctx, begin(t, users(t, s.Path(), "")), ownership{bad, 1}), store.ErrInvalid)
 	}
-	out, err := s.Acquire(ctx, sess, []lease.Claim{{Name: "big", Nonce: 1, Metadata: map[string]string{"x": strings.Repeat("\x01", 1<<20)}}})
+	out, err := s.Acquire(ctx, sess, []store.Claim{{Name: "big", Nonce: 1, Metadata: map[string]string{"x": strings.Repeat("\x01", 1<<20)}}})
 	require.NoError(t, err)
 	require.True(t, out[0].OK || out[0].Err != nil)
 }
@@ -71,10 +71,10 @@ func TestTheEndOfNumbers(t *testing.T) {
 	_, err := db.ExecContext(ctx, "UPDATE holdfast_meta SET last = ?", int64(math.MaxInt64-1))
 	require.NoError(t, err)
 	last := win(t, s, sess, "last")
-	require.Equal(t, lease.Token(math.MaxInt64), last.Token)
-	_, err = s.Acquire(ctx, sess, []lease.Claim{{Name: "one more", Nonce: 1}})
+	require.Equal(t, store.Token(math.MaxInt64), last.Token)
+	_, err = s.Acquire(ctx, sess, []store.Claim{{Name: "one more", Nonce: 1}})
 	require.Error(t, err)
-	_, err = s.Renew(ctx, []lease.Session{sess})
+	_, err = s.Renew(ctx, []store.Session{sess})
 	require.NoError(t, err)
 	found, err := s.Get(ctx, "last", "one more")
 	require.NoError(t, err)
@@ -95,7 +95,7 @@ func TestTheEndOfNumbers(t *testing.T) {
 	sess = open(t, late, 1, owner("a"), time.Hour)
 	r := win(t, late, sess, "job")
 	require.GreaterOrEqual(t, r.Left, time.Duration(0))
-	_, err = late.Renew(ctx, []lease.Session{sess})
+	_, err = late.Renew(ctx, []store.Session{sess})
 	require.NoError(t, err)
 	require.NoError(t, late.Close())
 }
@@ -112,9 +112,9 @@ func TestASessionThatIsTakenAwayByHand(t *testing.T) {
 	found, err := s.Get(ctx, "job")
 	require.NoError(t, err)
 	require.Empty(t, found)
-	g, err := s.Renew(ctx, []lease.Session{sess})
+	g, err := s.Renew(ctx, []store.Session{sess})
 	require.NoError(t, err)
-	require.ErrorIs(t, g[0].Err, lease.ErrSessionGone)
+	require.ErrorIs(t, g[0].Err, store.ErrSessionGone)
 	open(t, s, 1, owner("b"), time.Hour)
 	found, err = s.Get(ctx, "job")
 	require.NoError(t, err)

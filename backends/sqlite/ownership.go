@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // put is a record that is to stand under a name, as it is written.
@@ -16,17 +16,17 @@ type put struct {
 }
 
 // give has a name stand for o, under a new token, in the place of what stood there.
-func (t *tx) give(o session, p put) (lease.Record, error) {
+func (t *tx) give(o session, p put) (store.Record, error) {
 	wall := t.s.wall()
 	var token int64
 	// Microseconds since 1970 put tokens above those that an older copy of the file forgot.
 	err := t.get("UPDATE holdfast_meta SET last = max(last + 1, ?) RETURNING last", []any{wall.UnixMicro()}, &token)
 	if err != nil {
-		return lease.Record{}, err
+		return store.Record{}, err
 	}
 	if err := t.exec("INSERT OR REPLACE INTO holdfast_lease VALUES (?, ?, ?, ?, ?, ?, ?)", p.name, format, token,
 		int64(o.ID), int64(p.nonce), wall.UnixNano(), p.metadata); err != nil {
-		return lease.Record{}, err
+		return store.Record{}, err
 	}
 	r, _, err := t.record(p.name, t.now)
 	return r.Record, err
@@ -37,19 +37,19 @@ func (t *tx) remove(name string) error {
 	return t.exec("DELETE FROM holdfast_lease WHERE name = ?", name)
 }
 
-// claim is a lease.Claim as it is decided.
+// claim is a store.Claim as it is decided.
 type claim struct {
 	put
-	supersedes lease.Token
-	while      lease.Held
+	supersedes store.Token
+	while      store.Held
 	err        error // of its arguments
 }
 
 // Acquire decides the claims in order, all at one moment, and is on the disk when it returns. A claim
 // that the store's limits refuse is answered with lease.ErrInvalid as the Outcome's error, one
-// whose While does not stand with lease.ErrParentLost. The error that is lease.ErrSessionGone
+// whose While does not stand with lease.ErrParentLost. The error that is store.ErrSessionGone
 // means that the session is not open.
-func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
+func (s *Store) Acquire(ctx context.Context, want store.Session, claims []store.Claim) ([]store.Outcome, error) {
 	const op = "acquire"
 	asked := make([]claim, len(claims)) // a copy: the caller may leave before it is read
 	for i, c := range claims {
@@ -58,7 +58,7 @@ func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.
 			asked[i].metadata = pack(c.Metadata)
 		}
 	}
-	out := make([]lease.Outcome, len(asked))
+	out := make([]store.Outcome, len(asked))
 	err := s.write(ctx, op, len(asked) > 0, func(t *tx) error {
 		o, ok, err := t.live(want)
 		if err == nil && !ok {
@@ -78,18 +78,18 @@ func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.
 	return out, nil
 }
 
-func (t *tx) claim(o session, c claim) (out lease.Outcome, err error) {
+func (t *tx) claim(o session, c claim) (out store.Outcome, err error) {
 	if c.err != nil {
-		return lease.Outcome{Err: failed("acquire", c.err)}, nil
+		return store.Outcome{Err: failed("acquire", c.err)}, nil
 	}
-	if c.while != (lease.Held{}) {
+	if c.while != (store.Held{}) {
 		on, _, err := t.record(c.while.Name, t.now)
 		if err != nil {
 			return out, err
 		}
 		if !on.is(c.while) {
-			err := fmt.Errorf("%q: %w: %q", c.name, lease.ErrParentLost, c.while.Name)
-			return lease.Outcome{Err: failed("acquire", err)}, nil
+			err := fmt.Errorf("%q: %w: %q", c.name, store.ErrParentLost, c.while.Name)
+			return store.Outcome{Err: failed("acquire", err)}, nil
 		}
 	}
 	r, found, err := t.record(c.name, t.now)
@@ -99,9 +99,9 @@ func (t *tx) claim(o session, c claim) (out lease.Outcome, err error) {
 	own := r.stands && c.supersedes != 0 && c.supersedes == r.Token && r.Owner.Incarnation == o.Owner.Incarnation
 	switch {
 	case r.bad:
-		return lease.Outcome{Record: r.Record, Err: failed("acquire", r.err())}, nil
+		return store.Outcome{Record: r.Record, Err: failed("acquire", r.err())}, nil
 	case r.stands && !own:
-		return lease.Outcome{Record: r.Record}, nil
+		return store.Outcome{Record: r.Record}, nil
 	case found && !r.stands: // it has expired, which watches get before what comes after it
 		if err := t.remove(c.name); err != nil {
 			return out, err
@@ -116,9 +116,9 @@ func (t *tx) claim(o session, c claim) (out lease.Outcome, err error) {
 }
 
 // Release removes the records that still are those ownerships.
-func (s *Store) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome, error) {
+func (s *Store) Release(ctx context.Context, held []store.Held) ([]store.Outcome, error) {
 	held = slices.Clone(held)
-	out := make([]lease.Outcome, len(held))
+	out := make([]store.Outcome, len(held))
 	err := s.write(ctx, "release", false, func(t *tx) error {
 		for i, h := range held {
 			r, _, err := t.record(h.Name, t.now)
@@ -142,8 +142,8 @@ func (s *Store) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome
 
 // move is a lease.Transfer as it is decided.
 type move struct {
-	held lease.Held
-	to   lease.Session
+	held store.Held
+	to   store.Session
 	put
 	keep bool // the metadata
 	err  error
@@ -151,19 +151,19 @@ type move struct {
 
 // Transfer decides the moves in order, all at one moment, and is on the disk when it returns. A
 // move that the store's limits refuse is answered with lease.ErrInvalid, one to a session that
-// is not open, or not the offer's owner's, with lease.ErrSessionGone, as the Outcome's error.
-func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.Outcome, error) {
+// is not open, or not the offer's owner's, with store.ErrSessionGone, as the Outcome's error.
+func (s *Store) Transfer(ctx context.Context, moves []store.Transfer) ([]store.Outcome, error) {
 	asked := make([]move, len(moves))
 	for i, m := range moves {
 		asked[i] = move{
-			held: m.Held, to: lease.Session{ID: m.To.Session, Owner: m.To.Owner}, put: put{m.Name, m.To.Nonce, nil},
+			held: m.Held, to: store.Session{ID: m.To.Session, Owner: m.To.Owner}, put: put{m.Name, m.To.Nonce, nil},
 			keep: m.Metadata == nil, err: limits.ValidateTransfer(m),
 		}
 		if asked[i].err == nil {
 			asked[i].metadata = pack(m.Metadata)
 		}
 	}
-	out := make([]lease.Outcome, len(asked))
+	out := make([]store.Outcome, len(asked))
 	err := s.write(ctx, "transfer", len(asked) > 0, func(t *tx) (err error) {
 		for i := range asked {
 			if out[i], err = t.move(asked[i]); err != nil {
@@ -178,7 +178,7 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.O
 	return out, nil
 }
 
-func (t *tx) move(m move) (out lease.Outcome, err error) {
+func (t *tx) move(m move) (out store.Outcome, err error) {
 	r, _, err := t.record(m.held.Name, t.now)
 	if err != nil {
 		return out, err

@@ -14,11 +14,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // runOut is a statement after which a session is over, and not removed yet.
-func runOut(sess lease.Session) string {
+func runOut(sess store.Session) string {
 	return fmt.Sprintf("UPDATE holdfast_session SET ends = 1 WHERE id = %d", sess.ID)
 }
 
@@ -34,7 +34,7 @@ func TestAReadKeepsNobodyFromWriting(t *testing.T) {
 	connection(t, s.Path(), runOut(dead))
 	finals := 0
 	var renewed error
-	var grants []lease.Grant
+	var grants []store.Grant
 	_, err := s.read(ctx, "test", func(v *view) ([]row, error) {
 		if !v.final {
 			v.over = true // as if it had met dead's lease
@@ -43,14 +43,14 @@ func TestAReadKeepsNobodyFromWriting(t *testing.T) {
 		finals++
 		brief, cancel := context.WithTimeout(ctx, soon)
 		defer cancel()
-		grants, renewed = other.Renew(brief, []lease.Session{sess, dead})
+		grants, renewed = other.Renew(brief, []store.Session{sess, dead})
 		return nil, nil
 	})
 	require.NoError(t, err)
 	require.Equal(t, 1, finals)
 	require.NoError(t, renewed, "a renewal waits for a read")
 	require.NoError(t, grants[0].Err)
-	require.ErrorIs(t, grants[1].Err, lease.ErrSessionGone)
+	require.ErrorIs(t, grants[1].Err, store.ErrSessionGone)
 }
 
 // What makes the past final: each clock that decides what is over, a writer's and that of a final
@@ -204,9 +204,9 @@ func TestAPastIsSharedByThoseWhoWaited(t *testing.T) {
 	s, err := newStore(ctx, quickFile(t), clock{boot: "boot", now: func() time.Duration { return time.Duration(now.Load()) }})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Close()) }()
-	var all []lease.Session
+	var all []store.Session
 	for i := range 5 {
-		sess := open(t, s, lease.SessionID(i+1), owner("a"), time.Duration(i+1)*time.Second)
+		sess := open(t, s, store.SessionID(i+1), owner("a"), time.Duration(i+1)*time.Second)
 		win(t, s, sess, fmt.Sprint("job/", i))
 		all = append(all, sess)
 	}

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // place is where a file is. The file itself is never opened here: to close it would take away
@@ -45,9 +45,9 @@ func identify(s *unix.Statx_t) identity {
 func locate(path string) (*place, error) {
 	switch {
 	case path == "" || strings.ContainsRune(path, 0):
-		return nil, fmt.Errorf("path: %w: %q, must name a file", lease.ErrInvalid, path)
+		return nil, fmt.Errorf("path: %w: %q, must name a file", store.ErrInvalid, path)
 	case path == ":memory:" || strings.HasPrefix(path, "file:"):
-		return nil, fmt.Errorf("path: %w: %.64q, must be the path of a file, not :memory: or a URI", lease.ErrInvalid, path)
+		return nil, fmt.Errorf("path: %w: %.64q, must be the path of a file, not :memory: or a URI", store.ErrInvalid, path)
 	}
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -56,7 +56,7 @@ func locate(path string) (*place, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if to, bad := os.Readlink(path); bad == nil {
-			return nil, fmt.Errorf("path: %w: %s is a symbolic link to %s, and nothing is there", lease.ErrInvalid, path, to)
+			return nil, fmt.Errorf("path: %w: %s is a symbolic link to %s, and nothing is there", store.ErrInvalid, path, to)
 		}
 		var dir string
 		if dir, err = filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
@@ -64,7 +64,7 @@ func locate(path string) (*place, error) {
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("path: %w: %w", lease.ErrInvalid, err)
+		return nil, fmt.Errorf("path: %w: %w", store.ErrInvalid, err)
 	}
 	p := &place{path: real}
 	if err := p.local(); err != nil {
@@ -89,7 +89,7 @@ var localTypes = map[int64]string{
 func (p *place) local() error {
 	var s unix.Statfs_t
 	if err := unix.Statfs(filepath.Dir(p.path), &s); err != nil {
-		return fmt.Errorf("path: %w: %s: %w", lease.ErrInvalid, filepath.Dir(p.path), err)
+		return fmt.Errorf("path: %w: %s: %w", store.ErrInvalid, filepath.Dir(p.path), err)
 	}
 	if err := localType(int64(s.Type)); err != nil {
 		return fmt.Errorf("%s: %w", p.path, err)
@@ -100,7 +100,7 @@ func (p *place) local() error {
 func localType(magic int64) error {
 	if localTypes[magic&0xffffffff] == "" {
 		return fmt.Errorf("%w: on a file system that is not known to be of this machine alone (type %#x): "+
-			"leases need a local disk, no network's (NFS, SMB, FUSE, 9p)", lease.ErrUnsupported, uint32(magic))
+			"leases need a local disk, no network's (NFS, SMB, FUSE, 9p)", store.ErrUnsupported, uint32(magic))
 	}
 	return nil
 }
@@ -117,13 +117,13 @@ func (p *place) look() (identity, error) {
 	}
 	switch {
 	case s.Mode&unix.S_IFMT != unix.S_IFREG:
-		return identity{}, fmt.Errorf("path: %w: %s is no file", lease.ErrInvalid, p.path)
+		return identity{}, fmt.Errorf("path: %w: %s is no file", store.ErrInvalid, p.path)
 	case s.Nlink > 1:
 		return identity{}, fmt.Errorf("path: %w: %s has %d names (hard links), must have one: "+
-			"SQLite finds the log of a file by its name", lease.ErrInvalid, p.path, s.Nlink)
+			"SQLite finds the log of a file by its name", store.ErrInvalid, p.path, s.Nlink)
 	case s.Mask&dir.Mask&unix.STATX_MNT_ID != 0 && s.Mnt_id != dir.Mnt_id:
 		return identity{}, fmt.Errorf("path: %w: %s is mounted by itself: mount its folder, "+
-			"as SQLite keeps two more files beside it", lease.ErrInvalid, p.path)
+			"as SQLite keeps two more files beside it", store.ErrInvalid, p.path)
 	}
 	return identify(&s), nil
 }

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-go/holdfast/internal/inputtest"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 func TestBadInput(t *testing.T) {
@@ -38,20 +38,20 @@ func TestBadInput(t *testing.T) {
 		want error
 		says string
 	}{
-		{"", s(), lease.ErrInvalid, "must name a file"},
-		{"a\x00b", s(), lease.ErrInvalid, "must name a file"},
-		{":memory:", s(), lease.ErrInvalid, "or a URI"},
-		{"file:" + at("a"), s(), lease.ErrInvalid, "or a URI"},
-		{at("none/leases"), s(), lease.ErrInvalid, "no such file"},
-		{dir, s(), lease.ErrInvalid, "is no file"},
-		{at("fifo"), s(), lease.ErrInvalid, "is no file"},
-		{at("dangling"), s(), lease.ErrInvalid, "is a symbolic link to " + at("nothing")},
-		{at("two"), s(), lease.ErrInvalid, "hard links"},
-		{at("text"), s(), lease.ErrDenied, "not a database"},
-		{"/proc/self/leases", s(), lease.ErrUnsupported, "local disk"},
-		{at("a"), s(nil), lease.ErrInvalid, "nil Option"},
-		{at("a"), s(WithPollInterval(0)), lease.ErrInvalid, "WithPollInterval"},
-		{at("a"), s(WithPollInterval(time.Minute)), lease.ErrInvalid, "1ms to 1s"},
+		{"", s(), store.ErrInvalid, "must name a file"},
+		{"a\x00b", s(), store.ErrInvalid, "must name a file"},
+		{":memory:", s(), store.ErrInvalid, "or a URI"},
+		{"file:" + at("a"), s(), store.ErrInvalid, "or a URI"},
+		{at("none/leases"), s(), store.ErrInvalid, "no such file"},
+		{dir, s(), store.ErrInvalid, "is no file"},
+		{at("fifo"), s(), store.ErrInvalid, "is no file"},
+		{at("dangling"), s(), store.ErrInvalid, "is a symbolic link to " + at("nothing")},
+		{at("two"), s(), store.ErrInvalid, "hard links"},
+		{at("text"), s(), store.ErrDenied, "not a database"},
+		{"/proc/self/leases", s(), store.ErrUnsupported, "local disk"},
+		{at("a"), s(nil), store.ErrInvalid, "nil Option"},
+		{at("a"), s(WithPollInterval(0)), store.ErrInvalid, "WithPollInterval"},
+		{at("a"), s(WithPollInterval(time.Minute)), store.ErrInvalid, "1ms to 1s"},
 	} {
 		err := c.new(c.path)
 		require.ErrorIs(t, err, c.want, "%q", c.path)
@@ -62,17 +62,17 @@ func TestBadInput(t *testing.T) {
 	closed := openAt(t, at("leases"))
 	require.NoError(t, closed.Close())
 	for name, f := range calls() {
-		require.ErrorIs(t, f(ctx, unmade), lease.ErrInvalid, name)
-		require.ErrorIs(t, f(inputtest.None, made), lease.ErrInvalid, name)
+		require.ErrorIs(t, f(ctx, unmade), store.ErrInvalid, name)
+		require.ErrorIs(t, f(inputtest.None, made), store.ErrInvalid, name)
 		require.ErrorIs(t, f(ctx, closed), errClosed, name)
 	}
-	require.ErrorIs(t, unmade.Close(), lease.ErrInvalid)
+	require.ErrorIs(t, unmade.Close(), store.ErrInvalid)
 	require.Empty(t, unmade.Path())
 }
 
 // calls are all that take a context.
 func calls() map[string]func(context.Context, *Store) error {
-	sess := lease.Session{ID: 1, Owner: owner("a"), TTL: time.Minute}
+	sess := store.Session{ID: 1, Owner: owner("a"), TTL: time.Minute}
 	return map[string]func(context.Context, *Store) error{
 		"OpenSession":  func(ctx context.Context, s *Store) error { _, err := s.OpenSession(ctx, sess); return err },
 		"CloseSession": func(ctx context.Context, s *Store) error { return s.CloseSession(ctx, sess) },
@@ -82,19 +82,19 @@ func calls() map[string]func(context.Context, *Store) error {
 		"Transfer":     func(ctx context.Context, s *Store) error { _, err := s.Transfer(ctx, nil); return err },
 		"Get":          func(ctx context.Context, s *Store) error { _, err := s.Get(ctx); return err },
 		"List": func(ctx context.Context, s *Store) (err error) {
-			for _, err = range s.List(ctx, lease.Query{}) {
+			for _, err = range s.List(ctx, store.Query{}) {
 				break
 			}
 			return err
 		},
 		"List of a session": func(ctx context.Context, s *Store) (err error) {
-			for _, err = range s.List(ctx, lease.Query{Session: sess.ID}) {
+			for _, err = range s.List(ctx, store.Query{Session: sess.ID}) {
 				break
 			}
 			return err
 		},
 		"Watch": func(ctx context.Context, s *Store) (err error) {
-			for _, err = range s.Watch(ctx, lease.Scope{}) {
+			for _, err = range s.Watch(ctx, store.Scope{}) {
 				break
 			}
 			return err
@@ -107,7 +107,7 @@ func TestNetworkFileSystemsAreRefused(t *testing.T) {
 		"nfs": unix.NFS_SUPER_MAGIC, "smb2": unix.SMB2_SUPER_MAGIC, "cifs": 0xff534d42, "fuse": unix.FUSE_SUPER_MAGIC, "9p": unix.V9FS_MAGIC,
 		"ceph": 0x00c36400, "afs": unix.AFS_SUPER_MAGIC, "cifs, as a 32-bit kernel has it": -0xacb2be, "lustre": 0x0bd00bd0, "ocfs2": 0x7461636f,
 	} {
-		require.ErrorIs(t, localType(magic), lease.ErrUnsupported, name)
+		require.ErrorIs(t, localType(magic), store.ErrUnsupported, name)
 	}
 	for magic, name := range localTypes {
 		require.NoError(t, localType(magic), name)
@@ -164,7 +164,7 @@ func TestAFileThatIsReplaced(t *testing.T) {
 			watched := make(chan error, 1)
 			go func() {
 				var last error
-				for _, err := range s.Watch(ctx, lease.Scope{}) {
+				for _, err := range s.Watch(ctx, store.Scope{}) {
 					last = err
 				}
 				watched <- last
@@ -186,14 +186,14 @@ func TestAFileThatIsReplaced(t *testing.T) {
 			for name, f := range calls() {
 				err := f(ctx, s)
 				require.ErrorIs(t, err, ErrReplaced, name)
-				require.ErrorIs(t, err, lease.ErrSetback, name)
+				require.ErrorIs(t, err, store.ErrSetback, name)
 				require.ErrorContains(t, err, c.says, name)
 			}
 			now.Add(int64(ttl))
-			require.ErrorIs(t, s.CloseSession(ctx, lease.Session{ID: 1}), ErrReplaced)
+			require.ErrorIs(t, s.CloseSession(ctx, store.Session{ID: 1}), ErrReplaced)
 			require.ErrorIs(t, other(), ErrReplaced, "it has noticed, and holders may believe in what it held")
 			now.Add(1)
-			require.ErrorIs(t, s.CloseSession(ctx, lease.Session{ID: 1}), ErrReplaced) // no holder believes any more: it makes room
+			require.ErrorIs(t, s.CloseSession(ctx, store.Session{ID: 1}), ErrReplaced) // no holder believes any more: it makes room
 			if _, err := s.Get(ctx); err == nil {
 				t.Fatal("it answers")
 			}
@@ -201,7 +201,7 @@ func TestAFileThatIsReplaced(t *testing.T) {
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, next.Close()) })
 			require.Greater(t, win(t, next, open(t, next, 2, owner("b"), time.Minute), "job").Token, old.Token)
-			_, err = s.Renew(ctx, []lease.Session{sess})
+			_, err = s.Renew(ctx, []store.Session{sess})
 			require.ErrorIs(t, err, ErrReplaced, "also when another stands there")
 		})
 	}
@@ -226,9 +226,9 @@ func TestAFileThatIsReplacedUnderACall(t *testing.T) {
 			end <- replace[i%len(replace)](path)
 		}()
 		for _, prefix := range []string{"a", "b", "c"} { // each by a connection of its own
-			for _, err := range s.List(ctx, lease.Query{Prefix: prefix}) {
+			for _, err := range s.List(ctx, store.Query{Prefix: prefix}) {
 				require.ErrorIs(t, err, ErrReplaced)
-				require.NotErrorIs(t, err, lease.ErrDenied)
+				require.NotErrorIs(t, err, store.ErrDenied)
 			}
 		}
 		require.NoError(t, <-end)
@@ -247,8 +247,8 @@ func TestTheFileBesideItIsLost(t *testing.T) {
 	win(t, s, sess, "job")
 	require.NoError(t, os.Remove(filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"-holdfast")))
 	other := openAt(t, path)
-	require.False(t, claim1(t, other, open(t, other, 2, owner("b"), time.Hour), lease.Claim{Name: "job", Nonce: 2}).OK)
-	_, err := s.Renew(ctx, []lease.Session{sess})
+	require.False(t, claim1(t, other, open(t, other, 2, owner("b"), time.Hour), store.Claim{Name: "job", Nonce: 2}).OK)
+	_, err := s.Renew(ctx, []store.Session{sess})
 	require.NoError(t, err)
 }
 
@@ -332,9 +332,9 @@ func TestABootEndsEverySession(t *testing.T) {
 	require.Empty(t, found, "though its end would be an hour away by the new clock")
 	r := win(t, after, open(t, after, 2, owner("b"), time.Minute), "job")
 	require.Greater(t, r.Token, old.Token)
-	_, err = s.Renew(ctx, []lease.Session{sess})
+	_, err = s.Renew(ctx, []store.Session{sess})
 	require.ErrorIs(t, err, ErrOtherMachine)
-	require.ErrorIs(t, err, lease.ErrSetback)
+	require.ErrorIs(t, err, store.ErrSetback)
 	_, err = s.Get(ctx, "job")
 	require.ErrorIs(t, err, ErrOtherMachine)
 	require.NoError(t, s.Close())
@@ -358,7 +358,7 @@ func TestSchemasOfOtherVersions(t *testing.T) {
 		require.NoError(t, err)
 		_, err = New(context.Background(), path)
 		require.ErrorIs(t, err, ErrSchema)
-		require.ErrorIs(t, err, lease.ErrDenied)
+		require.ErrorIs(t, err, store.ErrDenied)
 		require.ErrorContains(t, err, says)
 		_, err = s.Get(context.Background(), "job")
 		require.ErrorIs(t, err, ErrSchema, "also where it is open")
@@ -373,7 +373,7 @@ func TestSchemasOfOtherVersions(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
 	_, err = New(context.Background(), utf16)
-	require.ErrorIs(t, err, lease.ErrUnsupported)
+	require.ErrorIs(t, err, store.ErrUnsupported)
 	require.ErrorContains(t, err, "UTF-8")
 }
 
@@ -405,11 +405,11 @@ func TestADamagedFile(t *testing.T) {
 			require.NoError(t, s.Close())
 			continue
 		}
-		require.ErrorIs(t, err, lease.ErrDenied, "page %d", from/4096)
+		require.ErrorIs(t, err, store.ErrDenied, "page %d", from/4096)
 		require.ErrorContains(t, err, "damaged")
 	}
 	require.NoError(t, os.WriteFile(path, good[:len(good)/2], 0o600))
 	_, err = New(context.Background(), path)
-	require.ErrorIs(t, err, lease.ErrDenied)
+	require.ErrorIs(t, err, store.ErrDenied)
 	require.False(t, errors.Is(err, ErrReplaced))
 }

@@ -21,12 +21,13 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/leasetest"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/storetest"
 )
 
 // quick is a folder whose commits wait for no disk, where there is one: what processes do
 // to each other is not a matter of that.
-func quick(tb leasetest.TB) string {
+func quick(tb storetest.TB) string {
 	dir, err := os.MkdirTemp("/dev/shm", "holdfast")
 	if err != nil {
 		return tb.TempDir()
@@ -36,16 +37,16 @@ func quick(tb leasetest.TB) string {
 }
 
 // quickFile is a path in such a folder.
-func quickFile(tb leasetest.TB) string { return filepath.Join(quick(tb), "leases.db") }
+func quickFile(tb storetest.TB) string { return filepath.Join(quick(tb), "leases.db") }
 
 // The contract where every client is in another process than the one before.
 func TestConformanceOverProcesses(t *testing.T) {
 	t.Parallel() // with the other one: both wait, mostly
 	p := startProcesses(t, 3)
-	leasetest.Run(t, func(tb leasetest.TB) func() lease.Store {
+	storetest.Run(t, func(tb storetest.TB) func() store.Store {
 		path := quickFile(tb)
 		n := 0
-		return func() lease.Store {
+		return func() store.Store {
 			n++
 			s := &remote{p.sockets[n%len(p.sockets)], path, n}
 			// It is opened now: cases that begin at once wait for each other there, which is no
@@ -56,7 +57,7 @@ func TestConformanceOverProcesses(t *testing.T) {
 			tb.Cleanup(func() { _, _ = s.one(context.Background(), request{Op: "close"}) })
 			return s
 		}
-	}, leasetest.TTL(2*time.Second), leasetest.ExpirySlack(time.Second))
+	}, storetest.TTL(2*time.Second), storetest.ExpirySlack(time.Second))
 }
 
 // hold begins a guarded transaction, writes, and stays in it.
@@ -70,7 +71,7 @@ func hold() {
 	if err != nil {
 		panic(err)
 	}
-	var token lease.Token
+	var token store.Token
 	_, _ = fmt.Sscan(os.Getenv("TOKEN"), &token)
 	if err := Guard(ctx, tx, ownership{"job", token}); err != nil {
 		panic(err)
@@ -99,7 +100,7 @@ func TestAProcessThatIsKilledInATransaction(t *testing.T) {
 		require.NoError(t, cmd.Process.Kill())
 		_ = cmd.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), soon)
-		_, err := s.Renew(ctx, []lease.Session{sess})
+		_, err := s.Renew(ctx, []store.Session{sess})
 		cancel()
 		require.NoError(t, err)
 		var balance int
@@ -149,7 +150,7 @@ func TestAProcessThatIsStoppedInATransaction(t *testing.T) {
 	require.Len(t, found, 1)
 	for says := ""; !strings.Contains(says, "has locked the file"); says = err.Error() {
 		brief, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
-		_, err = s.OpenSession(brief, lease.Session{ID: 7, Owner: owner("b"), TTL: time.Minute})
+		_, err = s.OpenSession(brief, store.Session{ID: 7, Owner: owner("b"), TTL: time.Minute})
 		cancel()
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Less(t, time.Since(held), 2*soon, "it does not say why: %v", err)
@@ -316,7 +317,7 @@ func TestTorture(t *testing.T) {
 
 // pass is one moment at which a holder was alive, between two readings of the machine's clock.
 type pass struct {
-	token    lease.Token
+	token    store.Token
 	from, to time.Duration
 }
 

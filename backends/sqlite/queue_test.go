@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // Writers that follow each other with microseconds between them leave renewals their turn: one comes
@@ -55,7 +55,7 @@ func TestARenewalBesideAQueueOfWriters(t *testing.T) {
 	var behind []int64 // how many transactions each renewal came behind
 	for range 30 {
 		began, before := time.Now(), wrote.Load()
-		_, err := s.Renew(context.Background(), []lease.Session{sess})
+		_, err := s.Renew(context.Background(), []store.Session{sess})
 		assert.NoError(t, err)
 		took := time.Since(began)
 		behind = append(behind, wrote.Load()-before)

@@ -8,11 +8,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // Get returns the records of the names that are held.
-func (s *Store) Get(ctx context.Context, names ...string) ([]lease.Record, error) {
+func (s *Store) Get(ctx context.Context, names ...string) ([]store.Record, error) {
 	names = slices.Clone(names)
 	rows, err := s.read(ctx, "get", func(v *view) (rows []row, err error) {
 		for _, name := range names {
@@ -29,7 +29,7 @@ func (s *Store) Get(ctx context.Context, names ...string) ([]lease.Record, error
 	if err != nil {
 		return nil, err
 	}
-	var found []lease.Record
+	var found []store.Record
 	for _, r := range rows {
 		found = append(found, r.Record)
 	}
@@ -38,8 +38,8 @@ func (s *Store) Get(ctx context.Context, names ...string) ([]lease.Record, error
 
 // List yields the records as they stood, all at one moment, when the iteration began. It reads no
 // records of others than the session, if there is one. The loop's body may call the Store.
-func (s *Store) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
-	return func(yield func(lease.Record, error) bool) {
+func (s *Store) List(ctx context.Context, q store.Query) iter.Seq2[store.Record, error] {
+	return func(yield func(store.Record, error) bool) {
 		found, err := s.read(ctx, "list", func(v *view) ([]row, error) {
 			if q.Session != 0 {
 				return v.of(q.Session)
@@ -47,12 +47,12 @@ func (s *Store) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record,
 			return v.under(q.Prefix, v.now, v.tells)
 		})
 		if err != nil {
-			yield(lease.Record{}, err)
+			yield(store.Record{}, err)
 			return
 		}
 		for _, r := range found {
 			if ctx.Err() != nil {
-				yield(lease.Record{}, failed("list", ended(ctx)))
+				yield(store.Record{}, failed("list", ended(ctx)))
 				return
 			}
 			bad := r.err()
@@ -67,17 +67,17 @@ func (s *Store) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record,
 }
 
 // of returns those of a session.
-func (v *view) of(session lease.SessionID) ([]row, error) {
+func (v *view) of(session store.SessionID) ([]row, error) {
 	var ends int64
 	err := v.get("SELECT ends FROM holdfast_session WHERE id = ?", []any{int64(session)}, &ends)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return nil, gone(lease.Session{ID: session})
+		return nil, gone(store.Session{ID: session})
 	case err != nil:
 		return nil, err
 	case ends <= int64(v.now):
 		v.over = !v.final
-		return nil, gone(lease.Session{ID: session})
+		return nil, gone(store.Session{ID: session})
 	}
 	return v.rows("SELECT "+columns+" WHERE l.session = ?", v.now, v.tells, int64(session))
 }

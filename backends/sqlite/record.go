@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // columns are what a record is read of; see scanRecord.
@@ -17,7 +17,7 @@ const columns = `l.name, l.format, l.token, l.session, l.nonce, l.granted, l.met
 
 // row is one of holdfast_lease.
 type row struct {
-	lease.Record
+	store.Record
 	stands bool // it holds its name
 	over   bool // its session has ended by the clock
 	bad    bool // it is no record of this format
@@ -34,12 +34,12 @@ func scanRecord(scan func(...any) error, now time.Duration) (r row, err error) {
 	}
 	m, bad := unpack(metadata)
 	if is != format || token <= 0 || bad != nil {
-		return row{Record: lease.Record{Name: r.Name}, stands: true, bad: true}, nil
+		return row{Record: store.Record{Name: r.Name}, stands: true, bad: true}, nil
 	}
 	r.stands = ends.Valid && ends.Int64 > int64(now)
 	r.over = ends.Valid && !r.stands
-	r.Owner = lease.Owner{ID: owner.String, Incarnation: incarnation.String, Address: address.String}
-	r.Token, r.Nonce, r.Metadata, r.Granted = lease.Token(token), uint64(nonce), m, time.Unix(0, granted)
+	r.Owner = store.Owner{ID: owner.String, Incarnation: incarnation.String, Address: address.String}
+	r.Token, r.Nonce, r.Metadata, r.Granted = store.Token(token), uint64(nonce), m, time.Unix(0, granted)
 	r.TTL, r.Left = time.Duration(ttl.Int64), max(0, time.Duration(ends.Int64)-now)
 	return r, nil
 }
@@ -58,21 +58,21 @@ func (l *link) record(name string, now time.Duration) (r row, found bool, err er
 // err is the error for a row that is no record.
 func (r row) err() error {
 	if r.bad {
-		return fmt.Errorf("%q: %w", r.Name, lease.ErrBadRecord)
+		return fmt.Errorf("%q: %w", r.Name, store.ErrBadRecord)
 	}
 	return nil
 }
 
 // public is what a refusal tells: nothing of what does not stand.
-func (r row) public() lease.Record {
+func (r row) public() store.Record {
 	if !r.stands {
-		return lease.Record{}
+		return store.Record{}
 	}
 	return r.Record
 }
 
 // is reports whether r is that very ownership.
-func (r row) is(h lease.Held) bool { return r.stands && !r.bad && r.Held() == h }
+func (r row) is(h store.Held) bool { return r.stands && !r.bad && r.Held() == h }
 
 // pack is the metadata as it is written: nil, or JSON.
 func pack(m map[string]string) any {

@@ -9,7 +9,8 @@ import (
 	"net"
 	"time"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // remote is a Store in another process.
@@ -19,7 +20,7 @@ type remote struct {
 }
 
 func (s *remote) call(ctx context.Context, r request, each func(reply) bool) error {
-	if err := lease.ValidateContext(ctx); err != nil {
+	if err := input.Context(ctx, store.ErrInvalid); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
@@ -64,62 +65,62 @@ func (s *remote) one(ctx context.Context, r request) (a reply, err error) {
 	return a, err
 }
 
-func (a reply) grants() (out []lease.Grant) {
+func (a reply) grants() (out []store.Grant) {
 	for i, g := range a.Grants {
-		out = append(out, lease.Grant{TTL: g.TTL, Err: a.Errs[i].err()})
+		out = append(out, store.Grant{TTL: g.TTL, Err: a.Errs[i].err()})
 	}
 	return out
 }
 
-func (a reply) outcomes() (out []lease.Outcome) {
+func (a reply) outcomes() (out []store.Outcome) {
 	for i, o := range a.Outs {
-		out = append(out, lease.Outcome{OK: o.OK, Record: o.Record, Replaced: o.Replaced, Err: a.Errs[i].err()})
+		out = append(out, store.Outcome{OK: o.OK, Record: o.Record, Replaced: o.Replaced, Err: a.Errs[i].err()})
 	}
 	return out
 }
 
-func (s *remote) Limits() lease.StoreLimits { return limits }
+func (s *remote) Limits() store.Limits { return limits }
 
-func (s *remote) OpenSession(ctx context.Context, want lease.Session) (lease.Grant, error) {
+func (s *remote) OpenSession(ctx context.Context, want store.Session) (store.Grant, error) {
 	a, err := s.one(ctx, request{Op: "open", Session: want})
 	if err != nil {
-		return lease.Grant{}, err
+		return store.Grant{}, err
 	}
 	return a.grants()[0], nil
 }
 
-func (s *remote) CloseSession(ctx context.Context, want lease.Session) error {
+func (s *remote) CloseSession(ctx context.Context, want store.Session) error {
 	_, err := s.one(ctx, request{Op: "closeSession", Session: want})
 	return err
 }
 
-func (s *remote) Acquire(ctx context.Context, want lease.Session, c []lease.Claim) ([]lease.Outcome, error) {
+func (s *remote) Acquire(ctx context.Context, want store.Session, c []store.Claim) ([]store.Outcome, error) {
 	a, err := s.one(ctx, request{Op: "acquire", Session: want, Claims: c})
 	return a.outcomes(), err
 }
 
-func (s *remote) Renew(ctx context.Context, want []lease.Session) ([]lease.Grant, error) {
+func (s *remote) Renew(ctx context.Context, want []store.Session) ([]store.Grant, error) {
 	a, err := s.one(ctx, request{Op: "renew", Sessions: want})
 	return a.grants(), err
 }
 
-func (s *remote) Release(ctx context.Context, h []lease.Held) ([]lease.Outcome, error) {
+func (s *remote) Release(ctx context.Context, h []store.Held) ([]store.Outcome, error) {
 	a, err := s.one(ctx, request{Op: "release", Held: h})
 	return a.outcomes(), err
 }
 
-func (s *remote) Transfer(ctx context.Context, m []lease.Transfer) ([]lease.Outcome, error) {
+func (s *remote) Transfer(ctx context.Context, m []store.Transfer) ([]store.Outcome, error) {
 	a, err := s.one(ctx, request{Op: "transfer", Moves: m})
 	return a.outcomes(), err
 }
 
-func (s *remote) Get(ctx context.Context, names ...string) ([]lease.Record, error) {
+func (s *remote) Get(ctx context.Context, names ...string) ([]store.Record, error) {
 	a, err := s.one(ctx, request{Op: "get", Names: names})
 	return a.Records, err
 }
 
-func (s *remote) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
-	return func(yield func(lease.Record, error) bool) {
+func (s *remote) List(ctx context.Context, q store.Query) iter.Seq2[store.Record, error] {
+	return func(yield func(store.Record, error) bool) {
 		stopped := false
 		err := s.call(ctx, request{Op: "list", Query: q}, func(a reply) bool {
 			if !a.End {
@@ -128,13 +129,13 @@ func (s *remote) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record
 			return !stopped
 		})
 		if err != nil && !stopped {
-			yield(lease.Record{}, err)
+			yield(store.Record{}, err)
 		}
 	}
 }
 
-func (s *remote) Watch(ctx context.Context, of lease.Scope) iter.Seq2[lease.Event, error] {
-	return func(yield func(lease.Event, error) bool) {
+func (s *remote) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event, error] {
+	return func(yield func(store.Event, error) bool) {
 		stopped := false
 		err := s.call(ctx, request{Op: "watch", Scope: of}, func(a reply) bool {
 			if !a.End {
@@ -143,7 +144,7 @@ func (s *remote) Watch(ctx context.Context, of lease.Scope) iter.Seq2[lease.Even
 			return !stopped
 		})
 		if err != nil && !stopped {
-			yield(lease.Event{}, err)
+			yield(store.Event{}, err)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // Tables of which some are missing are refused, named, and left as they are.
@@ -28,7 +28,7 @@ func TestATableThatIsMissing(t *testing.T) {
 		defer cancel()
 		_, err = New(brief, path) // beside another
 		require.Error(t, err, what)
-		_, err = s.Acquire(context.Background(), sess, []lease.Claim{{Name: "job", Nonce: 1}})
+		_, err = s.Acquire(context.Background(), sess, []store.Claim{{Name: "job", Nonce: 1}})
 		require.Equal(t, strings.HasPrefix(what, "TABLE"), err != nil, "%s: a Store that is open: %v", what, err)
 		require.NoError(t, s.Close())
 		_, err = New(context.Background(), path)

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // wireError is an error on its way between processes.
@@ -22,8 +22,8 @@ type wireError struct {
 }
 
 var sentinels = []error{
-	lease.ErrInvalid, lease.ErrSessionGone, lease.ErrBadRecord, lease.ErrParentLost, lease.ErrUnsupported, lease.ErrDenied,
-	lease.ErrSetback, context.DeadlineExceeded, context.Canceled, ErrWatchOverrun, ErrReplaced, errClosed,
+	store.ErrInvalid, store.ErrSessionGone, store.ErrBadRecord, store.ErrParentLost, store.ErrUnsupported, store.ErrDenied,
+	store.ErrSetback, context.DeadlineExceeded, context.Canceled, ErrWatchOverrun, ErrReplaced, errClosed,
 }
 
 func toWire(err error) *wireError {
@@ -59,15 +59,15 @@ func (w *wireError) err() error {
 
 type request struct {
 	Op, Path string
-	Query    lease.Query
-	Scope    lease.Scope
+	Query    store.Query
+	Scope    store.Scope
 	Client   int
 	Left     time.Duration
-	Session  lease.Session
-	Sessions []lease.Session
-	Claims   []lease.Claim
-	Held     []lease.Held
-	Moves    []lease.Transfer
+	Session  store.Session
+	Sessions []store.Session
+	Claims   []store.Claim
+	Held     []store.Held
+	Moves    []store.Transfer
 	Names    []string
 }
 
@@ -78,16 +78,16 @@ type grant struct {
 
 type outcome struct {
 	OK       bool
-	Record   lease.Record
-	Replaced lease.Token
+	Record   store.Record
+	Replaced store.Token
 }
 
 type reply struct {
 	Grants  []grant
 	Outs    []outcome
 	Errs    []*wireError // of grants or outcomes; one of no text is none
-	Records []lease.Record
-	Event   lease.Event
+	Records []store.Record
+	Event   store.Event
 	Err     *wireError
 	End     bool
 }
@@ -154,12 +154,12 @@ func serve() {
 
 func answer(ctx context.Context, s *Store, r request, send func(reply) bool) {
 	last := reply{End: true}
-	var grants []lease.Grant
-	var outs []lease.Outcome
+	var grants []store.Grant
+	var outs []store.Outcome
 	var err error
 	switch r.Op {
 	case "open":
-		grants = make([]lease.Grant, 1)
+		grants = make([]store.Grant, 1)
 		grants[0], err = s.OpenSession(ctx, r.Session)
 	case "closeSession":
 		err = s.CloseSession(ctx, r.Session)
@@ -175,7 +175,7 @@ func answer(ctx context.Context, s *Store, r request, send func(reply) bool) {
 		last.Records, err = s.Get(ctx, r.Names...)
 	case "list":
 		for rec, err := range s.List(ctx, r.Query) {
-			if !send(reply{Records: []lease.Record{rec}, Err: toWire(err)}) {
+			if !send(reply{Records: []store.Record{rec}, Err: toWire(err)}) {
 				return
 			}
 		}

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // sweepShare is how many records that have ended one transaction removes, beside what it does.
@@ -17,12 +17,12 @@ const sweepShare = 200
 
 // session is an open one.
 type session struct {
-	lease.Session
+	store.Session
 	ends time.Duration
 }
 
 // session returns the session that stands under an ID, open or over.
-func (t *tx) session(id lease.SessionID) (o session, stands bool, err error) {
+func (t *tx) session(id store.SessionID) (o session, stands bool, err error) {
 	o.ID = id
 	err = t.get("SELECT owner, incarnation, address, ttl, ends FROM holdfast_session WHERE id = ?", []any{int64(id)},
 		&o.Owner.ID, &o.Owner.Incarnation, &o.Owner.Address, &o.TTL, &o.ends)
@@ -33,7 +33,7 @@ func (t *tx) session(id lease.SessionID) (o session, stands bool, err error) {
 }
 
 // live returns the open session that want means.
-func (t *tx) live(want lease.Session) (o session, ok bool, err error) {
+func (t *tx) live(want store.Session) (o session, ok bool, err error) {
 	o, stands, err := t.session(want.ID)
 	return o, stands && o.ends > t.now && o.Owner.Incarnation == want.Owner.Incarnation, err
 }
@@ -76,13 +76,13 @@ func (t *tx) end(id, share int64) (removed int64, err error) {
 
 // OpenSession opens or renews a session. One that is renewed keeps its granted TTL. An error
 // that is lease.ErrInvalid means that nothing was opened: the session is refused by
-// lease.ValidateSession, longer than a year, or has the ID of one of another incarnation.
-func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Grant, error) {
+// store.Limits.ValidateSession, longer than a year, or has the ID of one of another incarnation.
+func (s *Store) OpenSession(ctx context.Context, want store.Session) (store.Grant, error) {
 	const op = "open session"
 	if err := limits.ValidateSession(want); err != nil {
-		return lease.Grant{}, failed(op, err)
+		return store.Grant{}, failed(op, err)
 	}
-	var grant lease.Grant
+	var grant store.Grant
 	err := s.write(ctx, op, false, func(t *tx) error {
 		o, stands, err := t.session(want.ID)
 		if err != nil {
@@ -91,7 +91,7 @@ func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Gran
 		if stands && o.ends > t.now {
 			if o.Owner.Incarnation != want.Owner.Incarnation {
 				return fmt.Errorf("session %d: %w: it is of %s, incarnation %s",
-					want.ID, lease.ErrInvalid, o.Owner.ID, o.Owner.Incarnation)
+					want.ID, store.ErrInvalid, o.Owner.ID, o.Owner.Incarnation)
 			}
 			grant.TTL = o.TTL
 			s.trust(t.now, o.TTL)
@@ -107,13 +107,13 @@ func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Gran
 			want.Owner.Incarnation, want.Owner.Address, int64(want.TTL), int64(later(t.now, want.TTL)))
 	})
 	if err != nil {
-		return lease.Grant{}, err
+		return store.Grant{}, err
 	}
 	return grant, nil
 }
 
 // CloseSession ends the session, at one moment, and removes its records, 500 in a transaction.
-func (s *Store) CloseSession(ctx context.Context, want lease.Session) error {
+func (s *Store) CloseSession(ctx context.Context, want store.Session) error {
 	const op = "close session"
 	for begun := false; ; begun = true {
 		over := true
@@ -138,9 +138,9 @@ func (s *Store) CloseSession(ctx context.Context, want lease.Session) error {
 
 // Renew has each session end a TTL from now, which is one moment for all. It does not wait for
 // the disk: what a power cut takes away had ended with the boot.
-func (s *Store) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Grant, error) {
+func (s *Store) Renew(ctx context.Context, sessions []store.Session) ([]store.Grant, error) {
 	sessions = slices.Clone(sessions)
-	grants := make([]lease.Grant, len(sessions))
+	grants := make([]store.Grant, len(sessions))
 	err := s.write(ctx, "renew", false, func(t *tx) error {
 		for i, want := range sessions {
 			o, ok, err := t.live(want)

@@ -9,16 +9,16 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/input"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 var (
-	_ lease.Store         = (*Store)(nil)
-	_ lease.TransferStore = (*Store)(nil)
-	_ lease.Watcher       = (*Store)(nil)
+	_ store.Store       = (*Store)(nil)
+	_ store.Transferrer = (*Store)(nil)
+	_ store.Watcher     = (*Store)(nil)
 )
 
-// Store is a lease.Store in a file of SQLite. Make one with New, and end it with Close. It is
+// Store is a store.Store in a file of SQLite. Make one with New, and end it with Close. It is
 // safe for concurrent use, and any number of processes may have one of the same file.
 type Store struct {
 	place    *place
@@ -86,16 +86,16 @@ func New(ctx context.Context, path string, opts ...Option) (*Store, error) {
 }
 
 func newStore(ctx context.Context, path string, c clock, opts ...Option) (*Store, error) {
-	if err := lease.ValidateContext(ctx); err != nil {
+	if err := input.Context(ctx, store.ErrInvalid); err != nil {
 		return nil, failed("new", err)
 	}
 	o := options{interval: DefaultPollInterval}
-	if err := input.Apply(&o, &o.missing, lease.ErrInvalid, opts); err != nil {
+	if err := input.Apply(&o, &o.missing, store.ErrInvalid, opts); err != nil {
 		return nil, failed("new", err)
 	}
 	if o.interval < time.Millisecond || o.interval > time.Second {
 		return nil, failed("new",
-			fmt.Errorf("sqlite.WithPollInterval: %w: %v, must be 1ms to 1s", lease.ErrInvalid, o.interval))
+			fmt.Errorf("sqlite.WithPollInterval: %w: %v, must be 1ms to 1s", store.ErrInvalid, o.interval))
 	}
 	p, err := locate(path)
 	if err != nil {
@@ -138,13 +138,13 @@ func (s *Store) open(ctx context.Context, begin bool, id string) (is string, err
 		return "", err
 	}
 	if encoding != "UTF-8" {
-		return "", fmt.Errorf("%w: the database's encoding is %s, must be UTF-8", lease.ErrUnsupported, encoding)
+		return "", fmt.Errorf("%w: the database's encoding is %s, must be UTF-8", store.ErrUnsupported, encoding)
 	}
 	if err := waitFor(ctx, func() error { return l.get("PRAGMA journal_mode = WAL", nil, &mode) }); err != nil {
 		return "", fmt.Errorf("the write-ahead log: %w", err)
 	}
 	if mode != "wal" {
-		return "", fmt.Errorf("%w: the journal's mode is %s, must be wal", lease.ErrUnsupported, mode)
+		return "", fmt.Errorf("%w: the journal's mode is %s, must be wal", store.ErrUnsupported, mode)
 	}
 	if err := l.synced(begin); err != nil {
 		return "", err
@@ -198,9 +198,9 @@ func (s *Store) open(ctx context.Context, begin bool, id string) (is string, err
 
 // Limits returns the bounds of this store: 500 names a call, as others wait meanwhile, and
 // 1 MiB of metadata.
-func (s *Store) Limits() lease.StoreLimits { return limits }
+func (s *Store) Limits() store.Limits { return limits }
 
-var limits = lease.StoreLimits{
+var limits = store.Limits{
 	Name: "sqlite", Batch: 500, MaxMetadata: 1 << 20, MaxTTL: input.Longest,
 	While: true, BySession: true, Prompt: true,
 }

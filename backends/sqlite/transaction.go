@@ -7,7 +7,8 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // tx is a transaction that writes, at one moment: now is read when no other can write.
@@ -21,7 +22,7 @@ type tx struct {
 // also where a disk hangs. What f assigns is not to be looked at after an error. The context that f
 // gets is for what waits: it is done when ctx is, and when Close has begun.
 func (s *Store) run(ctx context.Context, op string, f func(ctx context.Context) error) error {
-	if err := lease.ValidateContext(ctx); err != nil {
+	if err := input.Context(ctx, store.ErrInvalid); err != nil {
 		return failed(op, err)
 	}
 	if s.place == nil {
@@ -162,7 +163,7 @@ func (s *Store) stands() error {
 // because returns why a transaction that was surely not applied has failed. The file may have been
 // replaced since it stood: what SQLite found at the path is then another's.
 func (s *Store) because(err error) error {
-	if is := s.stands(); errors.Is(is, ErrReplaced) && !errors.Is(err, lease.ErrSetback) {
+	if is := s.stands(); errors.Is(is, ErrReplaced) && !errors.Is(err, store.ErrSetback) {
 		return fmt.Errorf("%w: %v", is, err)
 	}
 	return denied(err)
@@ -170,7 +171,7 @@ func (s *Store) because(err error) error {
 
 // died notes for good an error that says that the file is not the one that was opened.
 func (s *Store) died(err error) error {
-	if errors.Is(err, lease.ErrSetback) {
+	if errors.Is(err, store.ErrSetback) {
 		s.mu.Lock()
 		if s.dead == nil {
 			s.dead = err

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // view is a transaction that reads, so one moment of the file.
@@ -32,7 +32,7 @@ func (s *Store) read(ctx context.Context, op string, f func(v *view) ([]row, err
 	err := s.run(ctx, op, func(ctx context.Context) (err error) {
 		v := &view{}
 		rows, err = s.readWith(ctx, v, f)
-		if !v.over || err != nil && !errors.Is(err, lease.ErrSessionGone) {
+		if !v.over || err != nil && !errors.Is(err, store.ErrSessionGone) {
 			return err
 		}
 		// No connection of the readers' is kept meanwhile: others read what stands.

@@ -12,13 +12,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // reads are the ways to ask for a record of a session, which must all say the same: whether it
 // stands.
-func reads(s *Store, name string, sess lease.Session) map[string]func(context.Context) (bool, error) {
-	one := func(list func(yield func(lease.Record, error) bool)) (bool, error) {
+func reads(s *Store, name string, sess store.Session) map[string]func(context.Context) (bool, error) {
+	one := func(list func(yield func(store.Record, error) bool)) (bool, error) {
 		for _, err := range list {
 			return err == nil, err
 		}
@@ -26,9 +26,9 @@ func reads(s *Store, name string, sess lease.Session) map[string]func(context.Co
 	}
 	return map[string]func(context.Context) (bool, error){
 		"get":  func(ctx context.Context) (bool, error) { r, err := s.Get(ctx, name); return len(r) > 0, err },
-		"list": func(ctx context.Context) (bool, error) { return one(s.List(ctx, lease.Query{Prefix: name})) },
+		"list": func(ctx context.Context) (bool, error) { return one(s.List(ctx, store.Query{Prefix: name})) },
 		"list session": func(ctx context.Context) (bool, error) {
-			return one(s.List(ctx, lease.Query{Session: sess.ID}))
+			return one(s.List(ctx, store.Query{Session: sess.ID}))
 		},
 	}
 }
@@ -52,7 +52,7 @@ func TestAReadWaitsForARenewalThatIsBeingCommitted(t *testing.T) {
 	win(t, holder, long, "long")
 	sess := open(t, holder, 1, owner("a"), time.Minute)
 	held := win(t, holder, sess, "job")
-	_, err := holder.Renew(ctx, []lease.Session{sess})
+	_, err := holder.Renew(ctx, []store.Session{sess})
 	require.NoError(t, err)
 	began, goOn, renewed := make(chan bool, 1), make(chan struct{}), make(chan error, 1)
 	release := sync.OnceFunc(func() { close(goOn) })
@@ -114,7 +114,7 @@ func TestWhatHasRunOutIsGone(t *testing.T) {
 		stands, err := read(ctx)
 		require.False(t, stands, name)
 		if name == "list session" {
-			require.ErrorIs(t, err, lease.ErrSessionGone)
+			require.ErrorIs(t, err, store.ErrSessionGone)
 		} else {
 			require.NoError(t, err, name)
 		}

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-go/holdfast/internal/feed"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // ErrWatchOverrun ends a Watch that fell further behind than changes are kept. Watch again for
@@ -22,7 +22,7 @@ type watcher = feed.Watch[change]
 // change is an event with its number; 0: it has none, as that of a snapshot.
 type change struct {
 	seq int64
-	lease.Event
+	store.Event
 }
 
 // Watch yields the records of the scope as they stood when the iteration began,
@@ -32,16 +32,16 @@ type change struct {
 //
 // The iteration ends with the context's error, with ErrWatchOverrun, or when the Store ends. The
 // loop's body may call the Store.
-func (s *Store) Watch(ctx context.Context, of lease.Scope) iter.Seq2[lease.Event, error] {
-	return func(yield func(lease.Event, error) bool) {
+func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event, error] {
+	return func(yield func(store.Event, error) bool) {
 		w := feed.NewWatch[change](of.Prefix, of.Deletions, of.Progress, watchBuffer)
 		changes, at, err := s.subscribe(ctx, w)
 		if err != nil {
-			yield(lease.Event{}, err)
+			yield(store.Event{}, err)
 			return
 		}
 		defer s.unsubscribe(w)
-		feed.Each(ctx, w, changes, func(c change) (lease.Event, bool) { return c.Event, at.news(c) }, func(err error) error {
+		feed.Each(ctx, w, changes, func(c change) (store.Event, bool) { return c.Event, at.news(c) }, func(err error) error {
 			if ctx.Err() != nil {
 				err = ended(ctx)
 			}
@@ -63,7 +63,7 @@ func (m moment) news(c change) bool {
 	}
 	ended := m.over[c.Record.Name]
 	delete(m.over, c.Record.Name)
-	return !ended || c.Kind != lease.EventDelete // its end is none: it was not in the snapshot
+	return !ended || c.Kind != store.EventDelete // its end is none: it was not in the snapshot
 }
 
 // subscribe registers the watcher and returns its snapshot, with the moment of that.
@@ -130,7 +130,7 @@ func (s *Store) snapshot(ctx context.Context, w *watcher) ([]change, moment, err
 	for _, r := range rows {
 		found = append(found, change{Event: r.event()})
 	}
-	return append(found, change{Event: lease.Event{Kind: lease.EventSynced, Revision: lease.Token(last)}}), at, nil
+	return append(found, change{Event: store.Event{Kind: store.EventSynced, Revision: store.Token(last)}}), at, nil
 }
 
 func (s *Store) unsubscribe(w *watcher) {
@@ -140,11 +140,11 @@ func (s *Store) unsubscribe(w *watcher) {
 }
 
 // event is the put of a row in a snapshot.
-func (r row) event() lease.Event {
+func (r row) event() store.Event {
 	if r.bad {
-		return lease.Event{Kind: lease.EventBad, Record: lease.Record{Name: r.Name}}
+		return store.Event{Kind: store.EventBad, Record: store.Record{Name: r.Name}}
 	}
-	return lease.Event{Kind: lease.EventPut, Record: r.Record, Revision: r.Token}
+	return store.Event{Kind: store.EventPut, Record: r.Record, Revision: r.Token}
 }
 
 // kick has watchers told at once of what this Store changed.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // stream has a watch's events come one by one, with the error that ends it as the last one's name.
@@ -19,7 +19,7 @@ func stream(t *testing.T, s *Store, deletions bool) <-chan string {
 	told := make(chan string, 100)
 	go func() {
 		defer close(told)
-		for e, err := range s.Watch(ctx, lease.Scope{Deletions: deletions}) {
+		for e, err := range s.Watch(ctx, store.Scope{Deletions: deletions}) {
 			if err != nil {
 				told <- err.Error()
 				return
@@ -54,7 +54,7 @@ func TestAWatchBeginsBesideWriters(t *testing.T) {
 	s := openAt(t, quickFile(t))
 	sess := open(t, s, 1, owner("a"), time.Minute)
 	mine := win(t, s, sess, "job")
-	put, synced := fmt.Sprint(lease.EventPut, "job"), fmt.Sprint(lease.EventSynced)
+	put, synced := fmt.Sprint(store.EventPut, "job"), fmt.Sprint(store.EventSynced)
 	c := connection(t, s.Path(), "BEGIN IMMEDIATE")
 	all, deletions := stream(t, s, false), stream(t, s, true)
 	require.Equal(t, put, next(t, all))
@@ -62,10 +62,10 @@ func TestAWatchBeginsBesideWriters(t *testing.T) {
 	require.Equal(t, synced, next(t, deletions))
 	_, err := c.ExecContext(ctx, "ROLLBACK")
 	require.NoError(t, err)
-	_, err = s.Release(ctx, []lease.Held{mine.Held()})
+	_, err = s.Release(ctx, []store.Held{mine.Held()})
 	require.NoError(t, err)
 	for _, told := range []<-chan string{all, deletions} {
-		require.Equal(t, fmt.Sprint(lease.EventDelete, "job"), next(t, told))
+		require.Equal(t, fmt.Sprint(store.EventDelete, "job"), next(t, told))
 	}
 }
 
@@ -86,17 +86,17 @@ func TestAWatchBeginsBeforeARemoval(t *testing.T) {
 	require.Empty(t, deletions)
 	_, err := c.ExecContext(ctx, "ROLLBACK")
 	require.NoError(t, err)
-	require.Equal(t, fmt.Sprint(lease.EventPut, "live"), next(t, all))
-	require.Equal(t, fmt.Sprint(lease.EventSynced), next(t, all))
-	require.Equal(t, fmt.Sprint(lease.EventSynced), next(t, deletions))
+	require.Equal(t, fmt.Sprint(store.EventPut, "live"), next(t, all))
+	require.Equal(t, fmt.Sprint(store.EventSynced), next(t, all))
+	require.Equal(t, fmt.Sprint(store.EventSynced), next(t, deletions))
 
 	again := win(t, s, sess, "dead") // if it was not removed before, it is now
-	_, err = s.Release(ctx, []lease.Held{again.Held(), live.Held()})
+	_, err = s.Release(ctx, []store.Held{again.Held(), live.Held()})
 	require.NoError(t, err)
-	require.Equal(t, fmt.Sprint(lease.EventPut, "dead"), next(t, all))
+	require.Equal(t, fmt.Sprint(store.EventPut, "dead"), next(t, all))
 	for _, told := range []<-chan string{all, deletions} {
-		require.Equal(t, fmt.Sprint(lease.EventDelete, "dead"), next(t, told))
-		require.Equal(t, fmt.Sprint(lease.EventDelete, "live"), next(t, told))
+		require.Equal(t, fmt.Sprint(store.EventDelete, "dead"), next(t, told))
+		require.Equal(t, fmt.Sprint(store.EventDelete, "live"), next(t, told))
 	}
 	require.Empty(t, all)
 	require.Empty(t, deletions)

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/internal/feed"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // takeReaders has the Store's reads wait, until as many are given back.
@@ -34,21 +34,21 @@ func TestAChangeBeforeASnapshot(t *testing.T) {
 	s := openAt(t, quickFile(t))
 	sess := open(t, s, 1, owner("a"), time.Minute)
 	first := stream(t, s, false)
-	synced := fmt.Sprint(lease.EventSynced)
+	synced := fmt.Sprint(store.EventSynced)
 	require.Equal(t, synced, next(t, first))
 	takeReaders(s)
 	second := stream(t, s, false)
 	registered := func() bool { s.mu.Lock(); defer s.mu.Unlock(); return len(s.follow.watchers) == 2 }
 	require.Eventually(t, registered, soon, time.Millisecond)
 	mine := win(t, s, sess, "job")
-	put := fmt.Sprint(lease.EventPut, "job")
+	put := fmt.Sprint(store.EventPut, "job")
 	require.Equal(t, put, next(t, first), "the follower has told of it")
 	giveReaders(s, readerCount)
 	require.Equal(t, put, next(t, second))
 	require.Equal(t, synced, next(t, second))
-	_, err := s.Release(t.Context(), []lease.Held{mine.Held()})
+	_, err := s.Release(t.Context(), []store.Held{mine.Held()})
 	require.NoError(t, err)
-	require.Equal(t, fmt.Sprint(lease.EventDelete, "job"), next(t, second))
+	require.Equal(t, fmt.Sprint(store.EventDelete, "job"), next(t, second))
 }
 
 // What changed after a watch's snapshot, while another became the first to be told of changes, is
@@ -77,6 +77,6 @@ func TestAChangeBeforeARegistration(t *testing.T) {
 	s.follow.beginLocked(s, first, at.from)
 	defer s.unsubscribe(first)
 	s.mu.Unlock()
-	require.Equal(t, fmt.Sprint(lease.EventPut, "job"), next(t, late))
-	require.Equal(t, fmt.Sprint(lease.EventSynced), next(t, late))
+	require.Equal(t, fmt.Sprint(store.EventPut, "job"), next(t, late))
+	require.Equal(t, fmt.Sprint(store.EventSynced), next(t, late))
 }

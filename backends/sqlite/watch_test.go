@@ -9,22 +9,22 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // follow collects the events of a watch, behind its snapshot, and how it ended.
-func follow(t *testing.T, s *Store) (events <-chan lease.Event, ended <-chan error) {
+func follow(t *testing.T, s *Store) (events <-chan store.Event, ended <-chan error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	synced, told, end := make(chan struct{}), make(chan lease.Event, 100), make(chan error, 1)
+	synced, told, end := make(chan struct{}), make(chan store.Event, 100), make(chan error, 1)
 	go func() {
 		var last error
-		for e, err := range s.Watch(ctx, lease.Scope{}) {
+		for e, err := range s.Watch(ctx, store.Scope{}) {
 			switch {
 			case err != nil:
 				last = err
-			case e.Kind == lease.EventSynced:
+			case e.Kind == store.EventSynced:
 				close(synced)
-			case e.Kind != lease.EventPut:
+			case e.Kind != store.EventPut:
 				told <- e
 			}
 		}
@@ -45,7 +45,7 @@ func TestADeletionByHandIsTold(t *testing.T) {
 	_, err := db.Exec("DELETE FROM holdfast_lease WHERE name = 'job'")
 	require.NoError(t, err)
 	e := <-events
-	require.Equal(t, lease.EventDelete, e.Kind)
+	require.Equal(t, store.EventDelete, e.Kind)
 	require.Equal(t, "job", e.Record.Name)
 	require.Greater(t, e.Revision, r.Token)
 	next := win(t, s, open(t, s, 2, owner("b"), time.Minute), "job")
@@ -83,7 +83,7 @@ func TestTheLogIsCut(t *testing.T) {
 		INSERT INTO holdfast_change (rev, kind, name) SELECT 1, 2, 'x' FROM n`, kept)
 	require.NoError(t, err)
 	r := win(t, s, sess, "job")
-	_, err = s.Release(ctx, []lease.Held{r.Held()})
+	_, err = s.Release(ctx, []store.Held{r.Held()})
 	require.NoError(t, err)
 	var rows int
 	require.NoError(t, db.QueryRow("SELECT count(*) FROM holdfast_change").Scan(&rows))

@@ -10,7 +10,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // view is a transaction at one moment. Its first error ends it, with nothing applied.
@@ -35,7 +35,8 @@ func (s *Store) read(ctx context.Context, f func(v *view) error) error {
 }
 
 func (s *Store) run(ctx context.Context, begin func(func(*bolt.Tx) error) error, f func(v *view) error) error {
-	if err := lease.ValidateContext(ctx); err != nil {
+	if ctx == nil {
+		err := fmt.Errorf("ctx: %w: nil", store.ErrInvalid)
 		return err
 	}
 	s.mu.Lock()
@@ -59,7 +60,7 @@ func (v *view) keep(err error) {
 }
 
 // session returns an open session.
-func (v *view) session(id lease.SessionID) (o lease.Session, stands bool) {
+func (v *view) session(id store.SessionID) (o store.Session, stands bool) {
 	b := v.tx.Bucket(sessions).Get(key(id, ""))
 	if b == nil || v.over(id) {
 		return o, false
@@ -69,27 +70,27 @@ func (v *view) session(id lease.SessionID) (o lease.Session, stands bool) {
 }
 
 // live is session for one that must be of the same incarnation, and of this store.
-func (v *view) live(want lease.Session) (o lease.Session, ok bool) {
+func (v *view) live(want store.Session) (o store.Session, ok bool) {
 	o, ok = v.session(want.ID)
 	return o, ok && o.Owner.Incarnation == want.Owner.Incarnation
 }
 
-func (v *view) over(id lease.SessionID) bool {
+func (v *view) over(id store.SessionID) bool {
 	deadline, known := v.s.deadlines[id]
 	return known && !v.now.Before(deadline)
 }
 
 // renew has the session end a TTL from now, if the transaction is applied.
-func (v *view) renew(o lease.Session) (ttl time.Duration) {
+func (v *view) renew(o store.Session) (ttl time.Duration) {
 	v.tx.OnCommit(func() { v.s.deadlines[o.ID] = v.now.Add(o.TTL) })
 	return o.TTL
 }
 
 // sweep removes the sessions that are over. One of an earlier process has a TTL from now.
 func (v *view) sweep() {
-	var over []lease.SessionID
+	var over []store.SessionID
 	v.keep(v.tx.Bucket(sessions).ForEach(func(_, b []byte) error {
-		var o lease.Session
+		var o store.Session
 		if err := json.Unmarshal(b, &o); err != nil {
 			return err
 		}
@@ -107,7 +108,7 @@ func (v *view) sweep() {
 }
 
 // end removes a session and what is held under it.
-func (v *view) end(id lease.SessionID) {
+func (v *view) end(id store.SessionID) {
 	for _, name := range v.names(id) {
 		v.drop(id, name)
 	}
@@ -116,7 +117,7 @@ func (v *view) end(id lease.SessionID) {
 }
 
 // names returns what is held under a session.
-func (v *view) names(id lease.SessionID) (all []string) {
+func (v *view) names(id store.SessionID) (all []string) {
 	c, prefix := v.tx.Bucket(held).Cursor(), key(id, "")
 	for k, _ := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, _ = c.Next() {
 		all = append(all, string(k[len(prefix):]))
@@ -134,14 +135,14 @@ func (v *view) under(prefix string) (all []string) {
 }
 
 // record returns what stands under a name; nothing but that if it is no record of this format.
-func (v *view) record(name string) (r lease.Record, stands bool) {
+func (v *view) record(name string) (r store.Record, stands bool) {
 	b := v.tx.Bucket(records).Get([]byte(name))
 	if b == nil {
 		return r, false
 	}
 	var x record
 	if json.Unmarshal(b, &x) != nil || x.Format != format {
-		return lease.Record{Name: name}, true
+		return store.Record{Name: name}, true
 	}
 	if deadline, known := v.s.deadlines[x.Session]; known {
 		x.Left = deadline.Sub(v.now)
@@ -153,26 +154,26 @@ func (v *view) record(name string) (r lease.Record, stands bool) {
 }
 
 // is reports whether that very ownership stands.
-func (v *view) is(h lease.Held) bool {
+func (v *view) is(h store.Held) bool {
 	r, _ := v.record(h.Name)
 	return r.Token != 0 && r.Held() == h
 }
 
 // give has a name stand for o, under a new token, in the place of old.
-func (v *view) give(old lease.Record, o lease.Session, r lease.Record) lease.Record {
+func (v *view) give(old store.Record, o store.Session, r store.Record) store.Record {
 	if old.Token != 0 {
 		v.drop(old.Session, old.Name)
 	}
 	token, err := v.tx.Bucket(records).NextSequence()
 	v.keep(err)
-	r.Owner, r.Session, r.TTL, r.Token, r.Granted = o.Owner, o.ID, o.TTL, lease.Token(token), v.now.Round(0)
+	r.Owner, r.Session, r.TTL, r.Token, r.Granted = o.Owner, o.ID, o.TTL, store.Token(token), v.now.Round(0)
 	v.put(records, []byte(r.Name), record{format, r})
 	v.keep(v.tx.Bucket(held).Put(key(o.ID, r.Name), nil))
 	return r
 }
 
 // drop removes a record.
-func (v *view) drop(id lease.SessionID, name string) {
+func (v *view) drop(id store.SessionID, name string) {
 	v.keep(v.tx.Bucket(held).Delete(key(id, name)))
 	v.keep(v.tx.Bucket(records).Delete([]byte(name)))
 }
@@ -184,11 +185,11 @@ func (v *view) put(bucket, key []byte, value any) {
 }
 
 // key is of a session, and of what is held under it.
-func key(id lease.SessionID, name string) []byte {
+func key(id store.SessionID, name string) []byte {
 	return append(binary.BigEndian.AppendUint64(nil, uint64(id)), name...)
 }
 
 // gone is the error of what needs a session that is over.
-func gone(o lease.Session) error {
-	return fmt.Errorf("bbolt: session %d of %s: %w", o.ID, o.Owner.ID, lease.ErrSessionGone)
+func gone(o store.Session) error {
+	return fmt.Errorf("bbolt: session %d of %s: %w", o.ID, o.Owner.ID, store.ErrSessionGone)
 }

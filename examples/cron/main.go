@@ -19,6 +19,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/open"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // table stands for one of a database: it keeps the highest token, and which jobs were done.
@@ -57,7 +58,7 @@ func every(ctx context.Context, t lease.Term) error {
 	}
 }
 
-func process(ctx context.Context, store lease.Store, id string) {
+func process(ctx context.Context, store store.Store, id string) {
 	keeper, err := lease.NewKeeper(store, lease.Config{ID: id, TTL: 2 * time.Second})
 	if err != nil {
 		log.Fatal(err)

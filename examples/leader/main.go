@@ -20,6 +20,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/open"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 var leading, terms, faults atomic.Int64
@@ -40,7 +41,7 @@ func lead(ctx context.Context, t lease.Term) error {
 }
 
 // stand has a candidate lead whenever it can.
-func stand(ctx context.Context, store lease.Store, id string) {
+func stand(ctx context.Context, store store.Store, id string) {
 	keeper, err := lease.NewKeeper(store, lease.Config{ID: id})
 	if err != nil {
 		log.Fatal(err)

@@ -25,6 +25,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/node"
 	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 const (
@@ -54,7 +55,7 @@ func (a *account) Receive(ctx actor.Context) {
 	}
 }
 
-func config(id, listen string, store lease.Store) node.Config {
+func config(id, listen string, store store.Store) node.Config {
 	return node.Config{
 		ID: id, Store: store, Group: "bank", Lease: lease.Config{TTL: ttl},
 		Listen: listen, Plaintext: true, // one machine; else TLS
@@ -93,9 +94,9 @@ func one(ctx context.Context, url, id, listen string) error {
 
 // all runs the nodes and a client in this process, and judges what they did.
 func all(ctx context.Context) error {
-	store, to, nodes := memory.New(), newLedger(), map[string]*victim.Node{}
+	db, to, nodes := memory.New(), newLedger(), map[string]*victim.Node{}
 	start := func(id string, opts ...sharding.Option) (*sharding.Region, error) {
-		n, err := victim.Start(ctx, store, func(s lease.Store) node.Config { return config(id, "127.0.0.1:0", s) })
+		n, err := victim.Start(ctx, db, func(s store.Store) node.Config { return config(id, "127.0.0.1:0", s) })
 		if err != nil {
 			return nil, err
 		}

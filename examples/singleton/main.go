@@ -25,6 +25,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/node"
 	"github.com/holdfast-go/holdfast/singleton"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 const ttl = 2 * time.Second
@@ -47,7 +48,7 @@ func scheduler(node string, to *ledger) *actor.Props {
 	})
 }
 
-func config(id, listen string, store lease.Store) node.Config {
+func config(id, listen string, store store.Store) node.Config {
 	return node.Config{
 		ID: id, Store: store, Lease: lease.Config{TTL: ttl},
 		Listen: listen, Plaintext: true, // one machine; else TLS
@@ -77,10 +78,10 @@ func one(ctx context.Context, url, id, listen string) error {
 
 // all runs three nodes and a client in this process, and judges what they did.
 func all(ctx context.Context) (err error) {
-	store, to, nodes := memory.New(), newLedger(), map[string]*victim.Node{}
+	db, to, nodes := memory.New(), newLedger(), map[string]*victim.Node{}
 	var client *singleton.Manager
 	for _, id := range []string{"a", "b", "c", "client"} {
-		n, err := victim.Start(ctx, store, func(s lease.Store) node.Config { return config(id, "127.0.0.1:0", s) })
+		n, err := victim.Start(ctx, db, func(s store.Store) node.Config { return config(id, "127.0.0.1:0", s) })
 		if err != nil {
 			return err
 		}

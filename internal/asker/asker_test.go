@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // calm waits, when the tests are done, for protoactor's log of dead letters, whose
@@ -86,7 +86,7 @@ func TestBroke(t *testing.T) {
 			var u InFlight
 			q, pid := begin(t, system, &u)
 			c.way(&u, pid)
-			u.Broke(lease.SystemClock(), "b:1", 3, false)
+			u.Broke(store.SystemClock(), "b:1", 3, false)
 			answer, still := waits(q)
 			require.Equal(t, c.fails, !still)
 			if c.fails {
@@ -118,7 +118,7 @@ func TestBrokeWhereTheHostHasMoved(t *testing.T) {
 				var u InFlight
 				q, pid := begin(t, system, &u)
 				u.Went(system, pid, "b:1", 2)
-				u.Broke(lease.SystemClock(), "b:1", 3, true)
+				u.Broke(store.SystemClock(), "b:1", 3, true)
 				time.Sleep(time.Second)
 				c.then(&u, system, pid)
 				time.Sleep(58 * time.Second)
@@ -146,7 +146,7 @@ func TestExpect(t *testing.T) {
 	require.Zero(t, other.count())
 	u.Went(system, pid, "b:1", 1)
 	require.Equal(t, 1, u.count())
-	u.Broke(lease.SystemClock(), "b:1", 2, false)
+	u.Broke(store.SystemClock(), "b:1", 2, false)
 	_, still := waits(q)
 	require.False(t, still)
 	u.Went(system, pid, "b:1", 2)
@@ -176,7 +176,7 @@ func TestInFlightLeavesNothing(t *testing.T) {
 				case 2:
 					all.Go(cancel)
 				case 3:
-					all.Go(func() { u.Went(system, pid, "b:1", 1); u.Broke(lease.SystemClock(), "b:1", 1000, false) })
+					all.Go(func() { u.Went(system, pid, "b:1", 1); u.Broke(store.SystemClock(), "b:1", 1000, false) })
 				}
 				q.Wait(ctx)
 				cancel()

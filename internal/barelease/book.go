@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // Book is what all nodes share: who has which name, and until when.
@@ -82,7 +83,7 @@ type Node struct {
 // NewNode returns one. A nil clock is the system's.
 func NewNode(b *Book, clock lease.Clock) *Node {
 	if clock == nil {
-		clock = lease.SystemClock()
+		clock = store.SystemClock()
 	}
 	return &Node{book: b, clock: clock}
 }
@@ -90,7 +91,7 @@ func NewNode(b *Book, clock lease.Clock) *Node {
 // Lease returns a lease that is not held. An error is lease.ErrInvalid: the name is none, or
 // the TTL is below a millisecond.
 func (n *Node) Lease(name string, ttl time.Duration) (*Lease, error) {
-	if err := lease.ValidateName(name); err != nil {
+	if err := store.ValidateName(name); err != nil {
 		return nil, err
 	}
 	if ttl < time.Millisecond {

@@ -7,9 +7,9 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultclock"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/lease/leasetest"
+	"github.com/holdfast-go/holdfast/store/faultclock"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 // ofKeepers makes the handles of Keepers, which have all that a lease may offer.

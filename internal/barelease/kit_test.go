@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/barelease"
 	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultclock"
 	"github.com/holdfast-go/holdfast/lease/leasetest"
+	"github.com/holdfast-go/holdfast/store/faultclock"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

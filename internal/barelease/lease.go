@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
+	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -174,7 +175,7 @@ func (l *Lease) forget() (own uint64) {
 }
 
 func (l *Lease) begin(ctx context.Context) error {
-	if err := lease.ValidateContext(ctx); err != nil {
+	if err := input.Context(ctx, lease.ErrInvalid); err != nil {
 		return fmt.Errorf("lease %q: %w", l.name, err)
 	}
 	if err := ctx.Err(); err != nil {

@@ -47,7 +47,7 @@ var kits = []string{
 	"backends/etcd/etcdtest", "backends/postgres/internal/recycled", "backends/postgres/postgrestest", "examples", "internal/apicheck", "internal/authority",
 	"internal/barelease", "internal/child", "internal/churn", "internal/compared", "internal/doccheck",
 	"internal/explore", "internal/faultlink", "internal/handover/world", "internal/inputtest", "internal/labelled", "internal/memnet",
-	"internal/settler", "internal/simulate", "internal/testkit", "lab", "lease/faultclock", "lease/faultstore", "lease/leasetest", "sharding/remembertest", "test", "tools",
+	"internal/settler", "internal/simulate", "internal/testkit", "lab", "store/faultclock", "store/faultstore", "lease/leasetest", "store/storetest", "internal/testkit/cases", "sharding/remembertest", "test", "tools",
 }
 
 // product calls f with each file of code that runs in users' processes, by its path in the

@@ -22,7 +22,7 @@ var ErrOverrun = errors.New("lease watch overrun")
 type Watch[C any] struct {
 	Prefix    string
 	Deletions bool          // only deletions are wanted
-	Progress  time.Duration // how often to tell that it runs; 0: never
+	Progress  time.Duration // the longest time between two signs that it runs; 0: none is needed
 
 	told  time.Time // when that was told last
 	bound int
@@ -38,8 +38,8 @@ func NewWatch[C any](prefix string, deletions bool, progress time.Duration, boun
 	return &Watch[C]{Prefix: prefix, Deletions: deletions, Progress: progress, told: time.Now(), bound: bound, ready: make(chan struct{}, 1)}
 }
 
-// Due reports whether the watch is to be told at now that it runs, and counts it as told. It is early
-// by half of Progress: who asks does so from time to time. Calls must not overlap.
+// Due reports whether it is time, at now, to tell the watch that it runs, and counts it as told. It is
+// early by half of Progress, since its caller looks from time to time. Calls must not overlap.
 func (w *Watch[C]) Due(now time.Time) bool {
 	if w.Progress <= 0 || now.Sub(w.told) < w.Progress/2 {
 		return false

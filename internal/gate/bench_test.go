@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/gate"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // The benchmarks compare the message rate of a guarded actor with that of a
@@ -116,7 +117,7 @@ func (s *side) round(prefilled bool) {
 
 func compare(b *testing.B, loops int, prefilled, front bool) {
 	system := newSystem()
-	term := newDeadlineTerm(lease.SystemClock(), time.Hour)
+	term := newDeadlineTerm(store.SystemClock(), time.Hour)
 	defer term.end(lease.ErrReleased)
 	g, err := gate.New(gate.Options{Term: term, Divert: func(any) {}})
 	if err != nil {

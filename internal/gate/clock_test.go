@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/gate"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 func TestNextMessageAfterTheDeadlineIsRefused(t *testing.T) {
@@ -123,7 +124,7 @@ func (c *randomClock) AfterFunc(time.Duration, func()) lease.Timer { panic("not 
 
 func TestTheGateAddsNoAllocation(t *testing.T) {
 	system := newSystem()
-	term := newDeadlineTerm(lease.SystemClock(), time.Hour)
+	term := newDeadlineTerm(store.SystemClock(), time.Hour)
 	defer term.end(nil)
 	g, err := gate.New(gate.Options{Term: term, Divert: func(any) {}})
 	require.NoError(t, err)

@@ -13,10 +13,11 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/gate"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 func TestATermWithoutAContextIsRefused(t *testing.T) {
-	_, err := gate.New(gate.Options{Term: &deadlineTerm{clock: lease.SystemClock()}, Divert: func(any) {}})
+	_, err := gate.New(gate.Options{Term: &deadlineTerm{clock: store.SystemClock()}, Divert: func(any) {}})
 	assert.ErrorIs(t, err, lease.ErrInvalid)
 	assert.ErrorContains(t, err, "its context")
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/internal/gate"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // guardian spawns the stage's actor as its child, and tells the stage of its
@@ -351,7 +351,7 @@ func (i *inspector) HandleFailure(_ *actor.ActorSystem, _ actor.Supervisor, _ *a
 func TestATermThatEndedBeforeTheGate(t *testing.T) {
 	var lost log[error]
 	synctest.Test(t, func(t *testing.T) {
-		term := newDeadlineTerm(lease.SystemClock(), time.Hour)
+		term := newDeadlineTerm(store.SystemClock(), time.Hour)
 		term.end(errTakenOver)
 		g, err := gate.New(gate.Options{Term: term, Divert: func(any) {}, OnLost: lost.add})
 		require.NoError(t, err)

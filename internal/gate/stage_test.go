@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/gate"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // stage is a gate with a term under the test's control, an actor system, and a
@@ -50,7 +51,7 @@ func perform(t *testing.T, f func(s *stage), options ...func(*gate.Options)) {
 
 func newStage(t *testing.T, options ...func(*gate.Options)) *stage {
 	s := &stage{t: t, system: newSystem(), hold: make(chan struct{})}
-	s.term = newDeadlineTerm(lease.SystemClock(), time.Hour)
+	s.term = newDeadlineTerm(store.SystemClock(), time.Hour)
 	o := gate.Options{
 		Term: s.term,
 		Divert: func(envelope any) {

@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
-	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/remoting"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 func TestPatience(t *testing.T) {
@@ -143,7 +143,7 @@ func history(t *testing.T, seed uint64) {
 	require.NoError(t, err)
 	// The channel knows whose life it leads to: some other mail went before.
 	known := make(chan struct{})
-	handover.Send(handover.Config{System: a, Clock: lease.SystemClock(), Actor: "nobody", Limit: 1 << 20, From: &wire.Node{}, To: &wire.Node{Address: "b"},
+	handover.Send(handover.Config{System: a, Clock: store.SystemClock(), Actor: "nobody", Limit: 1 << 20, From: &wire.Node{}, To: &wire.Node{Address: "b"},
 		Within: time.Second, Done: func(*handover.Sending) { close(known) }}, nil)
 	<-known
 	states := handover.NewStates(&handover.Of(a).Left)
@@ -155,7 +155,7 @@ func history(t *testing.T, seed uint64) {
 	cold, ends, dead := map[string]int{}, 0, false
 	done := make(chan struct{})
 	told := make(chan string, 2*n+1)
-	s := handover.Send(handover.Config{System: a, Clock: lease.SystemClock(), Actor: "taker", Limit: 1 << 20, Name: "x", Number: 1,
+	s := handover.Send(handover.Config{System: a, Clock: store.SystemClock(), Actor: "taker", Limit: 1 << 20, Name: "x", Number: 1,
 		From: &wire.Node{Address: "a", Incarnation: "a"}, To: &wire.Node{Address: "b", Incarnation: "b"}, Within: 10 * time.Second,
 		Holds: func() bool { return !dead },
 		Cold:  func(key string, _ error) { told <- key },

@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // side is a node with both sides of a hand-over, whose effects are noted.
@@ -45,13 +46,13 @@ type side struct {
 type ticking struct{ told atomic.Int64 }
 
 func (c *ticking) Now() lease.Reading {
-	r := lease.SystemClock().Now()
+	r := store.SystemClock().Now()
 	r.Mono += time.Duration(c.told.Add(1))
 	return r
 }
 
 func (c *ticking) AfterFunc(d time.Duration, f func()) lease.Timer {
-	return lease.SystemClock().AfterFunc(d, f)
+	return store.SystemClock().AfterFunc(d, f)
 }
 
 const lifetime = 4 * time.Second

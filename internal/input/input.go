@@ -5,6 +5,7 @@ package input
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"reflect"
 	"time"
@@ -19,6 +20,14 @@ const (
 	MaxCount       = 1<<31 - 1
 	MaxBytes int64 = 1 << 40
 )
+
+// Context returns an error that is invalid if ctx is nil.
+func Context(ctx context.Context, invalid error) error {
+	if ctx == nil {
+		return fmt.Errorf("ctx: %w: nil, must be a context such as context.Background()", invalid)
+	}
+	return nil
+}
 
 // Nil reports whether v is nil, or an interface that holds a nil pointer or function:
 // to call one would panic.

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // Ledger is what the clients of one store know together, and so what may be
@@ -24,21 +24,21 @@ type Ledger struct {
 	mu       sync.Mutex
 	asks     map[askKey]*ask
 	names    map[string]*standing
-	enders   map[lease.Held][]*ender // releases and transfers, in the order in which they began
-	sessions map[lease.SessionID]*sitting
+	enders   map[store.Held][]*ender // releases and transfers, in the order in which they began
+	sessions map[store.SessionID]*sitting
 	changed  chan struct{} // closed and replaced when an ender's state changes
 	tally    *Tally
 }
 
 // NewLedger makes an empty one that counts in t.
 func NewLedger(t *Tally) *Ledger {
-	return &Ledger{asks: map[askKey]*ask{}, names: map[string]*standing{}, enders: map[lease.Held][]*ender{},
-		sessions: map[lease.SessionID]*sitting{}, changed: make(chan struct{}), tally: t}
+	return &Ledger{asks: map[askKey]*ask{}, names: map[string]*standing{}, enders: map[store.Held][]*ender{},
+		sessions: map[store.SessionID]*sitting{}, changed: make(chan struct{}), tally: t}
 }
 
 type askKey struct {
 	name    string
-	session lease.SessionID
+	session store.SessionID
 	nonce   uint64
 }
 
@@ -47,21 +47,21 @@ type ask struct {
 	key    askKey
 	open   int                  // calls that have not told their caller an outcome
 	astray int                  // requests without an answer that may have landed, or may yet
-	mine   map[lease.Token]bool // what callers were told is theirs
-	late   map[lease.Token]bool // what landed after its caller had left
-	shown  lease.Record         // what somebody was shown while a call was open
+	mine   map[store.Token]bool // what callers were told is theirs
+	late   map[store.Token]bool // what landed after its caller had left
+	shown  store.Record         // what somebody was shown while a call was open
 }
 
 // standing is what is known to stand under a name, or to have stood.
 type standing struct {
-	top    lease.Record // the newest record that anybody was told of
-	over   lease.Token  // ownerships up to this token are over
-	rivals map[lease.Token]bool
+	top    store.Record // the newest record that anybody was told of
+	over   store.Token  // ownerships up to this token are over
+	rivals map[store.Token]bool
 }
 
 // sitting is a session.
 type sitting struct {
-	lease.Session
+	store.Session
 	closing, closed bool
 	astray          int // openings without an answer, that may land yet
 	sent            time.Time
@@ -71,13 +71,13 @@ type sitting struct {
 func (l *Ledger) name(name string) *standing {
 	n := l.names[name]
 	if n == nil {
-		n = &standing{rivals: map[lease.Token]bool{}}
+		n = &standing{rivals: map[store.Token]bool{}}
 		l.names[name] = n
 	}
 	return n
 }
 
-func (l *Ledger) session(id lease.SessionID) *sitting {
+func (l *Ledger) session(id store.SessionID) *sitting {
 	s := l.sessions[id]
 	if s == nil {
 		s = &sitting{}
@@ -87,12 +87,12 @@ func (l *Ledger) session(id lease.SessionID) *sitting {
 }
 
 // ask begins a call that puts a record; over is the token it supersedes, or 0.
-func (l *Ledger) ask(key askKey, over lease.Token) *ask {
+func (l *Ledger) ask(key askKey, over store.Token) *ask {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := l.asks[key]
 	if a == nil {
-		a = &ask{key: key, mine: map[lease.Token]bool{}, late: map[lease.Token]bool{}}
+		a = &ask{key: key, mine: map[store.Token]bool{}, late: map[store.Token]bool{}}
 		l.asks[key] = a
 	}
 	a.open++
@@ -111,11 +111,11 @@ func (l *Ledger) lost(a *ask) {
 
 // answered ends a call: its caller gets rec as its own, or, if rec is
 // zero, that nothing is.
-func (l *Ledger) answered(a *ask, rec lease.Record) {
+func (l *Ledger) answered(a *ask, rec store.Record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a.open--
-	a.shown = lease.Record{}
+	a.shown = store.Record{}
 	if rec.Token != 0 {
 		a.mine[rec.Token] = true
 		l.note(rec)
@@ -125,14 +125,14 @@ func (l *Ledger) answered(a *ask, rec lease.Record) {
 // landed tells whether a request of a, an earlier one of this call's, is known to
 // have been applied: the record that a later one met is of its making, or one
 // that somebody was shown.
-func (l *Ledger) landed(a *ask, met lease.Record) (lease.Record, bool) {
+func (l *Ledger) landed(a *ask, met store.Record) (store.Record, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if (askKey{met.Name, met.Session, met.Nonce}) != a.key || a.mine[met.Token] {
 		met = a.shown
 	}
 	if a.astray == 0 || met.Token == 0 || a.mine[met.Token] {
-		return lease.Record{}, false
+		return store.Record{}, false
 	}
 	a.astray--
 	return met, true
@@ -140,7 +140,7 @@ func (l *Ledger) landed(a *ask, met lease.Record) (lease.Record, bool) {
 
 // show tells whether a reader, or who was refused, may be told of rec; false if it
 // landed after its caller had left.
-func (l *Ledger) show(rec lease.Record) bool {
+func (l *Ledger) show(rec store.Record) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := l.asks[askKey{rec.Name, rec.Session, rec.Nonce}]
@@ -160,17 +160,17 @@ func (l *Ledger) show(rec lease.Record) bool {
 	return true
 }
 
-func (l *Ledger) note(rec lease.Record) {
+func (l *Ledger) note(rec store.Record) {
 	if n := l.name(rec.Name); rec.Token > n.top.Token {
 		n.top = rec
 	}
 }
 
 // tops are the newest tokens known of names, before they are read.
-func (l *Ledger) tops(names []string) []lease.Token {
+func (l *Ledger) tops(names []string) []store.Token {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	tops := make([]lease.Token, len(names))
+	tops := make([]store.Token, len(names))
 	for i, name := range names {
 		tops[i] = l.name(name).top.Token
 	}
@@ -178,7 +178,7 @@ func (l *Ledger) tops(names []string) []lease.Token {
 }
 
 // free: nothing that was known before stands under name.
-func (l *Ledger) free(name string, top lease.Token) {
+func (l *Ledger) free(name string, top store.Token) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := l.name(name)
@@ -191,9 +191,9 @@ func (l *Ledger) free(name string, top lease.Token) {
 //	   │ ──an earlier attempt got none, and the ownership is gone──▶ stuck ──decide──▶ applied, refused, silent
 //	   └── the caller's time is over ──▶ silent
 type ender struct {
-	held    lease.Held
+	held    store.Held
 	stood   bool            // known to, when the call began
-	session lease.SessionID // of what stood
+	session store.SessionID // of what stood
 	state   enderState
 }
 
@@ -207,7 +207,7 @@ const (
 	silent // its caller was told that nothing is known
 )
 
-func (l *Ledger) ender(h lease.Held) *ender {
+func (l *Ledger) ender(h store.Held) *ender {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := l.name(h.Name)
@@ -287,7 +287,7 @@ func (l *Ledger) mayBeOver(e *ender) bool {
 }
 
 // mayBeGone tells whether a session may be over.
-func (l *Ledger) mayBeGone(id lease.SessionID) bool {
+func (l *Ledger) mayBeGone(id store.SessionID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.session(id).mayBeGone()
@@ -296,7 +296,7 @@ func (l *Ledger) mayBeGone(id lease.SessionID) bool {
 func (s *sitting) mayBeGone() bool { return s.closing || time.Since(s.sent) >= s.ttl }
 
 // opened: a request to open or renew a session was answered, or not.
-func (l *Ledger) opened(which lease.Session, sent time.Time, ttl time.Duration, answered bool) {
+func (l *Ledger) opened(which store.Session, sent time.Time, ttl time.Duration, answered bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.session(which.ID)
@@ -309,7 +309,7 @@ func (l *Ledger) opened(which lease.Session, sent time.Time, ttl time.Duration, 
 }
 
 // closing: a session is being closed, or was.
-func (l *Ledger) closing(id lease.SessionID, done bool) {
+func (l *Ledger) closing(id store.SessionID, done bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.session(id)
@@ -317,7 +317,7 @@ func (l *Ledger) closing(id lease.SessionID, done bool) {
 }
 
 // closed tells whether a session is known to have been closed.
-func (l *Ledger) closed(id lease.SessionID) bool {
+func (l *Ledger) closed(id store.SessionID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.session(id).closed
@@ -325,7 +325,7 @@ func (l *Ledger) closed(id lease.SessionID) bool {
 
 // haunted tells whether a request to open a session may have landed after the
 // session was closed.
-func (l *Ledger) haunted(id lease.SessionID) (lease.Session, bool) {
+func (l *Ledger) haunted(id store.SessionID) (store.Session, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.session(id)

@@ -7,12 +7,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // What a settler does to read is repeated; what landed late is left out.
 
-func (s *Store) Get(ctx context.Context, names ...string) (recs []lease.Record, err error) {
+func (s *Store) Get(ctx context.Context, names ...string) (recs []store.Record, err error) {
 	tops := s.ledger.tops(names)
 	err = s.repeat(ctx, func(ctx context.Context) error {
 		recs, err = s.inner.Get(ctx, names...)
@@ -21,9 +21,9 @@ func (s *Store) Get(ctx context.Context, names ...string) (recs []lease.Record, 
 	if err != nil {
 		return nil, err
 	}
-	recs = slices.DeleteFunc(recs, func(r lease.Record) bool { return !s.ledger.show(r) })
+	recs = slices.DeleteFunc(recs, func(r store.Record) bool { return !s.ledger.show(r) })
 	for i, name := range names {
-		if !slices.ContainsFunc(recs, func(r lease.Record) bool { return r.Name == name }) {
+		if !slices.ContainsFunc(recs, func(r store.Record) bool { return r.Name == name }) {
 			s.ledger.free(name, tops[i])
 		}
 	}
@@ -32,17 +32,17 @@ func (s *Store) Get(ctx context.Context, names ...string) (recs []lease.Record, 
 
 // listed is one value of a List.
 type listed struct {
-	rec lease.Record
+	rec store.Record
 	err error
 }
 
-func (s *Store) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
-	return func(yield func(lease.Record, error) bool) {
+func (s *Store) List(ctx context.Context, q store.Query) iter.Seq2[store.Record, error] {
+	return func(yield func(store.Record, error) bool) {
 		var all []listed
 		err := s.repeat(ctx, func(ctx context.Context) error {
 			all = nil
 			for rec, err := range s.inner.List(ctx, q) {
-				if err != nil && !errors.Is(err, lease.ErrBadRecord) {
+				if err != nil && !errors.Is(err, store.ErrBadRecord) {
 					return err
 				}
 				all = append(all, listed{rec, err})
@@ -62,15 +62,15 @@ func (s *Store) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record,
 			}
 		}
 		if err != nil {
-			yield(lease.Record{}, err)
+			yield(store.Record{}, err)
 		}
 	}
 }
 
 // Watch repeats what comes before EventSynced. What ends the watch later ends it
 // for the caller too: another would leave out what happened between the two.
-func (s *Store) Watch(ctx context.Context, of lease.Scope) iter.Seq2[lease.Event, error] {
-	return func(yield func(lease.Event, error) bool) {
+func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event, error] {
+	return func(yield func(store.Event, error) bool) {
 		for {
 			synced, err := s.watchOnce(ctx, of, yield)
 			if err == nil {
@@ -84,7 +84,7 @@ func (s *Store) Watch(ctx context.Context, of lease.Scope) iter.Seq2[lease.Event
 				}
 				continue
 			}
-			yield(lease.Event{}, err)
+			yield(store.Event{}, err)
 			return
 		}
 	}
@@ -92,8 +92,8 @@ func (s *Store) Watch(ctx context.Context, of lease.Scope) iter.Seq2[lease.Event
 
 // watchOnce yields what one watch tells, if it comes as far as EventSynced, and
 // returns how it ended; nil if yield did not want more.
-func (s *Store) watchOnce(ctx context.Context, of lease.Scope, yield func(lease.Event, error) bool) (synced bool, err error) {
-	var snapshot []lease.Event
+func (s *Store) watchOnce(ctx context.Context, of store.Scope, yield func(store.Event, error) bool) (synced bool, err error) {
+	var snapshot []store.Event
 	hidden := map[string]bool{} // what stands landed after its caller had left
 	all := of
 	all.Deletions = false // a deletion is told or not by what stood
@@ -103,12 +103,12 @@ func (s *Store) watchOnce(ctx context.Context, of lease.Scope, yield func(lease.
 		}
 		name := ev.Record.Name
 		switch ev.Kind {
-		case lease.EventPut:
+		case store.EventPut:
 			hidden[name] = !s.ledger.show(ev.Record)
 			if hidden[name] || of.Deletions {
 				continue
 			}
-		case lease.EventDelete:
+		case store.EventDelete:
 			if hidden[name] {
 				hidden[name] = false
 				continue
@@ -116,7 +116,7 @@ func (s *Store) watchOnce(ctx context.Context, of lease.Scope, yield func(lease.
 		}
 		if !synced {
 			snapshot = append(snapshot, ev)
-			if ev.Kind != lease.EventSynced {
+			if ev.Kind != store.EventSynced {
 				continue
 			}
 			synced = true

@@ -6,14 +6,14 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // Opening, renewing and closing may be repeated as they are. But an opening that
 // lands after the session was closed reopens it: it is closed again before
 // anything is asked of it.
 
-func (s *Store) OpenSession(ctx context.Context, want lease.Session) (g lease.Grant, err error) {
+func (s *Store) OpenSession(ctx context.Context, want store.Session) (g store.Grant, err error) {
 	if ctx.Err() != nil {
 		return s.inner.OpenSession(ctx, want)
 	}
@@ -26,7 +26,7 @@ func (s *Store) OpenSession(ctx context.Context, want lease.Session) (g lease.Gr
 	return g, err
 }
 
-func (s *Store) CloseSession(ctx context.Context, want lease.Session) error {
+func (s *Store) CloseSession(ctx context.Context, want store.Session) error {
 	if ctx.Err() != nil {
 		return s.inner.CloseSession(ctx, want)
 	}
@@ -40,7 +40,7 @@ func (s *Store) CloseSession(ctx context.Context, want lease.Session) error {
 
 // bury closes sessions that may have been opened again by a request that landed
 // after they were closed.
-func (s *Store) bury(ctx context.Context, ids ...lease.SessionID) error {
+func (s *Store) bury(ctx context.Context, ids ...store.SessionID) error {
 	for _, id := range ids {
 		if sess, yes := s.ledger.haunted(id); yes {
 			if err := s.inner.CloseSession(ctx, sess); err != nil {
@@ -55,7 +55,7 @@ func (s *Store) bury(ctx context.Context, ids ...lease.SessionID) error {
 // are closed, and may have come back. What was moved goes with them. If the session was
 // closed before the move began, no answer to a move says that; if it was closed
 // meanwhile, it was closed after the move.
-func (s *Store) toGhosts(ctx context.Context, moves []lease.Transfer, outs []lease.Outcome, closed []bool) error {
+func (s *Store) toGhosts(ctx context.Context, moves []store.Transfer, outs []store.Outcome, closed []bool) error {
 	for i, out := range outs {
 		to := moves[i].To.Session
 		if _, yes := s.ledger.haunted(to); !yes || !out.OK {
@@ -71,13 +71,13 @@ func (s *Store) toGhosts(ctx context.Context, moves []lease.Transfer, outs []lea
 	return nil
 }
 
-func (s *Store) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Grant, error) {
-	grants := make([]lease.Grant, len(sessions))
+func (s *Store) Renew(ctx context.Context, sessions []store.Session) ([]store.Grant, error) {
+	grants := make([]store.Grant, len(sessions))
 	left := upTo(len(sessions))
 	err := s.repeat(ctx, func(ctx context.Context) error {
 		sent := time.Now()
 		part := pick(sessions, left)
-		ids := make([]lease.SessionID, len(part))
+		ids := make([]store.SessionID, len(part))
 		for i, p := range part {
 			ids[i] = p.ID
 		}

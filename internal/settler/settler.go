@@ -1,5 +1,5 @@
 // Package settler is a careful client of a store, for kits that run while its servers are disturbed
-// (leasetest.Disturbed): it repeats requests that got no answer, and tells one definite outcome of
+// (storetest.Disturbed): it repeats requests that got no answer, and tells one definite outcome of
 // them all.
 package settler
 
@@ -10,14 +10,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // Whole is a store with all that a store may have.
 type Whole interface {
-	lease.Store
-	lease.TransferStore
-	lease.Watcher
+	store.Store
+	store.Transferrer
+	store.Watcher
 }
 
 // Store is a careful client: it repeats requests that got no answer until one
@@ -74,7 +74,7 @@ var ErrUnsettled = errors.New("not settled: the outcome is not known")
 
 // answers tells whether err is a definite answer to a request.
 func answers(err error) bool {
-	return err == nil || errors.Is(err, lease.ErrSessionGone) || errors.Is(err, lease.ErrInvalid) || errors.Is(err, lease.ErrUnsupported)
+	return err == nil || errors.Is(err, store.ErrSessionGone) || errors.Is(err, store.ErrInvalid) || errors.Is(err, store.ErrUnsupported)
 }
 
 // repeat makes attempts until one gets an answer or the caller's time is over.
@@ -113,11 +113,11 @@ func (s *Store) repeat(ctx context.Context, attempt func(context.Context) error)
 	}
 }
 
-func (s *Store) Limits() lease.StoreLimits { return s.inner.Limits() }
+func (s *Store) Limits() store.Limits { return s.inner.Limits() }
 
 // Acquire settles by nonces: a record that bears the claim's was won by an attempt
 // that got no answer.
-func (s *Store) Acquire(ctx context.Context, sess lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
+func (s *Store) Acquire(ctx context.Context, sess store.Session, claims []store.Claim) ([]store.Outcome, error) {
 	if ctx.Err() != nil {
 		return s.inner.Acquire(ctx, sess, claims)
 	}
@@ -125,7 +125,7 @@ func (s *Store) Acquire(ctx context.Context, sess lease.Session, claims []lease.
 	for i, c := range claims {
 		asks[i] = s.ledger.ask(askKey{c.Name, sess.ID, c.Nonce}, c.Supersedes)
 	}
-	outs := make([]lease.Outcome, len(claims))
+	outs := make([]store.Outcome, len(claims))
 	left := upTo(len(claims))
 	evident := false
 	err := s.repeat(ctx, func(ctx context.Context) error {
@@ -134,7 +134,7 @@ func (s *Store) Acquire(ctx context.Context, sess lease.Session, claims []lease.
 		}
 		got, err := s.inner.Acquire(ctx, sess, pick(claims, left))
 		_, haunted := s.ledger.haunted(sess.ID)
-		switch gone := errors.Is(err, lease.ErrSessionGone); {
+		switch gone := errors.Is(err, store.ErrSessionGone); {
 		case gone:
 			return s.gone(err, asks, outs, &left, &evident)
 		case err != nil:
@@ -168,10 +168,10 @@ func (s *Store) Acquire(ctx context.Context, sess lease.Session, claims []lease.
 
 // claimed takes an answer to a claim. An error means that there must be another
 // attempt.
-func (s *Store) claimed(ctx context.Context, a *ask, out lease.Outcome) (lease.Outcome, error) {
+func (s *Store) claimed(ctx context.Context, a *ask, out store.Outcome) (store.Outcome, error) {
 	if !out.OK {
 		if rec, ok := s.ledger.landed(a, out.Record); ok {
-			out = lease.Outcome{OK: true, Record: rec}
+			out = store.Outcome{OK: true, Record: rec}
 		}
 	}
 	if out.OK {
@@ -179,22 +179,22 @@ func (s *Store) claimed(ctx context.Context, a *ask, out lease.Outcome) (lease.O
 		return out, nil
 	}
 	if out.Record.Token != 0 && !s.ledger.show(out.Record) {
-		if _, err := s.inner.Release(ctx, []lease.Held{out.Record.Held()}); err != nil {
+		if _, err := s.inner.Release(ctx, []store.Held{out.Record.Held()}); err != nil {
 			return out, err
 		}
 		return out, errMore
 	}
-	s.ledger.answered(a, lease.Record{})
+	s.ledger.answered(a, store.Record{})
 	return out, nil
 }
 
 // gone takes the answer that the session is gone. Nothing of it stands then; but
 // claims may have been applied before, and been seen.
-func (s *Store) gone(err error, asks []*ask, outs []lease.Outcome, left *[]int, evident *bool) error {
+func (s *Store) gone(err error, asks []*ask, outs []store.Outcome, left *[]int, evident *bool) error {
 	var never []int
 	for _, i := range *left {
-		if rec, ok := s.ledger.landed(asks[i], lease.Record{}); ok {
-			outs[i] = lease.Outcome{OK: true, Record: rec}
+		if rec, ok := s.ledger.landed(asks[i], store.Record{}); ok {
+			outs[i] = store.Outcome{OK: true, Record: rec}
 			s.ledger.answered(asks[i], rec)
 			*evident = true
 		} else {
@@ -206,7 +206,7 @@ func (s *Store) gone(err error, asks []*ask, outs []lease.Outcome, left *[]int, 
 		return nil
 	case len(asks):
 		for _, a := range asks {
-			s.ledger.answered(a, lease.Record{})
+			s.ledger.answered(a, store.Record{})
 		}
 		return err
 	}
@@ -214,7 +214,7 @@ func (s *Store) gone(err error, asks []*ask, outs []lease.Outcome, left *[]int, 
 }
 
 // Release settles by elimination: see ledger.decide.
-func (s *Store) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome, error) {
+func (s *Store) Release(ctx context.Context, held []store.Held) ([]store.Outcome, error) {
 	if ctx.Err() != nil {
 		return s.inner.Release(ctx, held)
 	}
@@ -222,7 +222,7 @@ func (s *Store) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome
 	for i, h := range held {
 		enders[i] = s.ledger.ender(h)
 	}
-	var outs []lease.Outcome
+	var outs []store.Outcome
 	failed := false
 	err := s.repeat(ctx, func(ctx context.Context) (err error) {
 		outs, err = s.inner.Release(ctx, held)
@@ -248,10 +248,10 @@ func (s *Store) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome
 			open, which = append(open, e), append(which, i)
 		}
 		if r := outs[i].Record; r.Token != 0 && !s.ledger.show(r) {
-			outs[i].Record = lease.Record{}
+			outs[i].Record = store.Record{}
 		}
 	}
-	return outs, s.decide(ctx, open, func(j int) { outs[which[j]] = lease.Outcome{OK: true} }, func(int) {})
+	return outs, s.decide(ctx, open, func(j int) { outs[which[j]] = store.Outcome{OK: true} }, func(int) {})
 }
 
 // decide settles those of enders that are still in flight, and says of each that
@@ -283,12 +283,12 @@ func (s *Store) decide(ctx context.Context, enders []*ender, counts, not func(i 
 // Transfer settles by the nonce of the record that was moved, as Acquire does. If
 // that is gone with its session, too little is known: whether it was moved, and
 // under which token.
-func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.Outcome, error) {
+func (s *Store) Transfer(ctx context.Context, moves []store.Transfer) ([]store.Outcome, error) {
 	if ctx.Err() != nil {
 		return s.inner.Transfer(ctx, moves)
 	}
 	enders, asks := make([]*ender, len(moves)), make([]*ask, len(moves))
-	var targets []lease.SessionID
+	var targets []store.SessionID
 	closed := make([]bool, len(moves)) // the session that move i is to was closed before
 	for i, m := range moves {
 		closed[i] = s.ledger.closed(m.To.Session)
@@ -296,7 +296,7 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.O
 		asks[i] = s.ledger.ask(askKey{m.Name, m.To.Session, m.To.Nonce}, 0)
 		targets = append(targets, m.To.Session)
 	}
-	var outs []lease.Outcome
+	var outs []store.Outcome
 	failed := false
 	err := s.repeat(ctx, func(ctx context.Context) error {
 		if err := s.bury(ctx, targets...); err != nil {
@@ -327,7 +327,7 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.O
 		out := &outs[i]
 		if !out.OK {
 			if rec, ok := s.ledger.landed(asks[i], out.Record); ok {
-				*out, evident = lease.Outcome{OK: true, Record: rec}, true
+				*out, evident = store.Outcome{OK: true, Record: rec}, true
 			}
 		}
 		switch {
@@ -337,12 +337,12 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.O
 			continue
 		case out.Err != nil || !failed || !s.ledger.mayBeGone(m.To.Session):
 			s.ledger.set(enders[i], refused) // it stands, or else what it was moved to would
-			s.ledger.answered(asks[i], lease.Record{})
+			s.ledger.answered(asks[i], store.Record{})
 		default:
 			open, which = append(open, enders[i]), append(which, i)
 		}
 		if r := out.Record; r.Token != 0 && !s.ledger.show(r) {
-			out.Record = lease.Record{}
+			out.Record = store.Record{}
 		}
 	}
 	s.ledger.tally.add(evident, false)
@@ -350,7 +350,7 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.O
 	err = s.decide(ctx, open, func(j int) {
 		moved = fmt.Errorf("%+v was moved, and is gone: %w", open[j].held, ErrUnsettled)
 	}, func(j int) {
-		s.ledger.answered(asks[which[j]], lease.Record{})
+		s.ledger.answered(asks[which[j]], store.Record{})
 	})
 	return outs, errors.Join(err, moved)
 }

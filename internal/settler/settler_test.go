@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
-	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
-	"github.com/holdfast-go/holdfast/lease/leasetest"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
+	"github.com/holdfast-go/holdfast/store/storetest"
 )
 
 // The settler itself, over a store that is right, behind a link that is not.
@@ -38,10 +38,10 @@ var hasty = Patience{Attempt: 400 * time.Millisecond, Pause: 20 * time.Milliseco
 var ids atomic.Int64
 
 // session opens one for direct use of a store, with no renewals.
-func session(t *testing.T, s lease.Store, owner string) lease.Session {
+func session(t *testing.T, s store.Store, owner string) store.Session {
 	t.Helper()
-	sess := lease.Session{ID: lease.SessionID(ids.Add(1)), TTL: lasting,
-		Owner: lease.Owner{ID: owner, Incarnation: fmt.Sprintf("%s-%d", owner, ids.Add(1))}}
+	sess := store.Session{ID: store.SessionID(ids.Add(1)), TTL: lasting,
+		Owner: store.Owner{ID: owner, Incarnation: fmt.Sprintf("%s-%d", owner, ids.Add(1))}}
 	g, err := s.OpenSession(t.Context(), sess)
 	require.NoError(t, err)
 	require.NoError(t, g.Err)
@@ -50,9 +50,9 @@ func session(t *testing.T, s lease.Store, owner string) lease.Session {
 }
 
 // win acquires one name, which must be free.
-func win(t *testing.T, s lease.Store, sess lease.Session, name string) lease.Record {
+func win(t *testing.T, s store.Store, sess store.Session, name string) store.Record {
 	t.Helper()
-	outs, err := s.Acquire(t.Context(), sess, []lease.Claim{{Name: name, Nonce: uint64(ids.Add(1))}})
+	outs, err := s.Acquire(t.Context(), sess, []store.Claim{{Name: name, Nonce: uint64(ids.Add(1))}})
 	require.NoError(t, err)
 	require.True(t, outs[0].OK, "%+v", outs[0])
 	return outs[0].Record
@@ -66,7 +66,7 @@ func settlerOn(f *faultstore.Store, known *Ledger) *Store {
 // beyondSettling: nothing can make up for a watch that broke off, nor tell the token
 // under which a record was moved that is gone, nor which of two requests ended one ownership:
 // to release it, or to supersede it.
-func beyondSettling(tb leasetest.TB, c faultstore.Call) bool {
+func beyondSettling(tb storetest.TB, c faultstore.Call) bool {
 	return c.Op == faultstore.Watch || c.Op == faultstore.Release && strings.HasSuffix(tb.Name(), "while/superseding") ||
 		strings.HasSuffix(tb.Name(), "transfer/against-close") || strings.Contains(tb.Name(), "/hands/")
 }
@@ -75,7 +75,7 @@ func beyondSettling(tb leasetest.TB, c faultstore.Call) bool {
 // of these land after their caller has turned to something else.
 func TestSettlerPassesTheKit(t *testing.T) {
 	var counts Tally
-	leasetest.Run(t, func(tb leasetest.TB) func() lease.Store {
+	storetest.Run(t, func(tb storetest.TB) func() store.Store {
 		f, known := faultstore.Wrap(memory.New()), NewLedger(&counts)
 		f.SetRule(func(c faultstore.Call) faultstore.Fault {
 			kinds := []faultstore.Kind{faultstore.Drop, faultstore.LandLate, faultstore.LandLate, faultstore.ApplyThenFail}
@@ -87,8 +87,8 @@ func TestSettlerPassesTheKit(t *testing.T) {
 			}
 			return faultstore.Fault{Kind: kinds[rand.IntN(len(kinds))], Delay: time.Duration(rand.IntN(20_000)) * time.Microsecond}
 		})
-		return func() lease.Store { return settlerOn(f, known) }
-	}, leasetest.FakeTime(), leasetest.ExpirySlack(time.Second))
+		return func() store.Store { return settlerOn(f, known) }
+	}, storetest.FakeTime(), storetest.ExpirySlack(time.Second))
 	t.Log(&counts)
 	require.Greater(t, counts.Settled.Load(), int64(500))
 	require.Positive(t, counts.Evident.Load())
@@ -101,7 +101,7 @@ func TestSettlerPassesTheKit(t *testing.T) {
 // turned to something else.
 func TestSettlerPassesTheKitAmongSilences(t *testing.T) {
 	var counts Tally
-	leasetest.Run(t, func(tb leasetest.TB) func() lease.Store {
+	storetest.Run(t, func(tb storetest.TB) func() store.Store {
 		f, known := faultstore.Wrap(memory.New()), NewLedger(&counts)
 		var mu sync.Mutex
 		var end time.Time
@@ -125,10 +125,10 @@ func TestSettlerPassesTheKitAmongSilences(t *testing.T) {
 			return faultstore.Fault{Kind: kinds[rand.IntN(len(kinds))], Hang: c.Op != faultstore.Watch,
 				Delay: end.Sub(now) + time.Duration(rand.Int64N(int64(time.Second/2)))}
 		})
-		return func() lease.Store {
+		return func() store.Store {
 			return New(f, known, hasty)
 		}
-	}, leasetest.FakeTime(), leasetest.TTL(disturbedTTL), leasetest.ExpirySlack(disturbedTTL+2*time.Second), leasetest.Disturbed(stall))
+	}, storetest.FakeTime(), storetest.TTL(disturbedTTL), storetest.ExpirySlack(disturbedTTL+2*time.Second), storetest.Disturbed(stall))
 	t.Log(&counts)
 	require.Greater(t, counts.Settled.Load(), int64(50))
 	require.Positive(t, counts.Evident.Load())
@@ -165,8 +165,8 @@ func (b bench) next(op faultstore.Op, faults ...faultstore.Fault) {
 	})
 }
 
-func (b bench) release(r lease.Record) (bool, error) {
-	outs, err := b.Release(b.t.Context(), []lease.Held{r.Held()})
+func (b bench) release(r store.Record) (bool, error) {
+	outs, err := b.Release(b.t.Context(), []store.Held{r.Held()})
 	if err != nil {
 		return false, err
 	}
@@ -191,7 +191,7 @@ func TestSettlerKnowsItsClaim(t *testing.T) {
 
 		// The same nonce again is another claim, and refused.
 		b.next(faultstore.Acquire, dropped)
-		outs, err := b.Acquire(t.Context(), sess, []lease.Claim{{Name: "job", Nonce: r.Nonce}})
+		outs, err := b.Acquire(t.Context(), sess, []store.Claim{{Name: "job", Nonce: r.Nonce}})
 		require.NoError(t, err)
 		require.False(t, outs[0].OK)
 	})
@@ -244,23 +244,23 @@ func TestSettlerOfSeveralReleasesOneCounts(t *testing.T) {
 // TestSettlerSaysNoMoreThanItKnows: where something else may have ended it, or
 // another's request may, nothing is known.
 func TestSettlerSaysNoMoreThanItKnows(t *testing.T) {
-	for name, before := range map[string]func(b bench, sess lease.Session, r lease.Record){
-		"its session was closed": func(b bench, sess lease.Session, _ lease.Record) {
+	for name, before := range map[string]func(b bench, sess store.Session, r store.Record){
+		"its session was closed": func(b bench, sess store.Session, _ store.Record) {
 			require.NoError(b.t, b.CloseSession(b.t.Context(), sess))
 		},
-		"its session may have expired": func(bench, lease.Session, lease.Record) { time.Sleep(lasting) },
-		"another release had no time for an answer": func(b bench, _ lease.Session, r lease.Record) {
+		"its session may have expired": func(bench, store.Session, store.Record) { time.Sleep(lasting) },
+		"another release had no time for an answer": func(b bench, _ store.Session, r store.Record) {
 			ctx, cancel := context.WithTimeout(b.t.Context(), time.Millisecond)
 			defer cancel()
 			b.next(faultstore.Release, faultstore.Fault{Kind: faultstore.ApplyThenFail, Hang: true})
-			_, err := b.Release(ctx, []lease.Held{r.Held()})
+			_, err := b.Release(ctx, []store.Held{r.Held()})
 			require.Error(b.t, err)
 		},
-		"a claim to supersede it had no time for an answer": func(b bench, sess lease.Session, r lease.Record) {
+		"a claim to supersede it had no time for an answer": func(b bench, sess store.Session, r store.Record) {
 			ctx, cancel := context.WithTimeout(b.t.Context(), time.Millisecond)
 			defer cancel()
 			b.next(faultstore.Acquire, faultstore.Fault{Kind: faultstore.ApplyThenFail, Hang: true})
-			_, err := b.Acquire(ctx, sess, []lease.Claim{{Name: "job", Nonce: 7, Supersedes: r.Token}})
+			_, err := b.Acquire(ctx, sess, []store.Claim{{Name: "job", Nonce: 7, Supersedes: r.Token}})
 			require.Error(b.t, err)
 		},
 	} {
@@ -285,14 +285,14 @@ type comesBack struct {
 	moved func() // if any, runs after a move, before its answer
 }
 
-func (c *comesBack) CloseSession(ctx context.Context, sess lease.Session) error {
+func (c *comesBack) CloseSession(ctx context.Context, sess store.Session) error {
 	if c.times--; c.times >= 0 {
 		return nil
 	}
 	return c.Whole.CloseSession(ctx, sess)
 }
 
-func (c *comesBack) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.Outcome, error) {
+func (c *comesBack) Transfer(ctx context.Context, moves []store.Transfer) ([]store.Outcome, error) {
 	outs, err := c.Whole.Transfer(ctx, moves)
 	if c.moved != nil {
 		c.moved()
@@ -306,7 +306,7 @@ func (c *comesBack) Transfer(ctx context.Context, moves []lease.Transfer) ([]lea
 func TestSettlerKnowsOfSessionsThatComeBack(t *testing.T) {
 	for _, meanwhile := range []bool{false, true} {
 		onBench(t, func(t *testing.T, b bench) {
-			r, to := win(t, b, session(t, b, "a"), "job"), lease.Session{ID: 1 << 40, TTL: lasting, Owner: lease.Owner{ID: "b", Incarnation: "b"}}
+			r, to := win(t, b, session(t, b, "a"), "job"), store.Session{ID: 1 << 40, TTL: lasting, Owner: store.Owner{ID: "b", Incarnation: "b"}}
 			inner := &comesBack{Whole: b.faults, times: 2} // for the owner, and once more
 			b.inner = inner
 			b.next(faultstore.OpenSession, unsaid)
@@ -320,7 +320,7 @@ func TestSettlerKnowsOfSessionsThatComeBack(t *testing.T) {
 				shut()
 			}
 
-			outs, err := b.Transfer(t.Context(), []lease.Transfer{{Held: r.Held(), To: lease.Offer{
+			outs, err := b.Transfer(t.Context(), []store.Transfer{{Held: r.Held(), To: store.Offer{
 				Name: "job", Owner: to.Owner, Session: to.ID, TTL: to.TTL, Nonce: 9}}})
 			if meanwhile {
 				require.NoError(t, err)
@@ -354,12 +354,12 @@ func TestSettlerHidesWhatNobodyWaitsFor(t *testing.T) {
 		seen, err := b.Get(ctx, "job")
 		require.NoError(t, err)
 		require.Empty(t, seen)
-		for rec, err := range b.List(ctx, lease.Query{}) {
+		for rec, err := range b.List(ctx, store.Query{}) {
 			t.Fatalf("listed: %+v, %v", rec, err)
 		}
-		for ev, err := range b.Watch(ctx, lease.Scope{}) {
+		for ev, err := range b.Watch(ctx, store.Scope{}) {
 			require.NoError(t, err)
-			require.Equal(t, lease.EventSynced, ev.Kind)
+			require.Equal(t, store.EventSynced, ev.Kind)
 			break
 		}
 		next := win(t, b, session(t, b, "b"), "job")
@@ -369,7 +369,7 @@ func TestSettlerHidesWhatNobodyWaitsFor(t *testing.T) {
 		ok, err = b.release(next)
 		require.NoError(t, err)
 		require.True(t, ok)
-		_, err = b.direct.Acquire(ctx, sess, []lease.Claim{{Name: "job", Nonce: r.Nonce}})
+		_, err = b.direct.Acquire(ctx, sess, []store.Claim{{Name: "job", Nonce: r.Nonce}})
 		require.NoError(t, err)
 		seen, err = b.Get(ctx, "job")
 		require.NoError(t, err)

@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/memnet"
 	"github.com/holdfast-go/holdfast/internal/simulate"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // Sim is one random history, and what was seen of it. What is checked, and where:
@@ -363,12 +364,12 @@ type Witness struct {
 	*memory.Store
 	Sim *Sim
 	Way interface { // to the store, for claims
-		Acquire(context.Context, lease.Session, []lease.Claim) ([]lease.Outcome, error)
+		Acquire(context.Context, store.Session, []store.Claim) ([]store.Outcome, error)
 	}
 }
 
-// Release implements lease.Store.
-func (w Witness) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome, error) {
+// Release implements store.Store.
+func (w Witness) Release(ctx context.Context, held []store.Held) ([]store.Outcome, error) {
 	outs, err := w.Store.Release(ctx, held)
 	for i, o := range outs {
 		w.Sim.given(o.OK, held[i].Name, held[i].Token, "released")
@@ -376,8 +377,8 @@ func (w Witness) Release(ctx context.Context, held []lease.Held) ([]lease.Outcom
 	return outs, err
 }
 
-// Transfer implements lease.TransferStore.
-func (w Witness) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.Outcome, error) {
+// Transfer implements store.Transferrer.
+func (w Witness) Transfer(ctx context.Context, moves []store.Transfer) ([]store.Outcome, error) {
 	outs, err := w.Store.Transfer(ctx, moves)
 	for i, o := range outs {
 		w.Sim.given(o.OK, moves[i].Name, moves[i].Token, "transferred")
@@ -385,8 +386,8 @@ func (w Witness) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.
 	return outs, err
 }
 
-// Acquire implements lease.Store.
-func (w Witness) Acquire(ctx context.Context, own lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
+// Acquire implements store.Store.
+func (w Witness) Acquire(ctx context.Context, own store.Session, claims []store.Claim) ([]store.Outcome, error) {
 	outs, err := w.Way.Acquire(ctx, own, claims)
 	for i, o := range outs {
 		w.Sim.given(o.OK, claims[i].Name, claims[i].Supersedes, "superseded")
@@ -418,7 +419,7 @@ func (s *Sim) WatchRecords(ctx context.Context, prefix string, see func(lease.Ev
 		owner          string
 	}
 	all := map[string]*standing{}
-	for ev, err := range s.Store.Watch(ctx, lease.Scope{Prefix: prefix}) {
+	for ev, err := range s.Store.Watch(ctx, store.Scope{Prefix: prefix}) {
 		if err != nil {
 			return
 		}

@@ -20,9 +20,10 @@ import (
 	"github.com/holdfast-go/holdfast/internal/memnet"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultclock"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/remoting"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultclock"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 // TTL is that of all leases.
@@ -98,7 +99,7 @@ type Node struct {
 }
 
 // NewNode makes a node, at an address of a net.
-func NewNode(t testing.TB, net *memnet.Net, store lease.Store, id, address string, change ...func(*lease.Config)) *Node {
+func NewNode(t testing.TB, net *memnet.Net, store store.Store, id, address string, change ...func(*lease.Config)) *Node {
 	t.Helper()
 	n := &Node{ID: id, System: actor.NewActorSystem(remoting.LogTo(nil)), Clock: faultclock.New(), Store: faultstore.Wrap(store), net: net}
 	net.Join(n.System, address)

@@ -10,8 +10,9 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/simulate"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/membership"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 // Slot is a place in the cluster: an address, where one incarnation after the
@@ -69,7 +70,7 @@ func (s *Sim) Nap(most time.Duration, what ...uint64) {
 }
 
 // Restart brings a slot's next incarnation up, before a store of its own.
-func (s *Sim) Restart(sl *Slot, store func() lease.Store, change func(*lease.Config)) *Node {
+func (s *Sim) Restart(sl *Slot, store func() store.Store, change func(*lease.Config)) *Node {
 	sl.Lives++
 	n := NewNode(s.T, s.Net, store(), sl.ID, sl.Address(), change)
 	sl.On, sl.Gone, sl.Frozen = n, false, false

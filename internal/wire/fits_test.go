@@ -7,11 +7,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/internal/wire"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 func TestFits(t *testing.T) {
-	most, over := strings.Repeat("x", lease.MaxName), strings.Repeat("x", lease.MaxName+1)
+	most, over := strings.Repeat("x", store.MaxName), strings.Repeat("x", store.MaxName+1)
 	for _, msg := range []any{
 		nil, "text", &wire.Candidate{}, &wire.Envelope{Name: over},
 		&wire.Candidate{From: &wire.Node{Address: most, Incarnation: most}, Id: most},

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // NodeOf is a lease's owner as messages name it.
@@ -92,11 +93,11 @@ func OfferOf(o lease.Offer, from *Node, number uint64) *Offer {
 // Lease is what OfferOf was made of.
 func (x *Offer) Lease() lease.Offer {
 	return lease.Offer{Name: x.Name, Owner: lease.Owner{ID: x.Id, Incarnation: x.From.GetIncarnation(), Address: x.From.GetAddress()},
-		Session: lease.SessionID(x.Session), TTL: time.Duration(x.Ttl), Nonce: x.Nonce, Lifetime: time.Duration(x.Lifetime)}
+		Session: store.SessionID(x.Session), TTL: time.Duration(x.Ttl), Nonce: x.Nonce, Lifetime: time.Duration(x.Lifetime)}
 }
 
 // Fits reports whether the names by which the sender of one of this package's
-// messages calls itself are as long as names may be: lease.MaxName bytes each.
+// messages calls itself are as long as names may be: store.MaxName bytes each.
 func Fits(msg any) bool {
 	m, ok := msg.(interface{ GetFrom() *Node })
 	if !ok {
@@ -106,5 +107,5 @@ func Fits(msg any) bool {
 	if m, ok := msg.(interface{ GetId() string }); ok {
 		id = m.GetId()
 	}
-	return max(len(n.GetAddress()), len(n.GetIncarnation()), len(id)) <= lease.MaxName
+	return max(len(n.GetAddress()), len(n.GetIncarnation()), len(id)) <= store.MaxName
 }

@@ -20,6 +20,7 @@ import (
 	lab "github.com/holdfast-go/holdfast/lab/machine"
 	"github.com/holdfast-go/holdfast/lab/scene"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // The kinds of stores with a server.
@@ -131,7 +132,7 @@ func (b *bed) atEnd(f func()) { b.end = append(b.end, f) }
 type node struct {
 	id     string
 	links  []*faultlink.Link // its own ways to the servers; none if it goes by another
-	store  lease.Store
+	store  store.Store
 	close  func() error // the store
 	keeper *lease.Keeper
 }

@@ -16,6 +16,7 @@ import (
 	lab "github.com/holdfast-go/holdfast/lab/machine"
 	"github.com/holdfast-go/holdfast/lab/scene"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // sizeOurs is how large the tables of leases are, with indexes.
@@ -26,17 +27,17 @@ const sizeOurs = `SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint
 const manySessions = 100
 
 // openSessions opens many sessions.
-func openSessions(ctx context.Context, store lease.Store) (all []lease.Session) {
+func openSessions(ctx context.Context, db store.Store) (all []store.Session) {
 	for i := range manySessions {
-		s := lease.Session{ID: lease.SessionID(rand.Int64()>>1 + 1), TTL: time.Hour, Owner: lease.Owner{ID: "n", Incarnation: fmt.Sprint("n-", i)}}
-		scene.Must(store.OpenSession(ctx, s))
+		s := store.Session{ID: store.SessionID(rand.Int64()>>1 + 1), TTL: time.Hour, Owner: lease.Owner{ID: "n", Incarnation: fmt.Sprint("n-", i)}}
+		scene.Must(db.OpenSession(ctx, s))
 		all = append(all, s)
 	}
 	return all
 }
 
 // renewAll renews them in one request.
-func renewAll(ctx context.Context, store lease.Store, all []lease.Session) {
+func renewAll(ctx context.Context, store store.Store, all []store.Session) {
 	for _, g := range scene.Must(store.Renew(ctx, all)) {
 		scene.Check(g.Err)
 	}
@@ -68,7 +69,7 @@ func grow(ctx context.Context, run *scene.Run, what string, vacuum, idle bool, n
 	node := b.newNode(ctx, "renewing")
 	all := openSessions(ctx, node.store)
 	for i, s := range all {
-		scene.Must(node.store.Acquire(ctx, s, []lease.Claim{{Name: fmt.Sprint("name/", i), Nonce: uint64(i + 1)}}))
+		scene.Must(node.store.Acquire(ctx, s, []store.Claim{{Name: fmt.Sprint("name/", i), Nonce: uint64(i + 1)}}))
 	}
 	var before, after, dead, updates, hot int64
 	b.count(ctx, sizeOurs, &before)

@@ -26,6 +26,7 @@ import (
 	"github.com/holdfast-go/holdfast/lab/scene"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/provider"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 const (
@@ -330,8 +331,8 @@ type functionStore struct {
 	f *oneFunction
 }
 
-// Transfer implements lease.TransferStore.
-func (s functionStore) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.Outcome, error) {
+// Transfer implements store.Transferrer.
+func (s functionStore) Transfer(ctx context.Context, moves []store.Transfer) ([]store.Outcome, error) {
 	out, err := s.Store.Transfer(ctx, moves)
 	for i := range out {
 		if err == nil && out[i].OK {
@@ -341,8 +342,8 @@ func (s functionStore) Transfer(ctx context.Context, moves []lease.Transfer) ([]
 	return out, err
 }
 
-// Release implements lease.Store.
-func (s functionStore) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome, error) {
+// Release implements store.Store.
+func (s functionStore) Release(ctx context.Context, held []store.Held) ([]store.Outcome, error) {
 	out, err := s.Store.Release(ctx, held)
 	for i := range out {
 		if err == nil && out[i].OK {

@@ -19,6 +19,7 @@ import (
 	lab "github.com/holdfast-go/holdfast/lab/machine"
 	"github.com/holdfast-go/holdfast/lab/scene"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // The ways to hold a name: ours, those of etcd's client, and those that people use on PostgreSQL.
@@ -57,7 +58,7 @@ type holding struct {
 
 // keeper makes a Keeper over a client of its own. end leaves what it holds to expire.
 func (h holding) keeper(ctx context.Context, id string) (k *lease.Keeper, end func()) {
-	var store lease.Store
+	var store store.Store
 	var closeStore func() error
 	if h.Store == onPostgres {
 		var err error
@@ -72,7 +73,7 @@ func (h holding) keeper(ctx context.Context, id string) (k *lease.Keeper, end fu
 }
 
 // newKeeper makes a Keeper by the machine's clock.
-func newKeeper(store lease.Store, id string, ttl time.Duration) *lease.Keeper {
+func newKeeper(store store.Store, id string, ttl time.Duration) *lease.Keeper {
 	return scene.Must(lease.NewKeeper(store, lease.Config{ID: id, TTL: ttl, Clock: lab.Clock{}, Logger: zap.NewNop()}))
 }
 

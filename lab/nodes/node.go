@@ -33,6 +33,7 @@ import (
 	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/sharding"
 	"github.com/holdfast-go/holdfast/singleton"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // node is what runs in a process of the machine.
@@ -218,7 +219,7 @@ func (n *node) open(stores []Store) {
 		errors := zapcore.NewCore(zapcore.NewJSONEncoder(zapcore.EncoderConfig{}), zapcore.AddSync(io.Discard), zapcore.ErrorLevel)
 		return zapcore.NewTee(c, zapcore.RegisterHooks(errors, func(zapcore.Entry) error { n.errors.Add(1); return nil }))
 	}))
-	var store lease.Store
+	var store store.Store
 	store, n.witness = witnessed(n.client.Leases, n.journal, n.Names)
 	clock := machine.Clock{}
 	if n.Broken {

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/backends/sqlite"
 	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lab/scene"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // earlySQLite has sessions that end 1.2 s before what their holders are told.
@@ -30,14 +30,14 @@ const tooEarly = 1200 * time.Millisecond
 
 type early struct{ *sqlite.Store }
 
-func (e early) OpenSession(ctx context.Context, want lease.Session) (lease.Grant, error) {
+func (e early) OpenSession(ctx context.Context, want store.Session) (store.Grant, error) {
 	want.TTL -= tooEarly
 	g, err := e.Store.OpenSession(ctx, want)
 	g.TTL += tooEarly
 	return g, err
 }
 
-func (e early) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Grant, error) {
+func (e early) Renew(ctx context.Context, sessions []store.Session) ([]store.Grant, error) {
 	gs, err := e.Store.Renew(ctx, sessions)
 	for i := range gs {
 		gs[i].TTL += tooEarly

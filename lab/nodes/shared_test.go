@@ -17,6 +17,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // shared is a store in the memory of the process that tortures, which nodes reach by net/rpc.
@@ -33,19 +34,19 @@ var shared = Store{
 type (
 	Request struct {
 		Op       string
-		Session  lease.Session
-		Sessions []lease.Session
-		Claims   []lease.Claim
-		Held     []lease.Held
-		Moves    []lease.Transfer
+		Session  store.Session
+		Sessions []store.Session
+		Claims   []store.Claim
+		Held     []store.Held
+		Moves    []store.Transfer
 		Names    []string
 		Name     int
 		Text     string
 		Guarded  bool
 	}
 	Reply struct {
-		Grants   []lease.Grant
-		Outcomes []lease.Outcome
+		Grants   []store.Grant
+		Outcomes []store.Outcome
 		Errs     []string // of the outcomes, or grants
 		Records  []lease.Record
 		OK       bool
@@ -54,7 +55,7 @@ type (
 )
 
 // codes are the errors that travel.
-var codes = map[string]error{"gone": lease.ErrSessionGone, "bad": lease.ErrBadRecord, "invalid": lease.ErrInvalid, "parent": lease.ErrParentLost}
+var codes = map[string]error{"gone": store.ErrSessionGone, "bad": lease.ErrBadRecord, "invalid": lease.ErrInvalid, "parent": lease.ErrParentLost}
 
 func code(err error) string {
 	if err == nil {
@@ -176,9 +177,9 @@ func (v *service) Do(q Request, p *Reply) error {
 	var err error
 	switch q.Op {
 	case "open":
-		var g lease.Grant
+		var g store.Grant
 		g, err = m.OpenSession(ctx, q.Session)
-		p.Grants = []lease.Grant{g}
+		p.Grants = []store.Grant{g}
 	case "close":
 		err = m.CloseSession(ctx, q.Session)
 	case "acquire":
@@ -192,7 +193,7 @@ func (v *service) Do(q Request, p *Reply) error {
 	case "get":
 		p.Records, err = m.Get(ctx, q.Names...)
 	case "list":
-		for r, e := range m.List(ctx, lease.Query{Prefix: q.Text}) {
+		for r, e := range m.List(ctx, store.Query{Prefix: q.Text}) {
 			if err = e; err != nil {
 				break
 			}
@@ -220,7 +221,7 @@ func (v *service) Do(q Request, p *Reply) error {
 	return nil
 }
 
-// client is a lease.Store, in a node.
+// client is a store.Store, in a node.
 type client struct {
 	address string
 	mu      sync.Mutex
@@ -270,37 +271,37 @@ func (c *client) do(ctx context.Context, q Request) (p Reply, err error) {
 	return got, decode(got.Err)
 }
 
-func (c *client) Limits() lease.StoreLimits { return lease.StoreLimits{Name: "shared", While: true} }
+func (c *client) Limits() store.Limits { return store.Limits{Name: "shared", While: true} }
 
-func (c *client) OpenSession(ctx context.Context, s lease.Session) (lease.Grant, error) {
+func (c *client) OpenSession(ctx context.Context, s store.Session) (store.Grant, error) {
 	p, err := c.do(ctx, Request{Op: "open", Session: s})
 	if err != nil {
-		return lease.Grant{}, err
+		return store.Grant{}, err
 	}
 	return p.Grants[0], p.Grants[0].Err
 }
 
-func (c *client) CloseSession(ctx context.Context, s lease.Session) error {
+func (c *client) CloseSession(ctx context.Context, s store.Session) error {
 	_, err := c.do(ctx, Request{Op: "close", Session: s})
 	return err
 }
 
-func (c *client) Acquire(ctx context.Context, s lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
+func (c *client) Acquire(ctx context.Context, s store.Session, claims []store.Claim) ([]store.Outcome, error) {
 	p, err := c.do(ctx, Request{Op: "acquire", Session: s, Claims: claims})
 	return p.Outcomes, err
 }
 
-func (c *client) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Grant, error) {
+func (c *client) Renew(ctx context.Context, sessions []store.Session) ([]store.Grant, error) {
 	p, err := c.do(ctx, Request{Op: "renew", Sessions: sessions})
 	return p.Grants, err
 }
 
-func (c *client) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome, error) {
+func (c *client) Release(ctx context.Context, held []store.Held) ([]store.Outcome, error) {
 	p, err := c.do(ctx, Request{Op: "release", Held: held})
 	return p.Outcomes, err
 }
 
-func (c *client) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.Outcome, error) {
+func (c *client) Transfer(ctx context.Context, moves []store.Transfer) ([]store.Outcome, error) {
 	p, err := c.do(ctx, Request{Op: "transfer", Moves: moves})
 	return p.Outcomes, err
 }
@@ -310,7 +311,7 @@ func (c *client) Get(ctx context.Context, names ...string) ([]lease.Record, erro
 	return p.Records, err
 }
 
-func (c *client) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
+func (c *client) List(ctx context.Context, q store.Query) iter.Seq2[lease.Record, error] {
 	return func(yield func(lease.Record, error) bool) {
 		p, err := c.do(ctx, Request{Op: "list", Text: q.Prefix})
 		for _, r := range p.Records {
@@ -327,7 +328,7 @@ func (c *client) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record
 func (c *client) write(ctx context.Context, o lease.Ownership, name int, text string) (bool, error) {
 	q := Request{Op: "write", Name: name, Text: text}
 	if o != nil {
-		q.Guarded, q.Held = true, []lease.Held{{Name: o.Name(), Token: o.Token()}}
+		q.Guarded, q.Held = true, []store.Held{{Name: o.Name(), Token: o.Token()}}
 	}
 	p, err := c.do(ctx, q)
 	return p.OK, err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // Store is a kind of store that can be tortured. A program gives those it has to Main, in the same
@@ -45,7 +46,7 @@ type Servers interface {
 // Client is the store as one node has it. All of it is safe for concurrent use.
 type Client struct {
 	// Leases is the store of leases.
-	Leases lease.Store
+	Leases store.Store
 	// Entities remembers accounts; nil: they are not remembered.
 	Entities sharding.EntityStore
 	// Write appends text to the fenced journal of name, on the condition that o still owns its

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
 	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // each runs a test on both kinds of store, and closes the servers.
@@ -47,12 +48,12 @@ func connected(t *testing.T, s Servers) Client {
 
 // acquire has name held by a session, in the place of what one of the same owner holds under a
 // token.
-func acquire(t *testing.T, s lease.Store, id lease.SessionID, name string, over lease.Token) owned {
+func acquire(t *testing.T, s store.Store, id store.SessionID, name string, over lease.Token) owned {
 	t.Helper()
-	sess := lease.Session{ID: id, Owner: lease.Owner{ID: "node", Incarnation: "node-1"}, TTL: time.Minute}
+	sess := store.Session{ID: id, Owner: lease.Owner{ID: "node", Incarnation: "node-1"}, TTL: time.Minute}
 	_, err := s.OpenSession(t.Context(), sess)
 	require.NoError(t, err)
-	out, err := s.Acquire(t.Context(), sess, []lease.Claim{{Name: name, Nonce: uint64(id), Supersedes: over}})
+	out, err := s.Acquire(t.Context(), sess, []store.Claim{{Name: name, Nonce: uint64(id), Supersedes: over}})
 	require.NoError(t, err)
 	require.True(t, out[0].OK, "%+v", out)
 	return owned{name, out[0].Record.Token}

@@ -9,8 +9,8 @@ import (
 	"sync"
 
 	"github.com/holdfast-go/holdfast/lab/machine"
-	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 // witness is a store that notes what the real one confirmed, and when that was
@@ -23,7 +23,7 @@ type witness struct {
 	names   names
 
 	mu   sync.Mutex
-	open map[lease.SessionID]bool
+	open map[store.SessionID]bool
 }
 
 // sessions is how many are open.
@@ -33,7 +33,7 @@ func (w *witness) sessions() int {
 	return len(w.open)
 }
 
-func (w *witness) opened(id lease.SessionID, is bool) {
+func (w *witness) opened(id store.SessionID, is bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if is {
@@ -46,20 +46,20 @@ func (w *witness) opened(id lease.SessionID, is bool) {
 // historian is a witness of a store that minds its history.
 type historian struct {
 	*witness
-	lease.Historian
+	store.Historian
 }
 
 // witnessed returns a witness of a store.
-func witnessed(s lease.Store, j *journal, n names) (lease.Store, *witness) {
-	w := &witness{Store: faultstore.Wrap(s), journal: j, names: n, open: map[lease.SessionID]bool{}}
-	if h, ok := s.(lease.Historian); ok {
+func witnessed(s store.Store, j *journal, n names) (store.Store, *witness) {
+	w := &witness{Store: faultstore.Wrap(s), journal: j, names: n, open: map[store.SessionID]bool{}}
+	if h, ok := s.(store.Historian); ok {
 		return historian{w, h}, w
 	}
 	return w, w
 }
 
-// OpenSession implements lease.Store.
-func (w *witness) OpenSession(ctx context.Context, s lease.Session) (lease.Grant, error) {
+// OpenSession implements store.Store.
+func (w *witness) OpenSession(ctx context.Context, s store.Session) (store.Grant, error) {
 	sent := machine.Now()
 	g, err := w.Store.OpenSession(ctx, s)
 	if err == nil {
@@ -69,8 +69,8 @@ func (w *witness) OpenSession(ctx context.Context, s lease.Session) (lease.Grant
 	return g, err
 }
 
-// Renew implements lease.Store.
-func (w *witness) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Grant, error) {
+// Renew implements store.Store.
+func (w *witness) Renew(ctx context.Context, sessions []store.Session) ([]store.Grant, error) {
 	sent := machine.Now()
 	gs, err := w.Store.Renew(ctx, sessions)
 	if err == nil {
@@ -81,15 +81,15 @@ func (w *witness) Renew(ctx context.Context, sessions []lease.Session) ([]lease.
 	return gs, err
 }
 
-func (w *witness) confirm(s lease.Session, e entry, g lease.Grant) {
+func (w *witness) confirm(s store.Session, e entry, g store.Grant) {
 	if g.Err == nil {
 		e.at, e.kind, e.token, e.seq = machine.Now(), confirmed, uint64(s.ID), uint64(g.TTL)
 		w.journal.Note(e)
 	}
 }
 
-// CloseSession implements lease.Store.
-func (w *witness) CloseSession(ctx context.Context, s lease.Session) error {
+// CloseSession implements store.Store.
+func (w *witness) CloseSession(ctx context.Context, s store.Session) error {
 	w.journal.Note(entry{at: machine.Now(), kind: closed, token: uint64(s.ID)})
 	err := w.Store.CloseSession(ctx, s)
 	if err == nil {
@@ -98,23 +98,23 @@ func (w *witness) CloseSession(ctx context.Context, s lease.Session) error {
 	return err
 }
 
-// Release implements lease.Store.
-func (w *witness) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome, error) {
+// Release implements store.Store.
+func (w *witness) Release(ctx context.Context, held []store.Held) ([]store.Outcome, error) {
 	for _, h := range held {
 		w.giveUp(h)
 	}
 	return w.Store.Release(ctx, held)
 }
 
-// Transfer implements lease.TransferStore.
-func (w *witness) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.Outcome, error) {
+// Transfer implements store.Transferrer.
+func (w *witness) Transfer(ctx context.Context, moves []store.Transfer) ([]store.Outcome, error) {
 	for _, m := range moves {
 		w.giveUp(m.Held)
 	}
 	return w.Store.Transfer(ctx, moves)
 }
 
-func (w *witness) giveUp(h lease.Held) {
+func (w *witness) giveUp(h store.Held) {
 	if i, ok := w.names.number(h.Name); ok {
 		w.journal.Note(entry{at: machine.Now(), kind: gaveUp, name: uint16(i), token: uint64(h.Token)})
 	}

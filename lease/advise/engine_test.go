@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/advise"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 // What the engine loses to stalls, on fake time, is what the model says, or a little less: a stall

@@ -2,355 +2,376 @@ package leasetest
 
 import (
 	"context"
-	"errors"
-	"math/rand/v2"
+	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/testkit/cases"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// TB is what the kit and a Factory need of a test; *testing.T is one.
-type TB interface {
-	Helper()
-	Name() string
-	Logf(format string, args ...any)
-	Errorf(format string, args ...any)
-	Fatalf(format string, args ...any)
-	FailNow()
-	Failed() bool
-	Cleanup(func())
-	Context() context.Context
-	TempDir() string
+// Bare is what the author of a lease.Lease that is none of a Keeper's gives RunLease: some
+// nodes, and what can be done to them. What is nil can't be done, and the cases that need it
+// are left out.
+type Bare struct {
+	// TTL is for how long an ownership lasts that is not renewed. Required.
+	TTL time.Duration
+	// Lease makes the lease of a further node. All of one Bare are of one name. Required.
+	Lease func() lease.Lease
+	// Cut keeps requests of a node's lease from their store, or, if on is false, lets them
+	// through again. What is under way waits, or fails.
+	Cut func(l lease.Lease, on bool)
+	// Crash ends a node: nothing of it runs any more, and its lease is not used again.
+	Crash func(l lease.Lease)
+	// Pause stops a node for d as SIGSTOP does: time passes, and nothing of it runs. waking is
+	// called when it goes on, before anything else of the node.
+	Pause func(l lease.Lease, d time.Duration, waking func())
 }
 
-// Factory makes a fresh and empty backing store for one case and returns a
-// function that opens a new client of it. The clients share nothing but the
-// backing store, as the nodes of a cluster would; where a client is no more
-// than a handle, returning the same value each time is fine. What has to be
-// closed is closed with tb.Cleanup. Both functions are called from the goroutine
-// of the case, with FakeTime inside its bubble.
-type Factory func(tb TB) (client func() lease.Store)
+// BareMaker makes the world of one case; what has to be closed is closed with tb.Cleanup. It is
+// called on the goroutine of the case, with FakeTime inside its bubble.
+type BareMaker func(tb TB) Bare
 
-// Option changes how Run works.
+// TB is what the kit and a BareMaker need of a test; *testing.T is one.
+type TB = cases.TB
+
+// Option changes how RunLease works.
 type Option func(*options)
 
 type options struct {
-	fake        bool
-	ttl         time.Duration
-	slack       time.Duration
-	stall       time.Duration
-	seed        uint64
-	observed    bool
-	able        needs // 0: not known yet
-	unreachable Factory
-	bad         func(TB) (func() lease.Store, func(name string))
-	restart     func(TB) (func() lease.Store, func())
+	fake  bool
+	slack time.Duration
 }
 
-// FakeTime runs every case in its own testing/synctest bubble. The store must
-// keep all its goroutines, channels and timers inside the bubble: nothing of
-// it may live in package variables, and no sockets.
+// FakeTime runs every case in its own testing/synctest bubble. The lease must keep all its goroutines,
+// channels and timers inside the bubble.
 func FakeTime() Option { return func(o *options) { o.fake = true } }
 
-// TTL sets the session TTL that cases about expiry ask for. The default is the
-// store's Limits.MinTTL, or 1 s where there is none. Whatever is granted is
-// what the kit then goes by.
-func TTL(d time.Duration) Option { return func(o *options) { o.ttl = d } }
-
-// ExpirySlack bounds how long after the end of the granted TTL a record may
-// still stand. The default is TTL + 2 s, and TTL/10 with FakeTime.
+// ExpirySlack bounds how long after its TTL a name may still be taken. The default is a TTL and a
+// second, and a fifth of a TTL with FakeTime.
 func ExpirySlack(d time.Duration) Option { return func(o *options) { o.slack = d } }
 
-// Disturbed is for a store that is disturbed while it is tested: members that die,
-// links that break. The clients must then be ones that repeat what got no answer
-// until there is a definite outcome. stall bounds how long one of their calls may
-// take because of that; late requests land so much later. All cases run at once,
-// so that a disturbance meets many of them, and one without a verdict is repeated
-// as it was, four times or for two minutes. Cases that need a calm process are
-// left out. With FakeTime too, the time that passes is exact, but not what a store
-// takes. The default is 0: not disturbed.
-func Disturbed(stall time.Duration) Option { return func(o *options) { o.stall = stall } }
-
-// Seed repeats the random draws of an earlier run, whose log names its seed.
-func Seed(seed uint64) Option { return func(o *options) { o.seed = seed } }
-
-// Unreachable adds the case that the backing store does not answer: f makes
-// clients whose requests never come back (a cut link, a stopped server). Every
-// call must then end with its context and say that nothing is known.
-func Unreachable(f Factory) Option { return func(o *options) { o.unreachable = f } }
-
-// BadRecords adds the cases in which something that is no record stands under a
-// name. f makes a backing store like a Factory, and a function that writes such
-// a thing, past the lease.Store, under a free name: garbage, a truncated record,
-// a record of a newer format.
-func BadRecords(f func(tb TB) (client func() lease.Store, spoil func(name string))) Option {
-	return func(o *options) { o.bad = f }
-}
-
-// Restart adds the case that the backing store is restarted. f makes one like a
-// Factory, and a function that restarts it: all of its processes, keeping what
-// it calls durable. Calls may fail for a while; old clients go on being used.
-func Restart(f func(tb TB) (client func() lease.Store, restart func())) Option {
-	return func(o *options) { o.restart = f }
-}
-
-// Observed is for stores whose clients find out by looking that a session is not renewed, as those
-// of package observed do: a session that no client looked at has not expired yet. The session's
-// own client looks when it is asked to renew it. ExpirySlack must then be at least as long as
-// an observer waits.
-func Observed() Option { return func(o *options) { o.observed = true } }
-
-// calmSometime is how long a case is repeated at least, in a store that is
-// disturbed, if it gets no verdict.
-const calmSometime = 2 * time.Minute
-
-// busy is how many cases that hardly wait run at once while the store is disturbed.
-const busy = 12
-
-// Run checks that the stores f makes keep the contract of lease.Store. It
-// returns when all cases are done.
-func Run(t *testing.T, f Factory, opts ...Option) {
+// RunLease checks that the leases that f makes keep the contract of lease.Lease, and of
+// lease.Termed, lease.Waiter and lease.HolderFinder where lease.As finds them. It logs
+// which cases were left out, and why.
+//
+// On real time the cases wait beside each other, as many as -parallel lets. The TTL is then to be
+// a second or more: a machine that is slow for most of a TTL is taken for a lease that is lost.
+//
+// A lease that panics in a goroutine of its own ends the process, and with it the run.
+func RunLease(t *testing.T, f BareMaker, opts ...Option) {
 	t.Helper()
-	o := options{seed: rand.Uint64()}
+	var o options
 	for _, opt := range opts {
 		opt(&o)
 	}
 	switch {
 	case f == nil:
-		t.Fatalf("leasetest: the Factory is nil")
-	case o.ttl < 0:
-		t.Fatalf("leasetest: TTL is %v, must not be negative", o.ttl)
+		t.Fatalf("leasetest: the BareMaker is nil")
 	case o.slack < 0:
 		t.Fatalf("leasetest: ExpirySlack is %v, must not be negative", o.slack)
-	case o.stall < 0:
-		t.Fatalf("leasetest: Disturbed is %v, must not be negative", o.stall)
 	}
-	t.Logf("leasetest: seed %d (leasetest.Seed repeats it)", o.seed)
-
+	var has bareNeeds
 	probed := t.Run("capabilities", func(t *testing.T) {
-		o.bubble(t, func(t *testing.T) { o.able = newT(t, f, o).has | o.has() })
+		cases.Bubble(t, o.fake, func(t *testing.T) { has = newBareT(t, f, o).has() })
 	})
 	if !probed {
 		return
 	}
-	has := o.able
-	run, left := choose(allCases(), has, needNoTransfer|needNoWatch|needNoList|needNoWhile)
+	run, left := cases.Choose(bareCases(), has, 0)
 	if len(left) > 0 {
-		t.Logf("leasetest: the store has no %s; left out: %s", strings.Join(lacking(has, needNames), ", no "), strings.Join(left, " "))
+		t.Logf("leasetest: LEFT OUT, as the Bare has no %s: %s", strings.Join(cases.Lacking(has, bareNeedNames), ", no "), strings.Join(left, " "))
 	}
-	for _, c := range run {
-		if o.fake || !o.atOnce(c) {
-			t.Run(c.name, func(t *testing.T) {
-				o.bubble(t, func(t *testing.T) {
-					if o.stall > 0 {
-						c.patiently(t, f, o).replay(t)
-						return
-					}
-					c.do(t, f, o)
-				})
-			})
-		}
-	}
-	if o.fake {
-		return
-	}
-	lanes := make(chan struct{}, busy)
-	t.Run("waiting", func(t *testing.T) { // the group ends when its parallel cases have
-		for _, c := range run {
-			if o.atOnce(c) {
-				t.Run(c.name, func(t *testing.T) {
-					done := make(chan *recorder, 1)
-					go func() {
-						if !c.waits {
-							lanes <- struct{}{}
-							defer func() { <-lanes }()
-						}
-						done <- c.patiently(t, f, o)
-					}()
-					t.Parallel() // from here on, only to collect: all have begun
-					(<-done).replay(t)
-				})
+	do := func(t *testing.T, c bareCase, beside bool) {
+		t.Run(c.name, func(t *testing.T) {
+			if beside {
+				t.Parallel()
 			}
-		}
-	})
-}
-
-// atOnce tells whether c runs at one time with others of its kind.
-func (o options) atOnce(c testCase) bool { return c.waits || o.stall > 0 }
-
-// exact tells whether nothing takes longer than it should.
-func (o options) exact() bool { return o.fake && o.stall == 0 }
-
-// has is what the options say of the store.
-func (o options) has() needs {
-	return set(map[needs]bool{
-		needUnreachable: o.unreachable != nil, needBadRecords: o.bad != nil, needRestart: o.restart != nil, needCalm: o.stall == 0,
-	})
-}
-
-// bubble runs f on fake or on real time. A bubble does not allow t.Run, so each case has its
-// own. It lasts a second longer than f, for requests of a store that still sleep.
-func (o options) bubble(t *testing.T, f func(*testing.T)) {
-	if o.fake {
-		synctest.Test(t, func(t *testing.T) {
-			t.Cleanup(func() { time.Sleep(time.Second) }) // the last of all
-			f(t)
+			cases.Bubble(t, o.fake, func(t *testing.T) { c.run(newBareT(t, f, o)) })
 		})
-		return
 	}
-	f(t)
+	var waiting []bareCase
+	for _, c := range run {
+		if o.fake || c.alone {
+			do(t, c, false)
+		} else {
+			waiting = append(waiting, c)
+		}
+	}
+	if len(waiting) > 0 {
+		t.Run("waiting", func(t *testing.T) { // ends when those that run beside each other have
+			for _, c := range waiting {
+				do(t, c, true)
+			}
+		})
+	}
 }
 
-// needs is a set of things that a case needs and a store may lack.
-type needs uint32
+// bareNeeds is a set of things that a case needs.
+type bareNeeds uint32
 
 const (
-	needTransfer needs = 1 << iota
-	needWatch
-	needWhile
-	needList
-	needSessionList
-	needUnreachable
-	needBadRecords
-	needRestart
-	needCalm // nothing else goes on in the process
-	// What a store lacks it must refuse.
-	needNoTransfer
-	needNoWatch
-	needNoList
-	needNoWhile
+	needCut bareNeeds = 1 << iota
+	needCrash
+	needPause
+	needTerm
+	needWaiter
+	needHolder
 )
 
-var needNames = []string{
-	"TransferStore", "Watcher", "Limits.While", "List", "Limits.BySession",
-	"Unreachable option", "BadRecords option", "Restart option", "calm",
-}
+var bareNeedNames = []string{"Cut", "Crash", "Pause", "lease.Termed", "lease.Waiter", "lease.HolderFinder"}
 
-// lacking are those names whose bits are not in has.
-func lacking[N ~uint32](has N, all []string) (names []string) {
-	for i, name := range all {
-		if has&(1<<i) == 0 {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-// set holds the bits that are true.
-func set[N ~uint32](has map[N]bool) (all N) {
-	for bit, yes := range has {
-		if yes {
-			all |= bit
-		}
-	}
-	return all
-}
-
-// testCase is one case of the kit.
-type testCase struct {
+type bareCase struct {
 	name  string
-	needs needs
-	waits bool // it spends real time waiting, so all of these run at once
-	run   func(*storeT)
+	needs bareNeeds
+	alone bool // it measures
+	run   func(*bareT)
 }
 
-func (c testCase) what() (string, needs) { return c.name, c.needs }
+func bareCases() []bareCase {
+	return slices.Concat(bareAcquireCases, bareReleaseCases, bareAliveCases, bareTroubleCases, bareLostCases, bareMoreCases)
+}
 
-func (c testCase) do(tb TB, f Factory, o options) { c.run(newT(tb, f, o)) }
+func (c bareCase) What() (string, bareNeeds) { return c.name, c.needs }
 
-// patiently does the case on real time, and again if there was no verdict. After a machine that
-// was too slow the TTL is doubled, up to twice. Over a store that is disturbed the case is repeated
-// as it was, since the next disturbance comes at another moment, and an attempt that only missed
-// an answer has no verdict either.
-func (c testCase) patiently(t *testing.T, f Factory, o options) *recorder {
-	var before []string
-	for began := time.Now(); ; {
-		var ttl time.Duration
-		r := record(t, t.Name(), func(tb TB) {
-			t := newT(tb, f, o)
-			ttl = t.ttl
-			c.run(t)
-		})
-		again := r.noVerdict.Load() && len(before) < 2
-		if o.stall > 0 {
-			again = r.Failed() && !r.verdict.Load() && (len(before) < 4 || time.Since(began) < calmSometime)
-		}
-		if !again {
-			for i, why := range before {
-				r.Logf("attempt %d had no verdict: %s", i+1, why)
-			}
-			return r
-		}
-		before = append(before, r.failures()[0])
-		if o.stall == 0 {
-			o.ttl = 2 * ttl
-		} else {
-			time.Sleep(o.stall / 5)
-		}
+// bareT is what a case works with.
+type bareT struct {
+	TB
+	w     Bare
+	slack time.Duration
+	exact bool // time passes only where something waits
+}
+
+func newBareT(tb TB, f BareMaker, o options) *bareT {
+	tb.Helper()
+	t := &bareT{TB: tb, w: f(tb), slack: o.slack, exact: o.fake}
+	if t.w.TTL <= 0 {
+		t.Fatalf("leasetest: Bare.TTL is %v, must be above 0", t.w.TTL)
 	}
-}
-
-func allCases() []testCase {
-	return slices.Concat(acquireCases, batchCases, handsCases, sessionCases, transferCases, lateCases, contextCases,
-		readCases, nameCases, whileCases, watchCases, churnCases, setupCases, keeperCases)
-}
-
-// choose splits the cases into those to run and those left out. It does not name cases for stores
-// that lack something (without).
-func choose[C interface{ what() (string, N) }, N ~uint32](all []C, has, without N) (run []C, left []string) {
-	for _, c := range all {
-		switch name, needs := c.what(); {
-		case needs&^has == 0:
-			run = append(run, c)
-		case needs&without == 0:
-			left = append(left, name)
-		}
+	if t.w.Lease == nil {
+		t.Fatalf("leasetest: Bare.Lease is nil")
 	}
-	return run, left
+	if t.slack == 0 && t.exact {
+		t.slack = t.w.TTL / 5
+	} else if t.slack == 0 {
+		t.slack = t.w.TTL + time.Second
+	}
+	return t
 }
 
-// probe finds out what the store can do. Saying ErrUnsupported counts as not
-// having it.
-func probe(t *storeT) needs {
-	n := t.node()
-	can := func(err error) bool { return !errors.Is(err, lease.ErrUnsupported) }
-	transfer, watch, limits := n.canTransfer(), can(t.watchError(n.store, "probe")), n.store.Limits()
-	_, err := n.prefix("probe").all(t)
-	lists := can(err)
-	return set(map[needs]bool{
-		needTransfer: transfer, needNoTransfer: !transfer, needWatch: watch, needNoWatch: !watch,
-		needWhile: limits.While, needNoWhile: !limits.While, needList: lists, needNoList: !lists,
-		needSessionList: limits.BySession,
+func (t *bareT) has() bareNeeds {
+	l := t.lease()
+	_, term := lease.As[lease.Termed](l)
+	_, waiter := lease.As[lease.Waiter](l)
+	_, holder := lease.As[lease.HolderFinder](l)
+	return cases.Set(map[bareNeeds]bool{
+		needCut: t.w.Cut != nil, needCrash: t.w.Crash != nil, needPause: t.w.Pause != nil,
+		needTerm: term, needWaiter: waiter, needHolder: holder,
 	})
 }
 
-// canTransfer tells whether the node's store can.
-func (n *node) canTransfer() bool {
-	tr, ok := n.store.(lease.TransferStore)
+// check fails the case unless ok. The message begins with the rule that was broken.
+func (t *bareT) check(ok bool, r bareRule, format string, args ...any) {
+	t.Helper()
 	if !ok {
-		return false
+		t.Errorf("broken rule: %s\n\t%s", r, fmt.Sprintf(format, args...))
+		t.FailNow()
 	}
-	ctx, cancel := n.t.context()
-	defer cancel()
-	outs, err := tr.Transfer(ctx, []lease.Transfer{n.taking(lease.Held{Name: "probe", Token: 1, Nonce: 1})})
-	return !errors.Is(err, lease.ErrUnsupported) && (len(outs) == 0 || !errors.Is(outs[0].Err, lease.ErrUnsupported))
 }
 
-// watchError starts a watch and returns how it failed before its first event;
-// nil if it did not, ErrUnsupported if there is none.
-func (t *storeT) watchError(s lease.Store, prefix string) error {
-	if _, ok := s.(lease.Watcher); !ok {
-		return lease.ErrUnsupported
+// lease makes the lease of a further node. It is released at the end of the case.
+func (t *bareT) lease() lease.Lease {
+	t.Helper()
+	l := t.w.Lease()
+	if l == nil {
+		t.Fatalf("leasetest: Bare.Lease returned nil")
 	}
-	w := t.collect(context.WithoutCancel(t.Context()), ofChanges.of(s, 0), prefix, 0)
-	w.until(func(events []seen) bool { return len(events) > 0 })
-	w.stop()
-	if len(w.all()) > 0 {
-		return nil
-	}
-	return w.failure()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), t.w.TTL)
+		defer cancel()
+		done := make(chan struct{})
+		go func() { defer close(done); defer func() { _ = recover() }(); _ = l.Release(ctx) }()
+		select {
+		case <-done:
+		case <-time.After(2 * t.w.TTL):
+		}
+	})
+	return l
 }
+
+// cut cuts a node off, until the end of the case at the latest.
+func (t *bareT) cut(l lease.Lease) (heal func()) {
+	t.w.Cut(l, true)
+	once := sync.OnceFunc(func() { t.w.Cut(l, false) })
+	t.Cleanup(once)
+	return once
+}
+
+// within runs f, which must return in time.
+func (t *bareT) within(d time.Duration, what string, f func()) {
+	t.Helper()
+	t.returns(d, what, bareReturns, bareReturns, f)
+}
+
+// returns runs f, which must return in time by the rule late, and not panic by the rule asked.
+func (t *bareT) returns(d time.Duration, what string, late, asked bareRule, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	var panicked any
+	go func() {
+		defer close(done)
+		defer func() { panicked = recover() }()
+		f()
+	}()
+	timer := time.NewTimer(d + t.grace())
+	defer timer.Stop()
+	select {
+	case <-done:
+		t.check(panicked == nil, asked, "%s panicked with %v", what, panicked)
+	case <-timer.C:
+		t.check(false, late, "%s has not returned after %v", what, d)
+	}
+}
+
+// grace is what a machine may add to everything.
+func (t *bareT) grace() time.Duration {
+	if t.exact {
+		return 0
+	}
+	return time.Second
+}
+
+// tick is the pace at which cases look again.
+func (t *bareT) tick() time.Duration { return t.w.TTL / 40 }
+
+// ask makes a call that gets its answer.
+func (t *bareT) ask(what string, call func(context.Context)) {
+	t.Helper()
+	t.within(2*t.w.TTL+t.slack, what, func() {
+		ctx, cancel := context.WithTimeout(t.Context(), t.w.TTL)
+		defer cancel()
+		call(ctx)
+	})
+}
+
+// acquire is Acquire that gets its answer.
+func (t *bareT) acquire(l lease.Lease) (won bool, err error) {
+	t.Helper()
+	t.ask("Acquire", func(ctx context.Context) { won, err = l.Acquire(ctx) })
+	return won, err
+}
+
+// win acquires a name that is free.
+func (t *bareT) win(l lease.Lease) {
+	t.Helper()
+	won, err := t.acquire(l)
+	t.check(won && err == nil, bareFree, "Acquire: %v, %v", won, err)
+	t.check(t.alive(l), bareFree, "CheckAlive is false after it was won")
+}
+
+// refused acquires a name that another holds.
+func (t *bareT) refused(l lease.Lease) {
+	t.Helper()
+	won, err := t.acquire(l)
+	t.check(!won && err == nil, bareHeld, "Acquire: %v, %v", won, err)
+	t.check(!t.alive(l), bareHeld, "CheckAlive is true though it was refused")
+}
+
+// release is Release that gets its answer.
+func (t *bareT) release(l lease.Lease) (err error) {
+	t.Helper()
+	t.ask("Release", func(ctx context.Context) { err = l.Release(ctx) })
+	return err
+}
+
+func (t *bareT) free(l lease.Lease) {
+	t.Helper()
+	err := t.release(l)
+	t.check(err == nil, bareRelease, "Release: %v", err)
+	t.check(!t.alive(l), bareRelease, "CheckAlive is true after it")
+}
+
+// alive is CheckAlive, which must answer. That it is quick is asked elsewhere.
+func (t *bareT) alive(l lease.Lease) (alive bool) {
+	t.Helper()
+	t.returns(t.w.TTL, "CheckAlive", bareQuick, bareAsked, func() { alive = l.CheckAlive() })
+	return alive
+}
+
+// takes acquires until it is won, which must be within the TTL and the slack by the rule why. each, if
+// any, looks in between.
+func (t *bareT) takes(l lease.Lease, why bareRule, each ...func()) {
+	t.Helper()
+	within := t.w.TTL + t.slack
+	for began := time.Now(); ; time.Sleep(t.tick()) {
+		if won, _ := t.acquire(l); won {
+			return
+		}
+		t.check(time.Since(began) <= within+t.grace(), why, "it was not won within %v", within)
+		for _, look := range each {
+			look()
+		}
+	}
+}
+
+// during looks every tick.
+func (t *bareT) during(d time.Duration, look func()) {
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(t.tick()) {
+		look()
+	}
+}
+
+// soon looks until ok is true.
+func (t *bareT) soon(d time.Duration, ok func() bool) bool {
+	for end := time.Now().Add(d + t.grace()); ; time.Sleep(t.tick()) {
+		if ok() {
+			return true
+		}
+		if time.Now().After(end) {
+			return false
+		}
+	}
+}
+
+// bareRule is one promise of lease.Lease, in the words its author reads when it is broken.
+type bareRule string
+
+const (
+	bareFree       bareRule = "a name that is free is won, and CheckAlive is true then"
+	bareHeld       bareRule = "a name that another holds is not won: false, and no error"
+	bareAgain      bareRule = "Acquire of a lease that is held returns true and changes nothing"
+	bareOneWinner  bareRule = "of all who acquire a free name at once, exactly one wins"
+	bareUndone     bareRule = "who is refused, or gives up, leaves the holder as it was"
+	bareContext    bareRule = "a call ends soon after its context, with an error"
+	bareClaims     bareRule = "a call that got no answer claims nothing: neither a win nor a refusal"
+	bareGivenBack  bareRule = "what was won for a caller that gave up is given back"
+	bareRelease    bareRule = "a release frees the name, and returns nil then"
+	bareReleaseNo  bareRule = "a release of what is not held returns nil and frees nothing of another's"
+	bareEndsTrust  bareRule = "CheckAlive is false from the moment that Release is called"
+	bareRenewed    bareRule = "a lease that is held stays held, and is renewed by itself"
+	bareExclusive  bareRule = "CheckAlive is true of one lease of a name at a time"
+	bareDeadline   bareRule = "CheckAlive is true for no longer than a TTL after the last renewal"
+	bareEarly      bareRule = "a name is not won before the TTL of who held it has passed"
+	bareLate       bareRule = "a name whose holder is gone is won soon after its TTL"
+	bareRevived    bareRule = "what was lost does not come back by itself"
+	bareWaking     bareRule = "a process that was stopped for longer than the TTL sees false from its first CheckAlive"
+	bareQuick      bareRule = "CheckAlive does not wait"
+	bareAllocates  bareRule = "CheckAlive does not allocate"
+	bareAsked      bareRule = "CheckAlive answers: it does not panic"
+	bareTold       bareRule = "OnLost calls each registered function once for each loss"
+	bareToldLate   bareRule = "CheckAlive is false before OnLost calls"
+	bareReason     bareRule = "a loss says why: its reason is one of those of lease.Loss"
+	bareNotTold    bareRule = "a release is no loss: OnLost is not told"
+	bareStopped    bareRule = "stop reports whether the function was registered until now, and it is not called after that"
+	barePast       bareRule = "a loss before the registration is not told"
+	bareOthers     bareRule = "a function that panics, hangs or calls back holds up neither the others nor the lease"
+	bareReturns    bareRule = "a call returns"
+	bareToken      bareRule = "tokens are not 0, and grow with every owner"
+	bareTermEnds   bareRule = "a term ends with its ownership, its context says why, and it does not come back"
+	bareTermNone   bareRule = "there is a term while the lease is held, and none else"
+	bareWaits      bareRule = "a waiter hears when the name is free, and its wait ends with its context"
+	bareHolderSays bareRule = "Holder finds a record while the name is held, and none else"
+)

@@ -1,144 +1,308 @@
 package leasetest
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
-	"math/rand/v2"
-	"slices"
-	"strconv"
+	"context"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
+	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/internal/tier"
+	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/internal/barelease"
+	"github.com/holdfast-go/holdfast/internal/testkit/cases"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultclock"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// failuresOf runs one case on fake time over a flawed store and returns what
-// it says.
-func failuresOf(t *testing.T, name string, f *flaw, seed uint64) (failures []string) {
-	t.Helper()
-	all := allCases()
-	i := slices.IndexFunc(all, func(c testCase) bool { return c.name == name })
-	require.GreaterOrEqual(t, i, 0, "there is no case %q", name)
-	o := options{fake: true, seed: seed}
-	for _, opt := range extras(f) {
-		opt(&o)
-	}
-	synctest.Test(t, func(t *testing.T) {
-		failures = record(t, name, func(tb TB) { all[i].do(tb, twins(f), o) }).failures()
-	})
-	return failures
-}
-
-// extras are the options for which a backend has to arrange something.
-func extras(f *flaw) []Option {
-	if f.ofObjects() {
-		return objectsOptions(f)
-	}
-	return []Option{
-		Unreachable(unreachable(f)),
-		BadRecords(func(tb TB) (func() lease.Store, func(string)) {
-			s := newTwin(tb, f)
-			return func() lease.Store { return s }, s.spoil
-		}),
-		Restart(func(tb TB) (func() lease.Store, func()) {
-			s := newTwin(tb, f)
-			return func() lease.Store { return s }, s.restart
-		}),
-	}
-}
-
-// TestFlawsAreCaught breaks a store in every way listed and names the cases that
-// must notice, with the rule each must report.
-func TestFlawsAreCaught(t *testing.T) {
-	for _, f := range flaws {
-		for _, by := range f.by {
-			t.Run(f.text+"/"+by.name, func(t *testing.T) {
-				attempts := uint64(1)
-				if f.chance {
-					attempts = 10
+// flawedBare makes leases over a map that have a flaw.
+func flawedBare(flaw barelease.Flaw) BareMaker {
+	return func(tb TB) Bare {
+		type node struct {
+			*barelease.Node
+			clock *faultclock.Clock
+		}
+		const ttl = 10 * time.Second
+		book, nodes := barelease.NewBook(), map[lease.Lease]node{}
+		return Bare{
+			TTL: ttl,
+			Lease: func() lease.Lease {
+				clock := faultclock.New()
+				n := node{barelease.NewNode(book, clock), clock}
+				l, err := n.Lease("job", ttl)
+				if err != nil {
+					tb.Fatalf("%v", err)
 				}
-				var all []string
-				for seed := uint64(1); seed <= attempts; seed++ {
-					if all = failuresOf(t, by.name, f, seed); reported(all, by.rule) {
-						return
-					}
+				flawed := barelease.With(l, flaw)
+				nodes[flawed] = n
+				return flawed
+			},
+			Cut: func(l lease.Lease, on bool) {
+				if on {
+					nodes[l].Cut()
+				} else {
+					nodes[l].Heal()
 				}
-				t.Fatalf("want the rule %q, got:\n%s", by.rule, strings.Join(all[:min(len(all), 8)], "\n"))
-			})
+			},
+			Crash: func(l lease.Lease) {
+				nodes[l].clock.Freeze()
+				nodes[l].Cut()
+				tb.Cleanup(nodes[l].Heal) // a request that was under way would wait for ever
+			},
+			Pause: func(l lease.Lease, d time.Duration, waking func()) {
+				nodes[l].clock.Freeze()
+				time.Sleep(d)
+				waking()
+				nodes[l].clock.Thaw()
+			},
 		}
 	}
 }
 
-// reported tells whether the failures hold a break of the rule; "" is any.
-func reported(failures []string, r rule) bool {
-	return slices.ContainsFunc(failures, func(s string) bool {
-		return r == "" || strings.Contains(s, "broken rule: "+string(r)+"\n")
-	})
-}
-
-// TestNothingIsUnchecked: a case that notices no flaw is no check, a rule that no flaw breaks is
-// not checked, and a flaw that nothing catches is a hole.
-func TestNothingIsUnchecked(t *testing.T) {
-	caught, broken := make(map[string]bool), make(map[rule]bool)
-	for _, f := range flaws {
-		require.NotEmpty(t, f.by, "no case is listed that catches %q", f.text)
-		for _, by := range f.by {
-			caught[by.name], broken[by.rule] = true, true
-		}
-	}
-	for _, c := range allCases() {
-		assert.True(t, caught[c.name], "no flaw is listed that the case %q catches", c.name)
-	}
-	all := constants(t, "rules.go")
-	require.NotEmpty(t, all)
-	for name, text := range all {
-		assert.True(t, broken[rule(text)], "no flaw is listed that breaks %s", name)
-	}
-}
-
-// constants are the string constants of files of this package.
-func constants(t *testing.T, files ...string) map[string]string {
-	all := make(map[string]string)
-	for _, file := range files {
-		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-		require.NoError(t, err)
-		ast.Inspect(parsed, func(n ast.Node) bool {
-			spec, ok := n.(*ast.ValueSpec)
-			if !ok || len(spec.Names) != 1 || len(spec.Values) != 1 {
-				return true
+// findings runs cases, and returns what they found: a case's name and the rule.
+func findings(t *testing.T, f BareMaker, run []bareCase) (all []string) {
+	for _, c := range run {
+		synctest.Test(t, func(t *testing.T) {
+			r := cases.Record(t, c.name, func(tb TB) { c.run(newBareT(tb, f, options{fake: true})) })
+			time.Sleep(2 * time.Minute) // what a flaw has begun ends
+			for _, text := range r.Failures() {
+				rule, _, _ := strings.Cut(strings.TrimPrefix(text, "broken rule: "), "\n")
+				all = append(all, c.name+": "+rule)
 			}
-			if lit, ok := spec.Values[0].(*ast.BasicLit); ok && lit.Kind == token.STRING {
-				all[spec.Names[0].Name], err = strconv.Unquote(lit.Value)
-				require.NoError(t, err)
-			}
-			return true
 		})
 	}
 	return all
 }
 
-// TestRightStoresPass runs the whole kit over stores that keep the contract,
-// with and without what it leaves open: in the commit tier over some of them, as drawn.
-func TestRightStoresPass(t *testing.T) {
-	right := slices.Clone(lawful)
-	if !tier.Nightly() {
-		rand.Shuffle(len(right), func(i, j int) { right[i], right[j] = right[j], right[i] })
-		right = right[:3]
+// bareCatch says which case must notice a flaw, and by which rule.
+type bareCatch struct {
+	name string
+	rule bareRule
+}
+
+var bareCatches = map[barelease.Flaw]bareCatch{
+	barelease.WinsAlways:      {"acquire/held", bareHeld},
+	barelease.WinsInTwoSteps:  {"acquire/one-winner", bareOneWinner},
+	barelease.RefusedIsError:  {"acquire/held", bareHeld},
+	barelease.AgainIsRefused:  {"acquire/again", bareAgain},
+	barelease.RefusedFrees:    {"acquire/held", bareHeld},
+	barelease.WinsAfterEnd:    {"acquire/context-done", bareContext},
+	barelease.WaitsForEver:    {"acquire/unanswered", bareReturns},
+	barelease.SilenceIsNo:     {"acquire/unanswered", bareClaims},
+	barelease.SilenceIsYes:    {"acquire/unanswered", bareClaims},
+	barelease.WinsLate:        {"acquire/unanswered", bareGivenBack},
+	barelease.ReleasesNothing: {"release/frees", bareRelease},
+	barelease.ReleasesByName:  {"release/twice", bareReleaseNo},
+	barelease.ReleaseNotHeld:  {"release/not-held", bareReleaseNo},
+	barelease.ReleaseTrusts:   {"release/unanswered", bareEndsTrust},
+	barelease.ReleaseGivesUp:  {"release/context-done", bareEndsTrust},
+	barelease.ReleaseSaysDone: {"release/unanswered", bareClaims},
+	barelease.ReleasedForEver: {"release/and-acquire-again", bareFree},
+	barelease.AliveAsks:       {"alive/quick", bareQuick},
+	barelease.AliveWaits:      {"alive/cut-off", bareQuick},
+	barelease.AliveAllocates:  {"alive/allocates-nothing", bareAllocates},
+	barelease.AlivePanics:     {"acquire/free", bareAsked},
+	barelease.AliveIsFlag:     {"pause/beyond-the-ttl", bareWaking},
+	barelease.TrustsTooLong:   {"partition/ends-in-time", bareDeadline},
+	barelease.TrustsReply:     {"partition/both-renew", bareExclusive},
+	barelease.NeverRenews:     {"alive/renewed", bareRenewed},
+	barelease.FirstErrorEnds:  {"partition/short", bareRenewed},
+	barelease.ComesBack:       {"pause/beyond-the-ttl", bareRevived},
+	barelease.RecordShort:     {"crash/after-the-ttl", bareEarly},
+	barelease.RecordLong:      {"crash/after-the-ttl", bareLate},
+	barelease.ToldTwice:       {"lost/told-once", bareTold},
+	barelease.ToldNever:       {"lost/told-once", bareTold},
+	barelease.ToldFirst:       {"lost/each-loss", bareTold},
+	barelease.ToldBefore:      {"lost/told-once", bareToldLate},
+	barelease.ToldNoReason:    {"lost/told-once", bareReason},
+	barelease.ToldRelease:     {"lost/not-on-release", bareNotTold},
+	barelease.ToldPast:        {"lost/registered-late", barePast},
+	barelease.StopSaysYes:     {"lost/stop", bareStopped},
+	barelease.StopDoesNothing: {"lost/stop", bareStopped},
+	barelease.PanicEndsOthers: {"lost/callback-panics", bareOthers},
+	barelease.CallbacksQueue:  {"lost/callback-hangs", bareOthers},
+	barelease.CallbacksLocked: {"lost/callback-calls-back", bareOthers},
+}
+
+func TestRunLeaseFindsEveryFlaw(t *testing.T) {
+	run, left := cases.Choose(bareCases(), needCut|needCrash|needPause, 0)
+	require.Len(t, left, 7)
+	noticed := map[string]bool{}
+	for _, flaw := range barelease.Flaws {
+		c, ok := bareCatches[flaw]
+		require.True(t, ok, "%s: no case is said to notice it", flaw)
+		found := findings(t, flawedBare(flaw), run)
+		require.Contains(t, found, c.name+": "+string(c.rule), string(flaw))
+		for _, f := range found {
+			name, _, _ := strings.Cut(f, ": ")
+			noticed[name] = true
+		}
 	}
-	for _, f := range append(right, &flaw{text: "whole"}) {
-		t.Run(f.text, func(t *testing.T) { Run(t, twins(f), append(extras(f), FakeTime())...) })
+	require.Len(t, barelease.Flaws, len(bareCatches))
+	for _, c := range run {
+		require.True(t, noticed[c.name], "no flaw is noticed by %s", c.name)
 	}
-	if tier.Nightly() { // in the commit tier stores with servers run the kit on real time
-		t.Run("real time", func(t *testing.T) { Run(t, twins(flawless), TTL(time.Second), ExpirySlack(time.Second)) })
+	require.Empty(t, findings(t, flawedBare(""), run), "no flaw")
+}
+
+// The flaws of what a lease offers beside the four methods are those of wrapped handles.
+type (
+	sameToken   struct{ *lease.Handle }
+	eternalTerm struct{ *lease.Handle }
+	everTermed  struct{ *lease.Handle }
+	neverFree   struct{ *lease.Handle }
+	deafWaiter  struct{ *lease.Handle }
+	everHeld    struct{ *lease.Handle }
+	slowHolder  struct{ *lease.Handle }
+
+	tokenOne struct{ lease.Term }
+	eternal  struct{ lease.Term }
+)
+
+func (tokenOne) Token() store.Token            { return 1 }
+func (eternal) CheckAlive() bool               { return true }
+func (eternal) Check() (time.Duration, bool)   { return 0, true }
+func (eternal) Context() context.Context       { return context.Background() }
+func (l sameToken) Term() (lease.Term, bool)   { t, ok := l.Handle.Term(); return tokenOne{t}, ok }
+func (l eternalTerm) Term() (lease.Term, bool) { t, ok := l.Handle.Term(); return eternal{t}, ok }
+func (l everTermed) Term() (lease.Term, bool) {
+	t, _ := lease.TermOf(l.Handle) // one that has ended, if it is not held
+	return t, true
+}
+func (l neverFree) OnFree(func()) func() bool { return func() bool { return true } }
+func (l deafWaiter) Wait(context.Context) error {
+	return l.Handle.Wait(context.Background())
+}
+func (l everHeld) Holder(context.Context) (store.Record, bool, error) {
+	return store.Record{}, true, nil
+}
+func (l slowHolder) Holder(ctx context.Context) (store.Record, bool, error) {
+	time.Sleep(time.Minute)
+	return l.Handle.Holder(ctx)
+}
+
+func TestRunLeaseFindsFlawsOfWhatIsOptional(t *testing.T) {
+	for _, x := range []struct {
+		with func(*lease.Handle) lease.Lease
+		bareCatch
+	}{
+		{func(h *lease.Handle) lease.Lease { return sameToken{h} }, bareCatch{"term/tokens-grow", bareToken}},
+		{func(h *lease.Handle) lease.Lease { return eternalTerm{h} }, bareCatch{"term/ends-with-release", bareTermEnds}},
+		{func(h *lease.Handle) lease.Lease { return eternalTerm{h} }, bareCatch{"term/ends-with-loss", bareTermEnds}},
+		{func(h *lease.Handle) lease.Lease { return everTermed{h} }, bareCatch{"term/none", bareTermNone}},
+		{func(h *lease.Handle) lease.Lease { return neverFree{h} }, bareCatch{"wait/told-when-free", bareWaits}},
+		{func(h *lease.Handle) lease.Lease { return deafWaiter{h} }, bareCatch{"wait/ends-with-its-context", bareReturns}},
+		{func(h *lease.Handle) lease.Lease { return everHeld{h} }, bareCatch{"holder/says", bareHolderSays}},
+		{func(h *lease.Handle) lease.Lease { return slowHolder{h} }, bareCatch{"holder/says", bareReturns}},
+	} {
+		run, _ := cases.Choose(bareMoreCases, ^bareNeeds(0), 0)
+		found := findings(t, handles(x.with), run)
+		require.Contains(t, found, x.name+": "+string(x.rule))
+	}
+}
+
+// handles are those of Keepers over one store, with something around them.
+func handles(with func(*lease.Handle) lease.Lease) BareMaker {
+	return func(tb TB) Bare {
+		const ttl = 10 * time.Second
+		shared, stores := memory.New(), map[lease.Lease]*faultstore.Store{}
+		return Bare{
+			TTL: ttl,
+			Lease: func() lease.Lease {
+				s := faultstore.Wrap(shared)
+				k, err := lease.NewKeeper(s, lease.Config{ID: "n", TTL: ttl})
+				if err != nil {
+					tb.Fatalf("%v", err)
+				}
+				tb.Cleanup(func() {
+					s.Heal()
+					_ = k.Close(context.Background())
+					s.Wait()
+				})
+				h, err := k.Lease("job")
+				if err != nil {
+					tb.Fatalf("%v", err)
+				}
+				l := with(h)
+				stores[l] = s
+				return l
+			},
+			Cut: func(l lease.Lease, on bool) {
+				if on {
+					stores[l].Partition()
+				} else {
+					stores[l].Heal()
+				}
+			},
+		}
+	}
+}
+
+// Every rule is reported for some flaw.
+func TestEveryRuleOfRunLeaseIsBroken(t *testing.T) {
+	broken := map[string]bool{
+		// Of the optional ones, and what follows of others where it is noticed at all.
+		string(bareToken): true, string(bareTermEnds): true, string(bareTermNone): true, string(bareWaits): true,
+		string(bareHolderSays): true, string(bareUndone): true,
+	}
+	for _, c := range bareCatches {
+		broken[string(c.rule)] = true
+	}
+	for name, text := range cases.Constants(t, "run.go") {
+		require.True(t, broken[text], name)
+	}
+}
+
+// child is a lease that hangs on another, which is acquired with it.
+type child struct {
+	*lease.Handle
+	parent *lease.Handle
+}
+
+func (c child) Acquire(ctx context.Context) (bool, error) {
+	if won, err := c.parent.Acquire(ctx); !won {
+		return false, err
+	}
+	return c.Handle.Acquire(ctx)
+}
+
+// TestALossByAParentHasAReason: ErrParentLost is one of those of lease.Loss.
+func TestALossByAParentHasAReason(t *testing.T) {
+	parents := func(tb TB) Bare {
+		const ttl = 10 * time.Second
+		shared, cut := memory.New(), map[lease.Lease]*lease.Handle{}
+		return Bare{
+			TTL: ttl,
+			Lease: func() lease.Lease {
+				k, err := lease.NewKeeper(shared, lease.Config{ID: "n", TTL: ttl, Logger: zap.NewNop()})
+				if err != nil {
+					tb.Fatalf("%v", err)
+				}
+				tb.Cleanup(func() {
+					ctx, cancel := context.WithTimeout(context.Background(), ttl)
+					defer cancel()
+					_ = k.Close(ctx)
+				})
+				parent, _ := k.Lease("parent")
+				h, _ := k.Lease("job", lease.WithParent(parent))
+				l := child{h, parent}
+				cut[l] = parent
+				return l
+			},
+			Cut: func(l lease.Lease, on bool) { // what the child hangs on ends
+				if on {
+					_ = cut[l].Release(context.Background())
+				}
+			},
+		}
+	}
+	for _, c := range bareLostCases {
+		if c.name == "lost/told-once" || c.name == "lost/each-loss" {
+			require.Empty(t, findings(t, parents, []bareCase{c}))
+		}
 	}
 }

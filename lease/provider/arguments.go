@@ -8,7 +8,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
+	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // span are the TTLs that may be asked for, both ends included.
@@ -27,7 +29,7 @@ type arguments struct {
 
 // check returns the name of the key if the arguments make sense.
 func (a arguments) check(ctx context.Context, ttls span) (name string, err error) {
-	if err := lease.ValidateContext(ctx); err != nil {
+	if err := input.Context(ctx, lease.ErrInvalid); err != nil {
 		return "", err
 	}
 	if name, err = Name(a.key); err != nil {
@@ -69,10 +71,10 @@ func (p *Provider) heedLimits() (err error) {
 		p.ttls.most = min(always.most, l.MaxTTL)
 	}
 	if l.MinTTL < 0 || l.MaxTTL < 0 || p.ttls.least > p.ttls.most {
-		return fmt.Errorf("lease.StoreLimits: %w: MinTTL %v and MaxTTL %v, must leave a TTL of %v to %v (store %s)",
+		return fmt.Errorf("store.Limits: %w: MinTTL %v and MaxTTL %v, must leave a TTL of %v to %v (store %s)",
 			lease.ErrInvalid, l.MinTTL, l.MaxTTL, always.least, always.most, l.Name)
 	}
-	room := lease.StoreLimits{Name: l.Name, MaxMetadata: l.MaxMetadata}
+	room := store.Limits{Name: l.Name, MaxMetadata: l.MaxMetadata}
 	longest := map[string]string{askedKey: (always.most - 1).String(), givingKey: toGive}
-	return room.ValidateClaim(lease.Claim{Name: "owned/k", Metadata: longest})
+	return room.ValidateClaim(store.Claim{Name: "owned/k", Metadata: longest})
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // call is one of a Provider's, about one key.
@@ -113,11 +114,11 @@ func (c *call) claim(over lease.Token, ttl time.Duration) (Result, error) {
 
 // take claims the key under s, in the place of what has the token over. false: something else
 // stands, or the session has ended.
-func (c *call) take(s lease.Session, over lease.Token, metadata map[string]string) (r lease.Record, ok bool, err error) {
-	won, err := c.send(func() ([]lease.Outcome, error) {
-		out, err := c.p.store.Acquire(c.ctx, s, []lease.Claim{{Name: c.name, Nonce: rand.Uint64(), Supersedes: over, Metadata: metadata}})
-		if errors.Is(err, lease.ErrSessionGone) {
-			return []lease.Outcome{{}}, nil
+func (c *call) take(s store.Session, over lease.Token, metadata map[string]string) (r lease.Record, ok bool, err error) {
+	won, err := c.send(func() ([]store.Outcome, error) {
+		out, err := c.p.store.Acquire(c.ctx, s, []store.Claim{{Name: c.name, Nonce: rand.Uint64(), Supersedes: over, Metadata: metadata}})
+		if errors.Is(err, store.ErrSessionGone) {
+			return []store.Outcome{{}}, nil
 		}
 		return out, err
 	})
@@ -131,7 +132,7 @@ func (c *call) release() error {
 		if err != nil || !ok {
 			return err
 		}
-		done, err := c.send(func() ([]lease.Outcome, error) { return c.p.store.Release(c.ctx, []lease.Held{r.Held()}) })
+		done, err := c.send(func() ([]store.Outcome, error) { return c.p.store.Release(c.ctx, []store.Held{r.Held()}) })
 		if done.OK {
 			c.close(sessionOf(r))
 		}
@@ -179,8 +180,8 @@ func (c *call) move(target *call, ttl time.Duration) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	done, err := c.send(func() ([]lease.Outcome, error) {
-		return c.p.store.(lease.TransferStore).Transfer(c.ctx, []lease.Transfer{{
+	done, err := c.send(func() ([]store.Outcome, error) {
+		return c.p.store.(store.Transferrer).Transfer(c.ctx, []store.Transfer{{
 			Held:     r.Held(),
 			To:       lease.Offer{Name: c.name, Owner: s.Owner, Session: s.ID, TTL: grant.TTL, Nonce: rand.Uint64()},
 			Metadata: map[string]string{askedKey: ttl.String()},
@@ -193,7 +194,7 @@ func (c *call) move(target *call, ttl time.Duration) (Result, error) {
 	case !c.wrote:
 		c.close(s)
 	}
-	if errors.Is(done.Err, lease.ErrSessionGone) { // it ended before it was used
+	if errors.Is(done.Err, store.ErrSessionGone) { // it ended before it was used
 		err = nil
 	}
 	return Result{}, err
@@ -201,7 +202,7 @@ func (c *call) move(target *call, ttl time.Duration) (Result, error) {
 
 // send makes a request that may change what stands under the name, and returns what became of it.
 // A definite answer settles that.
-func (c *call) send(request func() ([]lease.Outcome, error)) (lease.Outcome, error) {
+func (c *call) send(request func() ([]store.Outcome, error)) (store.Outcome, error) {
 	before := c.wrote
 	c.wrote = true
 	out, err := request()
@@ -210,9 +211,9 @@ func (c *call) send(request func() ([]lease.Outcome, error)) (lease.Outcome, err
 		if errors.Is(err, lease.ErrDenied) && !errors.Is(err, lease.ErrUnknown) {
 			c.wrote = before
 		}
-		return lease.Outcome{}, err
+		return store.Outcome{}, err
 	case len(out) != 1:
-		return lease.Outcome{}, fmt.Errorf("%w: %d outcomes for one name", lease.ErrInconsistent, len(out))
+		return store.Outcome{}, fmt.Errorf("%w: %d outcomes for one name", lease.ErrInconsistent, len(out))
 	}
 	c.wrote = false
 	return out[0], out[0].Err
@@ -221,7 +222,7 @@ func (c *call) send(request func() ([]lease.Outcome, error)) (lease.Outcome, err
 // mark writes into the owner's record that it is being given up, or changed. false: it is not the
 // owner's.
 func (c *call) mark(why string) (lease.Record, bool, error) {
-	var s lease.Session // that was opened in the last round
+	var s store.Session // that was opened in the last round
 	for range rounds {
 		r, stands, err := c.get()
 		if err == nil && s.ID != 0 && (!stands || r.Session != s.ID) {
@@ -247,8 +248,8 @@ func (c *call) mark(why string) (lease.Record, bool, error) {
 }
 
 // sessionOf is the one under which a record stands, or stood.
-func sessionOf(r lease.Record) lease.Session {
-	return lease.Session{ID: r.Session, Owner: r.Owner, TTL: r.TTL}
+func sessionOf(r lease.Record) store.Session {
+	return store.Session{ID: r.Session, Owner: r.Owner, TTL: r.TTL}
 }
 
 // get returns what stands under the name.
@@ -265,7 +266,7 @@ func (c *call) get() (r lease.Record, stands bool, err error) {
 
 // open opens a session, or renews it. It may be open without being known: that changes nothing of
 // who has what.
-func (c *call) open(s lease.Session) (lease.Grant, error) {
+func (c *call) open(s store.Session) (store.Grant, error) {
 	grant, err := c.p.store.OpenSession(c.ctx, s)
 	if err == nil {
 		err = grant.Err
@@ -275,10 +276,10 @@ func (c *call) open(s lease.Session) (lease.Grant, error) {
 
 // expires is how long the owner may count on what was granted by a request that was sent then: for the
 // TTL less a tenth, by which the store's clock may be ahead.
-func expires(sent time.Time, g lease.Grant) time.Time { return sent.Add(g.TTL - g.TTL/10) }
+func expires(sent time.Time, g store.Grant) time.Time { return sent.Add(g.TTL - g.TTL/10) }
 
 // close ends a session under which nothing is held any more; else it ends with its TTL.
-func (c *call) close(s lease.Session) {
+func (c *call) close(s store.Session) {
 	_ = c.p.store.CloseSession(c.ctx, s)
 }
 

@@ -12,15 +12,16 @@ import (
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/provider"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // bounded is a store with limits, which counts what it is asked.
 type bounded struct {
 	*memory.Store
-	limits func() lease.StoreLimits
+	limits func() store.Limits
 }
 
-func (b bounded) Limits() lease.StoreLimits { return b.limits() }
+func (b bounded) Limits() store.Limits { return b.limits() }
 
 func asked(s *memory.Store) uint64 {
 	x := s.Stats()
@@ -30,14 +31,14 @@ func asked(s *memory.Store) uint64 {
 // Every call with every bad argument is refused before the store is asked, with the argument's name
 // and its bound.
 func TestEveryCallRefusesBadArguments(t *testing.T) {
-	limits := lease.StoreLimits{Name: "small", MinTTL: 2 * time.Second, MaxTTL: time.Hour, MaxMetadata: 64, CheckName: func(name string) error {
+	limits := store.Limits{Name: "small", MinTTL: 2 * time.Second, MaxTTL: time.Hour, MaxMetadata: 64, CheckName: func(name string) error {
 		if len(name) > 20 {
 			return errors.New("at most 20 bytes")
 		}
 		return nil
 	}}
 	s := memory.New()
-	p := over(t, bounded{s, func() lease.StoreLimits { return limits }})
+	p := over(t, bounded{s, func() store.Limits { return limits }})
 	type args struct {
 		ctx             context.Context
 		key, owner, to  string
@@ -65,7 +66,7 @@ func TestEveryCallRefusesBadArguments(t *testing.T) {
 		with(func(a *args) { a.ctx = nil }, "ctx", "nil", ""),
 		with(func(a *args) { a.key = "" }, "name", "empty", ""),
 		with(func(a *args) { a.key = "\xff" }, "name", "not UTF-8", ""),
-		with(func(a *args) { a.key = strings.Repeat("x", lease.MaxName) }, "name", "at most 512", ""),
+		with(func(a *args) { a.key = strings.Repeat("x", store.MaxName) }, "name", "at most 512", ""),
 		with(func(a *args) { a.key = strings.Repeat("x", 15) }, "name", "at most 20 bytes (a bound of store small)", ""),
 		with(func(a *args) { a.owner = "" }, "owner", "empty", "owner"),
 		with(func(a *args) { a.owner = "\xff" }, "owner", "not UTF-8", "owner"),
@@ -97,7 +98,7 @@ func TestEveryCallRefusesBadArguments(t *testing.T) {
 
 // Stores with which no call could succeed are refused at once.
 func TestStoresThatCanHoldNothing(t *testing.T) {
-	for says, l := range map[string]lease.StoreLimits{
+	for says, l := range map[string]store.Limits{
 		"must leave a TTL of 1ms to 8760h0m0s (store s)": {Name: "s", MinTTL: 8761 * time.Hour},
 		"MinTTL -1ns":                    {MinTTL: -1},
 		"MaxTTL -1ns":                    {MaxTTL: -1},
@@ -106,19 +107,19 @@ func TestStoresThatCanHoldNothing(t *testing.T) {
 		"at most 40 (a bound of store s": {Name: "s", MaxMetadata: 40},
 		"(store provider_test.bounded)":  {MaxTTL: 1},
 	} {
-		_, err := provider.New(bounded{memory.New(), func() lease.StoreLimits { return l }})
+		_, err := provider.New(bounded{memory.New(), func() store.Limits { return l }})
 		require.ErrorIs(t, err, lease.ErrInvalid)
 		require.ErrorContains(t, err, "provider.New: ")
 		require.ErrorContains(t, err, says)
 	}
-	_, err := provider.New(bounded{memory.New(), func() lease.StoreLimits { panic("rude") }})
+	_, err := provider.New(bounded{memory.New(), func() store.Limits { panic("rude") }})
 	require.ErrorContains(t, err, "rude")
-	p := over(t, bounded{memory.New(), func() lease.StoreLimits {
-		return lease.StoreLimits{CheckName: func(string) error { panic("rude") }, MaxMetadata: 53}
+	p := over(t, bounded{memory.New(), func() store.Limits {
+		return store.Limits{CheckName: func(string) error { panic("rude") }, MaxMetadata: 53}
 	}})
 	_, err = p.Acquire(t.Context(), "k", "a", time.Second)
 	require.ErrorContains(t, err, "rude")
-	p = over(t, bounded{memory.New(), func() lease.StoreLimits { return lease.StoreLimits{MaxMetadata: 53} }})
+	p = over(t, bounded{memory.New(), func() store.Limits { return store.Limits{MaxMetadata: 53} }})
 	require.True(t, acquire(t, p, "k", "a", 8760*time.Hour-1).Acquired, "the longest metadata")
 	require.NoError(t, p.Release(t.Context(), "k", "a"))
 }

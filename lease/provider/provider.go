@@ -10,12 +10,13 @@ import (
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // Provider takes leases by owners' names. Make one with New.
 type Provider struct {
-	store  lease.Store
-	limits lease.StoreLimits
+	store  store.Store
+	limits store.Limits
 	ttls   span
 }
 
@@ -48,9 +49,9 @@ const (
 )
 
 // New returns a Provider over store. The error is lease.ErrInvalid if that is nil, or if its
-// lease.StoreLimits leave no TTL of 1 ms to a year, or no room for a record's metadata, which is
+// store.Limits leave no TTL of 1 ms to a year, or no room for a record's metadata, which is
 // less than 64 bytes.
-func New(store lease.Store) (*Provider, error) {
+func New(store store.Store) (*Provider, error) {
 	if input.Nil(store) {
 		return nil, fmt.Errorf("provider.New: store: %w: nil", lease.ErrInvalid)
 	}
@@ -69,13 +70,13 @@ func (p *Provider) Atomic() bool {
 	if p == nil {
 		return false
 	}
-	_, ok := p.store.(lease.TransferStore)
+	_, ok := p.store.(store.Transferrer)
 	return ok
 }
 
 // Acquire takes the key for owner, or renews it. Who has it with the same TTL keeps the token; with
 // another TTL, or after a Release or Transfer that did not succeed, a new term begins. ttl is 1 ms at
-// least and a year at most, and within the store's bounds (lease.StoreLimits); what is granted may be
+// least and a year at most, and within the store's bounds (store.Limits); what is granted may be
 // longer.
 //
 // That another has it is no error. Errors: lease.ErrInvalid; lease.ErrBadRecord; lease.ErrUnknown
@@ -149,14 +150,14 @@ func (p *Provider) call(ctx context.Context, what string, a arguments, f func(*c
 	if p == nil || p.store == nil {
 		return r, fmt.Errorf("%w: the Provider is the zero value, must come from New", lease.ErrInvalid)
 	}
-	if err := p.limits.ValidateClaim(lease.Claim{Name: c.name}); err != nil {
+	if err := p.limits.ValidateClaim(store.Claim{Name: c.name}); err != nil {
 		return r, err
 	}
 	if len(a.owners) > 0 {
 		c.owner = of(a.owners[0])
 	}
 	err = boundary.Call(func() (err error) { r, err = f(c); return err })
-	if errors.Is(err, lease.ErrSessionGone) && !c.wrote { // it ran out, and stands while a transaction guards it
+	if errors.Is(err, store.ErrSessionGone) && !c.wrote { // it ran out, and stands while a transaction guards it
 		return Result{Owner: c.owner.ID}, nil
 	}
 	return r, err
@@ -169,6 +170,6 @@ const incarnation = "owner:"
 func of(owner string) lease.Owner { return lease.Owner{ID: owner, Incarnation: incarnation + owner} }
 
 // session is a new one.
-func session(o lease.Owner, ttl time.Duration) lease.Session {
-	return lease.Session{ID: lease.SessionID(rand.Int64N(1<<63-1) + 1), Owner: o, TTL: ttl}
+func session(o lease.Owner, ttl time.Duration) store.Session {
+	return store.Session{ID: store.SessionID(rand.Int64N(1<<63-1) + 1), Owner: o, TTL: ttl}
 }

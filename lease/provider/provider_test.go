@@ -14,13 +14,14 @@ import (
 	"github.com/holdfast-go/holdfast/backends/open"
 	"github.com/holdfast-go/holdfast/internal/inputtest"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
-	"github.com/holdfast-go/holdfast/lease/observed"
-	"github.com/holdfast-go/holdfast/lease/observed/observedtest"
 	"github.com/holdfast-go/holdfast/lease/provider"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
+	"github.com/holdfast-go/holdfast/store/observed"
+	"github.com/holdfast-go/holdfast/store/observed/observedtest"
 )
 
-func over(t *testing.T, s lease.Store) *provider.Provider {
+func over(t *testing.T, s store.Store) *provider.Provider {
 	p, err := provider.New(s)
 	require.NoError(t, err)
 	return p
@@ -39,12 +40,12 @@ func TestOverStores(t *testing.T) {
 	objects := observedtest.NewNumbered()
 	backing := memory.New()
 	for name, s := range map[string]struct {
-		client func() lease.Store
+		client func() store.Store
 		moves  bool // by the same session
 	}{
-		"memory":   {func() lease.Store { return backing }, true},
-		"observed": {func() lease.Store { s, err := observed.New(objects); require.NoError(t, err); return s }, true},
-		"etcd":     {func() lease.Store { return opened(t, etcd) }, true},
+		"memory":   {func() store.Store { return backing }, true},
+		"observed": {func() store.Store { s, err := observed.New(objects); require.NoError(t, err); return s }, true},
+		"etcd":     {func() store.Store { return opened(t, etcd) }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			const ttl = 20 * time.Second
@@ -122,7 +123,7 @@ func TestOverStores(t *testing.T) {
 	}
 }
 
-func opened(t *testing.T, url string) lease.Store {
+func opened(t *testing.T, url string) store.Store {
 	s, end, err := open.Open(t.Context(), url)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, end()) })
@@ -178,7 +179,7 @@ func TestWhatLandsLate(t *testing.T) {
 // quick is a store whose clock is 9 % faster than that of the others.
 type quick struct{ *memory.Store }
 
-func (q quick) OpenSession(ctx context.Context, s lease.Session) (lease.Grant, error) {
+func (q quick) OpenSession(ctx context.Context, s store.Session) (store.Grant, error) {
 	s.TTL = s.TTL * 100 / 109
 	g, err := q.Store.OpenSession(ctx, s)
 	g.TTL = g.TTL * 109 / 100
@@ -209,8 +210,8 @@ func TestExpiresBeforeTheStoreDoes(t *testing.T) {
 // floored is a store with a least TTL of a second.
 type floored struct{ *memory.Store }
 
-func (floored) Limits() lease.StoreLimits {
-	return lease.StoreLimits{Name: "memory", MinTTL: time.Second}
+func (floored) Limits() store.Limits {
+	return store.Limits{Name: "memory", MinTTL: time.Second}
 }
 
 func TestBadInput(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/provider"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // This file has the recipe of functions that follow one another.
@@ -211,11 +212,11 @@ func TestRecipeFunctionsFollowOneAnother(t *testing.T) {
 }
 
 func followOneAnother(t *testing.T, seed uint64, atomic, dies bool) {
-	var store lease.Store = memory.New()
+	var db store.Store = memory.New()
 	if !atomic {
-		store = struct{ lease.Store }{store}
+		db = struct{ store.Store }{db}
 	}
-	made, err := provider.New(store)
+	made, err := provider.New(db)
 	require.NoError(t, err)
 	require.Equal(t, atomic, made.Atomic())
 	var mu sync.Mutex

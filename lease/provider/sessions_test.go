@@ -12,18 +12,19 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/lease/provider"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 // counting knows which sessions are open.
 type counting struct {
-	lease.Store
+	store.Store
 	mu   sync.Mutex
-	open map[lease.SessionID]bool
+	open map[store.SessionID]bool
 }
 
-func (c *counting) OpenSession(ctx context.Context, s lease.Session) (lease.Grant, error) {
+func (c *counting) OpenSession(ctx context.Context, s store.Session) (store.Grant, error) {
 	g, err := c.Store.OpenSession(ctx, s)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -33,15 +34,15 @@ func (c *counting) OpenSession(ctx context.Context, s lease.Session) (lease.Gran
 	return g, err
 }
 
-func (c *counting) CloseSession(ctx context.Context, s lease.Session) error {
+func (c *counting) CloseSession(ctx context.Context, s store.Session) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.open, s.ID)
 	return c.Store.CloseSession(ctx, s)
 }
 
-func (c *counting) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.Outcome, error) {
-	return c.Store.(lease.TransferStore).Transfer(ctx, moves)
+func (c *counting) Transfer(ctx context.Context, moves []store.Transfer) ([]store.Outcome, error) {
+	return c.Store.(store.Transferrer).Transfer(ctx, moves)
 }
 
 // once calls f at the first request of that kind, before it is made.
@@ -105,7 +106,7 @@ func TestNoSessionIsLeftBehind(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			backing := &counting{Store: memory.New(), open: map[lease.SessionID]bool{}}
+			backing := &counting{Store: memory.New(), open: map[store.SessionID]bool{}}
 			s := faultstore.Wrap(backing)
 			held := act(t, over(t, s), s, over(t, backing))
 			require.Len(t, backing.open, held)
@@ -228,9 +229,9 @@ type guarded struct {
 	by bool
 }
 
-func (g *guarded) OpenSession(ctx context.Context, s lease.Session) (lease.Grant, error) {
+func (g *guarded) OpenSession(ctx context.Context, s store.Session) (store.Grant, error) {
 	if g.by {
-		return lease.Grant{}, fmt.Errorf("open session: %w", lease.ErrSessionGone)
+		return store.Grant{}, fmt.Errorf("open session: %w", store.ErrSessionGone)
 	}
 	return g.Store.OpenSession(ctx, s)
 }

@@ -18,8 +18,9 @@ import (
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/internal/simulate"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/lease/provider"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 var histories = simulate.New("provider", 600, 10000)
@@ -42,7 +43,7 @@ func TestHistoriesWithoutTransfers(t *testing.T) {
 }
 
 // untransferring is a store without transfers.
-type untransferring struct{ lease.Store }
+type untransferring struct{ store.Store }
 
 func play(t *testing.T, r *simulate.Random, transfers bool) {
 	j := &journal{t: t, ttls: []time.Duration{2 * time.Second, 2 * time.Second, 5 * time.Second}, began: time.Now(), atomic: transfers}
@@ -52,11 +53,11 @@ func play(t *testing.T, r *simulate.Random, transfers bool) {
 	backing := memory.New()
 	var all sync.WaitGroup
 	for n := range 3 {
-		store := faultstore.Wrap(backing)
+		db := faultstore.Wrap(backing)
 		var mu sync.Mutex
 		faulty := r.IntN(4) > 0
 		draw := fork(r)
-		store.SetRule(func(faultstore.Call) faultstore.Fault {
+		db.SetRule(func(faultstore.Call) faultstore.Fault {
 			mu.Lock()
 			defer mu.Unlock()
 			f := faultstore.Fault{Kind: faultstore.Delay, Delay: time.Duration(draw.IntN(int(20 * time.Millisecond)))}
@@ -67,9 +68,9 @@ func play(t *testing.T, r *simulate.Random, transfers bool) {
 			}
 			return f
 		})
-		var s lease.Store = store
+		var s store.Store = db
 		if !transfers {
-			s = untransferring{store}
+			s = untransferring{db}
 		}
 		p, err := provider.New(s)
 		require.NoError(t, err)
@@ -85,7 +86,7 @@ func play(t *testing.T, r *simulate.Random, transfers bool) {
 				}
 				time.Sleep(simulate.Spread(own.Float64(), time.Millisecond, 3*time.Second))
 			}
-			store.SetRule(nil)
+			db.SetRule(nil)
 		})
 	}
 	all.Wait()

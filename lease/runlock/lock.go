@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -42,7 +43,7 @@ func (k *Lock) check(ctx context.Context) error {
 	if k == nil || k.h == nil || k.term == nil {
 		return fmt.Errorf("runlock.Lock: %w: the zero value, must come from Locks.Try", lease.ErrInvalid)
 	}
-	return lease.ValidateContext(ctx)
+	return input.Context(ctx, lease.ErrInvalid)
 }
 
 // Around runs f if no other worker has the run, under its lock, which it releases when f has

@@ -190,7 +190,7 @@ func (l *Locks) check(ctx context.Context, workflow, run string) (name string, e
 	if l == nil || l.k == nil {
 		return "", fmt.Errorf("runlock.Locks: %w: the zero value, must come from New", lease.ErrInvalid)
 	}
-	if err := lease.ValidateContext(ctx); err != nil {
+	if err := input.Context(ctx, lease.ErrInvalid); err != nil {
 		return "", fmt.Errorf("runlock: %w", err)
 	}
 	return Name(workflow, run)

@@ -15,8 +15,9 @@ import (
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/internal/inputtest"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/lease/runlock"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -28,7 +29,7 @@ type worker struct {
 	store  *faultstore.Store
 }
 
-func start(t *testing.T, store lease.Store, id string, change func(*lease.Config), opts ...runlock.Option) *worker {
+func start(t *testing.T, store store.Store, id string, change func(*lease.Config), opts ...runlock.Option) *worker {
 	t.Helper()
 	w := &worker{store: faultstore.Wrap(store)}
 	cfg := lease.Config{ID: id, Logger: zap.NewNop()}
@@ -111,7 +112,7 @@ func TestNamesDoNotCollide(t *testing.T) {
 	for _, x := range alike {
 		name, err := runlock.Name(x[0], x[1])
 		require.NoError(t, err, "%q", x)
-		require.NoError(t, lease.ValidateName(name), "%q", x)
+		require.NoError(t, store.ValidateName(name), "%q", x)
 		require.Equal(t, 2, strings.Count(name, "/"), "%q", name)
 		other, is := seen[name]
 		require.False(t, is, "%q and %q are both %q", x, other, name)
@@ -136,7 +137,7 @@ func FuzzNames(f *testing.F) {
 		if err1 != nil || err2 != nil {
 			return
 		}
-		require.NoError(t, lease.ValidateName(one))
+		require.NoError(t, store.ValidateName(one))
 		require.Equal(t, w1 == w2 && r1 == r2, one == two)
 	})
 }

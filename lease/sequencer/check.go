@@ -55,7 +55,7 @@ func (e *StaleError) Is(target error) bool {
 // The record stands for a little longer than its holder trusts it, so a holder that may not act any
 // more can still be found here, but no two holders of a name.
 func (s Sequencer) Check(ctx context.Context, r Reader) error {
-	if err := lease.ValidateContext(ctx); err != nil {
+	if err := input.Context(ctx, lease.ErrInvalid); err != nil {
 		return fmt.Errorf("sequencer: %w", err)
 	}
 	if input.Nil(r) {

@@ -13,12 +13,13 @@ import (
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/internal/inputtest"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/lease/sequencer"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 // keep starts a Keeper, which the test ends.
-func keep(t *testing.T, store lease.Store, id string) *lease.Keeper {
+func keep(t *testing.T, store store.Store, id string) *lease.Keeper {
 	t.Helper()
 	k, err := lease.NewKeeper(store, lease.Config{ID: id, Logger: zap.NewNop()})
 	require.NoError(t, err)

@@ -216,7 +216,7 @@ func (f *Fences) Forget(name string) bool {
 
 // check is the beginning of a call.
 func (f *Fences) check(ctx context.Context, s Sequencer) error {
-	if err := lease.ValidateContext(ctx); err != nil {
+	if err := input.Context(ctx, lease.ErrInvalid); err != nil {
 		return fmt.Errorf("sequencer: %w", err)
 	}
 	if f == nil || f.marks == nil {

@@ -14,8 +14,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/lease/sequencer"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 func newFences(t testing.TB, opts ...sequencer.Option) *sequencer.Fences {

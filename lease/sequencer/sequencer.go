@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // Sequencer is one ownership of one lease. The zero Sequencer is none.
@@ -23,7 +24,7 @@ type Sequencer struct {
 }
 
 // MaxText is the longest text of a sequencer, in bytes.
-const MaxText = 3*lease.MaxName + len("@") + len("18446744073709551615")
+const MaxText = 3*store.MaxName + len("@") + len("18446744073709551615")
 
 // Of returns the sequencer of an ownership: a lease.Term, singleton.Guarded or *sharding.Entity.
 // The error is lease.ErrInvalid if o is nil or has no token, as the terms of a lease that knows
@@ -39,10 +40,10 @@ func Of(o lease.Ownership) (Sequencer, error) {
 	return s, nil
 }
 
-// Validate returns an error that is lease.ErrInvalid unless the name passes lease.ValidateName and
+// Validate returns an error that is lease.ErrInvalid unless the name passes store.ValidateName and
 // the token is above 0.
 func (s Sequencer) Validate() error {
-	if err := lease.ValidateName(s.Name); err != nil {
+	if err := store.ValidateName(s.Name); err != nil {
 		return fmt.Errorf("sequencer: %w", err)
 	}
 	if s.Token == 0 {

@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // DefaultPrefix stands before the key of every id.
@@ -93,13 +94,13 @@ func (s *Store) enter(ctx context.Context, o lease.Ownership) (sh *shard, leave 
 	if s.client == nil {
 		return nil, nil, fmt.Errorf("%w: the store is the zero value, must come from etcdstore.New", lease.ErrInvalid)
 	}
-	if err := lease.ValidateContext(ctx); err != nil {
+	if err := input.Context(ctx, lease.ErrInvalid); err != nil {
 		return nil, nil, err
 	}
 	if input.Nil(o) {
 		return nil, nil, fmt.Errorf("owner: %w: nil", lease.ErrInvalid)
 	}
-	if err := lease.ValidateName(o.Name()); err != nil {
+	if err := store.ValidateName(o.Name()); err != nil {
 		return nil, nil, err
 	}
 	if o.Token() == 0 {

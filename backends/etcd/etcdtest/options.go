@@ -10,7 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // Options say what to run. The zero value is one member, plain, with auth off.
@@ -53,7 +53,7 @@ func (o Options) complete() (Options, error) {
 		o.Members = 1
 	case 1, 3, 5:
 	default:
-		return o, fmt.Errorf("etcdtest: Members: %w: %d, must be 1, 3 or 5", lease.ErrInvalid, o.Members)
+		return o, fmt.Errorf("etcdtest: Members: %w: %d, must be 1, 3 or 5", store.ErrInvalid, o.Members)
 	}
 	return o, nil
 }

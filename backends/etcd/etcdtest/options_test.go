@@ -8,12 +8,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 func TestOptionsOutOfBoundsAreRefused(t *testing.T) {
 	_, err := Run(t.Context(), Options{Members: 2})
-	require.ErrorIs(t, err, lease.ErrInvalid)
+	require.ErrorIs(t, err, store.ErrInvalid)
 	require.ErrorContains(t, err, "Members")
 	_, err = Run(t.Context(), Options{TLS: t.TempDir()})
 	require.ErrorContains(t, err, "TLS")

@@ -16,17 +16,17 @@ import (
 	"github.com/holdfast-go/holdfast/backends/postgres"
 	"github.com/holdfast-go/holdfast/backends/postgres/entities"
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
-	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // won is a lease that is held for minutes, with no renewals.
-func won(t *testing.T, s lease.Store, id lease.SessionID, name string) owned {
+func won(t *testing.T, s store.Store, id store.SessionID, name string) owned {
 	t.Helper()
-	sess := lease.Session{ID: id, TTL: 10 * time.Minute, Owner: lease.Owner{ID: "a", Incarnation: name}}
+	sess := store.Session{ID: id, TTL: 10 * time.Minute, Owner: store.Owner{ID: "a", Incarnation: name}}
 	_, err := s.OpenSession(t.Context(), sess)
 	require.NoError(t, err)
-	outs, err := s.Acquire(t.Context(), sess, []lease.Claim{{Name: name, Nonce: 1}})
+	outs, err := s.Acquire(t.Context(), sess, []store.Claim{{Name: name, Nonce: 1}})
 	require.NoError(t, err)
 	require.True(t, outs[0].OK)
 	return owned{name, outs[0].Record.Token}
@@ -95,7 +95,7 @@ func TestOldPrimary(t *testing.T) {
 	for _, answer := range answers {
 		err := <-answer
 		require.ErrorContains(t, err, "of timeline 1, and meanwhile the leases' store has used timeline 2")
-		require.NotErrorIs(t, err, lease.ErrDenied, "it may have been applied there")
+		require.NotErrorIs(t, err, store.ErrDenied, "it may have been applied there")
 		require.NotErrorIs(t, err, sharding.ErrStaleOwner, "it is held")
 	}
 
@@ -104,7 +104,7 @@ func TestOldPrimary(t *testing.T) {
 	for _, o := range []owned{both, there, later} {
 		err := astray.Update(t.Context(), o, []string{"lost"}, nil)
 		require.ErrorIs(t, err, postgres.ErrOldPrimary)
-		require.ErrorIs(t, err, lease.ErrDenied)
+		require.ErrorIs(t, err, store.ErrDenied)
 		_, err = astray.Load(t.Context(), o)
 		require.ErrorIs(t, err, postgres.ErrOldPrimary)
 		require.NotErrorIs(t, err, sharding.ErrStaleOwner, "it is held")

@@ -10,8 +10,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/postgres"
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
-	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // TestConnectionsThatAreNotFit: the entities' pool is asked, too, what it makes of what it is sent.
@@ -23,7 +23,7 @@ func TestConnectionsThatAreNotFit(t *testing.T) {
 		s := p.over(p.server.Pool(t, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams[setting] = value }))
 		_, load := s.Load(t.Context(), o)
 		for _, err := range []error{load, s.Update(t.Context(), o, []string{"b"}, nil)} {
-			require.ErrorIs(t, err, lease.ErrDenied)
+			require.ErrorIs(t, err, store.ErrDenied)
 			require.ErrorIs(t, err, postgres.ErrUnsafeServer)
 			require.NotErrorIs(t, err, sharding.ErrStaleOwner, "it is held")
 			require.ErrorContains(t, err, setting+" is "+value)

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // Store remembers entities in PostgreSQL. Make one with New. It is safe for concurrent use.
@@ -34,39 +35,38 @@ type shard struct {
 
 var _ sharding.EntityStore = (*Store)(nil)
 
-// New returns a store over pool, which it neither changes nor closes, fenced by the leases of
-// store, which must be in the same database; it uses their schema. It sends nothing. An error is
-// lease.ErrInvalid.
-func New(pool *pgxpool.Pool, store *postgres.Store) (*Store, error) {
+// New returns a store over pool, which it neither changes nor closes, fenced by leases, which must be
+// in the same database; it uses their schema. It sends nothing. An error is lease.ErrInvalid.
+func New(pool *pgxpool.Pool, leases *postgres.Store) (*Store, error) {
 	if pool == nil {
-		return nil, fmt.Errorf("entities.New: pool: %w: nil, must come from pgxpool.New", lease.ErrInvalid)
+		return nil, fmt.Errorf("entities.New: pool: %w: nil, must come from pgxpool.New", store.ErrInvalid)
 	}
-	if store == nil || store.SchemaName() == "" {
-		return nil, fmt.Errorf("entities.New: store: %w: nil or the zero value, must come from postgres.New", lease.ErrInvalid)
+	if leases == nil || leases.SchemaName() == "" {
+		return nil, fmt.Errorf("entities.New: leases: %w: nil or the zero value, must come from postgres.New", store.ErrInvalid)
 	}
-	return &Store{db: db.OfPool(pool), leases: store, schema: store.SchemaName(), shards: map[string]*shard{}}, nil
+	return &Store{db: db.OfPool(pool), leases: leases, schema: leases.SchemaName(), shards: map[string]*shard{}}, nil
 }
 
 // enter checks the arguments, waits for its turn with the shard, and returns how to end it. name
 // and token are those of o at that moment.
 func (s *Store) enter(ctx context.Context, o lease.Ownership) (
-	sh *shard, name string, token lease.Token, leave func(), err error) {
+	sh *shard, name string, token store.Token, leave func(), err error) {
 	if s.db == nil {
-		return nil, "", 0, nil, fmt.Errorf("%w: the store is the zero value, must come from entities.New", lease.ErrInvalid)
+		return nil, "", 0, nil, fmt.Errorf("%w: the store is the zero value, must come from entities.New", store.ErrInvalid)
 	}
-	if err := lease.ValidateContext(ctx); err != nil {
+	if err := input.Context(ctx, lease.ErrInvalid); err != nil {
 		return nil, "", 0, nil, err
 	}
 	if input.Nil(o) {
-		return nil, "", 0, nil, fmt.Errorf("owner: %w: nil", lease.ErrInvalid)
+		return nil, "", 0, nil, fmt.Errorf("owner: %w: nil", store.ErrInvalid)
 	}
 	name, token = o.Name(), o.Token()
-	if err := lease.ValidateName(name); err != nil {
+	if err := store.ValidateName(name); err != nil {
 		return nil, name, token, nil, err
 	}
 	if token == 0 || token > math.MaxInt64 {
 		return nil, name, token, nil, fmt.Errorf("token: %w: %d, must be that of a lease in PostgreSQL",
-			lease.ErrInvalid, token)
+			store.ErrInvalid, token)
 	}
 	s.mu.Lock()
 	sh = s.shards[name]
@@ -89,7 +89,7 @@ func (s *Store) enter(ctx context.Context, o lease.Ownership) (
 }
 
 // explain says which shard an error is about, in the terms of sharding.EntityStore.
-func explain(ctx context.Context, what, name string, token lease.Token, err error) error {
+func explain(ctx context.Context, what, name string, token store.Token, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -97,9 +97,9 @@ func explain(ctx context.Context, what, name string, token lease.Token, err erro
 	case postgres.FencedState:
 		err = fmt.Errorf("the lease has not token %d: %w", token, sharding.ErrStaleOwner)
 	case db.StateTimeline:
-		err = fmt.Errorf("%w: %w: %w", lease.ErrDenied, postgres.ErrOldPrimary, err)
+		err = fmt.Errorf("%w: %w: %w", store.ErrDenied, postgres.ErrOldPrimary, err)
 	case db.StateSettings:
-		err = fmt.Errorf("%w: %w: %w", lease.ErrDenied, postgres.ErrUnsafeServer, err)
+		err = fmt.Errorf("%w: %w: %w", store.ErrDenied, postgres.ErrUnsafeServer, err)
 	}
 	if ctx != nil && ctx.Err() != nil {
 		err = fmt.Errorf("%w: %w", ctx.Err(), err)

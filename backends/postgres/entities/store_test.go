@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
 	"github.com/holdfast-go/holdfast/sharding/remembertest"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -193,28 +194,28 @@ func TestBadInput(t *testing.T) {
 	leases, err := postgres.New(pool)
 	require.NoError(t, err)
 	_, err = entities.New(nil, leases)
-	require.ErrorIs(t, err, lease.ErrInvalid)
+	require.ErrorIs(t, err, store.ErrInvalid)
 	_, err = entities.New(pool, nil)
-	require.ErrorIs(t, err, lease.ErrInvalid)
+	require.ErrorIs(t, err, store.ErrInvalid)
 	_, err = entities.New(pool, &postgres.Store{})
-	require.ErrorIs(t, err, lease.ErrInvalid)
+	require.ErrorIs(t, err, store.ErrInvalid)
 	s, err := entities.New(pool, leases)
 	require.NoError(t, err)
 	for _, o := range []lease.Ownership{nil, owned{"", 1}, owned{"a", 0}, owned{"a", 1 << 63}} {
 		_, err := s.Load(t.Context(), o)
-		require.ErrorIs(t, err, lease.ErrInvalid)
-		require.ErrorIs(t, s.Update(t.Context(), o, nil, nil), lease.ErrInvalid)
+		require.ErrorIs(t, err, store.ErrInvalid)
+		require.ErrorIs(t, s.Update(t.Context(), o, nil, nil), store.ErrInvalid)
 	}
 	_, err = new(entities.Store).Load(t.Context(), owned{"a", 1})
-	require.ErrorIs(t, err, lease.ErrInvalid)
+	require.ErrorIs(t, err, store.ErrInvalid)
 	inputtest.Contexts(t, s)
 	inputtest.Zeros(t, nil, new(entities.Store))
 }
 
 type owned struct {
 	name  string
-	token lease.Token
+	token store.Token
 }
 
 func (o owned) Name() string       { return o.name }
-func (o owned) Token() lease.Token { return o.token }
+func (o owned) Token() store.Token { return o.token }

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // code is the SQLSTATE of an error, or "".
@@ -201,6 +201,6 @@ func TestOptionsOutOfBoundsAreRefused(t *testing.T) {
 		{Settings: map[string]string{"work_mem": "1MB\nfsync = off"}},
 	} {
 		_, err := Run(t.Context(), o)
-		require.ErrorIs(t, err, lease.ErrInvalid, "%+v", o)
+		require.ErrorIs(t, err, store.ErrInvalid, "%+v", o)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // Superuser is the role that owns everything, and that connections are made as unless told
@@ -55,14 +55,14 @@ func (o Options) complete() (Options, error) {
 	for name, value := range o.Settings {
 		if !validSetting(name) {
 			return o, fmt.Errorf("postgrestest: Settings: %w: the name %q, must be letters, digits, _ and dots",
-				lease.ErrInvalid, name)
+				store.ErrInvalid, name)
 		}
 		if strings.ContainsAny(value, "\n\x00") {
-			return o, fmt.Errorf("postgrestest: Settings: %w: %s is %q, must be one line", lease.ErrInvalid, name, value)
+			return o, fmt.Errorf("postgrestest: Settings: %w: %s is %q, must be one line", store.ErrInvalid, name, value)
 		}
 	}
 	if o.Disk != 0 && o.Disk < minDisk {
-		return o, fmt.Errorf("postgrestest: Disk: %w: %d, must be 0 or at least %d bytes", lease.ErrInvalid, o.Disk, minDisk)
+		return o, fmt.Errorf("postgrestest: Disk: %w: %d, must be 0 or at least %d bytes", store.ErrInvalid, o.Disk, minDisk)
 	}
 	return o, nil
 }

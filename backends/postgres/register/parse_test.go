@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/backends/postgres"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // TestQueriesArePassedOn as they are: what is not of this package means what it means to pgx.
@@ -44,11 +44,11 @@ func TestQueriesArePassedOn(t *testing.T) {
 
 	// psql takes all before the '@' for a user.
 	_, _, err = parse("//db?application_name=a@b")
-	require.ErrorIs(t, err, lease.ErrInvalid)
+	require.ErrorIs(t, err, store.ErrInvalid)
 	require.ErrorContains(t, err, "'@' behind '?'")
 	_, _, err = parse("//u:p@db?application_name=a@b")
 	require.NoError(t, err)
 	_, _, err = parse("//db/app?holdfast_schema=%zz")
-	require.ErrorIs(t, err, lease.ErrInvalid)
+	require.ErrorIs(t, err, store.ErrInvalid)
 	require.ErrorContains(t, err, "holdfast_schema: a '%' that escapes nothing")
 }

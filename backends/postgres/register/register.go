@@ -30,7 +30,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/open"
 	"github.com/holdfast-go/holdfast/backends/postgres"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 func init() {
@@ -47,7 +47,7 @@ type settings struct {
 	migrate, listen bool
 }
 
-func opener(ctx context.Context, rest string) (lease.Store, func() error, error) {
+func opener(ctx context.Context, rest string) (store.Store, func() error, error) {
 	config, set, err := parse(rest)
 	if err != nil {
 		return nil, nil, err
@@ -55,7 +55,7 @@ func opener(ctx context.Context, rest string) (lease.Store, func() error, error)
 	// ctx bounds the opening, not the pool's life.
 	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), config)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: the pool was refused", lease.ErrInvalid) // it may show the password
+		return nil, nil, fmt.Errorf("%w: the pool was refused", store.ErrInvalid) // it may show the password
 	}
 	opts := []postgres.Option{postgres.WithSchema(set.schema)}
 	if set.listen {
@@ -79,7 +79,7 @@ func opener(ctx context.Context, rest string) (lease.Store, func() error, error)
 func parse(rest string) (*pgxpool.Config, settings, error) {
 	set := settings{schema: postgres.DefaultSchema}
 	invalid := func(format string, args ...any) (*pgxpool.Config, settings, error) {
-		return nil, set, fmt.Errorf("%w: "+format, append([]any{lease.ErrInvalid}, args...)...)
+		return nil, set, fmt.Errorf("%w: "+format, append([]any{store.ErrInvalid}, args...)...)
 	}
 	if !strings.HasPrefix(rest, "//") {
 		return invalid("want postgres://user:password@host:port/database")

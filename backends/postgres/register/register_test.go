@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
 	_ "github.com/holdfast-go/holdfast/backends/postgres/register"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -40,7 +41,7 @@ func TestBadURLs(t *testing.T) {
 	} {
 		for _, scheme := range []string{"postgres:", "postgresql:"} {
 			_, _, err := open.Open(t.Context(), scheme+rest)
-			require.ErrorIs(t, err, lease.ErrInvalid, rest)
+			require.ErrorIs(t, err, store.ErrInvalid, rest)
 			require.ErrorContains(t, err, says)
 			require.NotContains(t, err.Error(), "secret")
 		}
@@ -71,7 +72,7 @@ func TestOpen(t *testing.T) {
 	s, closeStore, err := open.Open(t.Context(), with())
 	require.NoError(t, err)
 	_, err = s.Get(t.Context(), "a")
-	require.ErrorIs(t, err, lease.ErrDenied)
+	require.ErrorIs(t, err, store.ErrDenied)
 	require.ErrorIs(t, err, postgres.ErrSchema)
 	require.NoError(t, closeStore())
 
@@ -114,5 +115,5 @@ func TestOpen(t *testing.T) {
 	require.NoError(t, closeStore())
 	_, _, err = open.Open(t.Context(), with("holdfast_migrate"))
 	require.Error(t, err)
-	require.NotErrorIs(t, err, lease.ErrInvalid)
+	require.NotErrorIs(t, err, store.ErrInvalid)
 }

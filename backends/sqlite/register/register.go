@@ -20,7 +20,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/open"
 	"github.com/holdfast-go/holdfast/backends/sqlite"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 func init() {
@@ -29,7 +29,7 @@ func init() {
 	}
 }
 
-func openSQLite(ctx context.Context, rest string) (lease.Store, func() error, error) {
+func openSQLite(ctx context.Context, rest string) (store.Store, func() error, error) {
 	path, opts, err := parse(rest)
 	if err != nil {
 		return nil, nil, err
@@ -45,29 +45,29 @@ func openSQLite(ctx context.Context, rest string) (lease.Store, func() error, er
 func parse(rest string) (path string, opts []sqlite.Option, err error) {
 	rest, query, _ := strings.Cut(rest, "?")
 	if strings.Contains(rest, "#") || strings.Contains(query, "#") {
-		return "", nil, fmt.Errorf("%w: a fragment (#) has no meaning; in a path it is %%23", lease.ErrInvalid)
+		return "", nil, fmt.Errorf("%w: a fragment (#) has no meaning; in a path it is %%23", store.ErrInvalid)
 	}
 	if host, ok := strings.CutPrefix(rest, "//"); ok {
 		if !strings.HasPrefix(host, "/") {
 			return "", nil, fmt.Errorf("%w: %.64q is a host: sqlite:///path is absolute, sqlite:path is relative",
-				lease.ErrInvalid, host)
+				store.ErrInvalid, host)
 		}
 		rest = host
 	}
 	if path, err = url.PathUnescape(rest); err != nil || path == "" {
-		return "", nil, fmt.Errorf("path: %w: %.64q, must be a path, in which %%XX is a byte", lease.ErrInvalid, rest)
+		return "", nil, fmt.Errorf("path: %w: %.64q, must be a path, in which %%XX is a byte", store.ErrInvalid, rest)
 	}
 	q, err := url.ParseQuery(query)
 	if err != nil {
-		return "", nil, fmt.Errorf("settings: %w: what stands behind '?' is no query", lease.ErrInvalid)
+		return "", nil, fmt.Errorf("settings: %w: what stands behind '?' is no query", store.ErrInvalid)
 	}
 	for k, v := range q {
 		if k != "poll" {
-			return "", nil, fmt.Errorf("setting %.64q: %w: is not known, of poll", k, lease.ErrInvalid)
+			return "", nil, fmt.Errorf("setting %.64q: %w: is not known, of poll", k, store.ErrInvalid)
 		}
 		d, err := time.ParseDuration(v[0])
 		if err != nil || len(v) != 1 {
-			return "", nil, fmt.Errorf("setting poll: %w: %.64q, must be one duration such as 10ms", lease.ErrInvalid, v)
+			return "", nil, fmt.Errorf("setting poll: %w: %.64q, must be one duration such as 10ms", store.ErrInvalid, v)
 		}
 		opts = append(opts, sqlite.WithPollInterval(d))
 	}

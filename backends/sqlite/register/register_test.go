@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/backends/sqlite"
 	_ "github.com/holdfast-go/holdfast/backends/sqlite/register"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 func TestURLs(t *testing.T) {
@@ -55,9 +56,9 @@ func TestBadURLs(t *testing.T) {
 		"sqlite:a#b":               "fragment",
 		"sqlite::memory:":          "or a URI",
 	} {
-		store, _, err := open.Open(t.Context(), url)
-		require.ErrorIs(t, err, lease.ErrInvalid, url)
+		db, _, err := open.Open(t.Context(), url)
+		require.ErrorIs(t, err, store.ErrInvalid, url)
 		require.ErrorContains(t, err, says, url)
-		require.Nil(t, store, url)
+		require.Nil(t, db, url)
 	}
 }

@@ -6,9 +6,9 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/node"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 // Node is a node that can be killed. Its methods must not be called side by side.
@@ -19,7 +19,7 @@ type Node struct {
 }
 
 // Start starts a node with what config makes of its link to the store.
-func Start(ctx context.Context, store lease.Store, config func(lease.Store) node.Config) (*Node, error) {
+func Start(ctx context.Context, store store.Store, config func(store.Store) node.Config) (*Node, error) {
 	link := faultstore.Wrap(store)
 	cfg := config(link)
 	cfg.Logger = zap.NewNop() // of what is done to it on purpose

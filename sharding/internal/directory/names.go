@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/agree"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // Names are the names of one type's leases and actors.
@@ -32,7 +33,7 @@ func NamesOf(group, typ string) (n Names, err error) {
 	n.Process = "holdfast/sharding/" + n.Key
 	n.Refs = n.Process + "/ref/"
 	// The longest that is made of it.
-	return n, lease.ValidateName(n.Shards + strconv.Itoa(MaxShards))
+	return n, store.ValidateName(n.Shards + strconv.Itoa(MaxShards))
 }
 
 // Shard is the name of a shard's lease.
@@ -55,7 +56,7 @@ func (n Names) Region(o lease.Owner) (string, error) {
 		return "", err
 	}
 	name = n.Regions + strings.TrimPrefix(name, "region/")
-	return name, lease.ValidateName(name)
+	return name, store.ValidateName(name)
 }
 
 // The metadata of a type's leases.

@@ -16,7 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfast-go/holdfast/backends/postgres"
-	"github.com/holdfast-go/holdfast/lease/leasetest"
+	"github.com/holdfast-go/holdfast/store/storetest"
 )
 
 // Schemas are those of the cases of one kit.
@@ -43,7 +43,7 @@ func Of(pool *pgxpool.Pool, patience time.Duration) *Schemas {
 }
 
 // Name is a schema for the case: empty, and as Migrate makes it.
-func (s *Schemas) Name(tb leasetest.TB) string {
+func (s *Schemas) Name(tb storetest.TB) string {
 	tb.Helper()
 	name, used := s.take()
 	prepare := func(ctx context.Context) error { return s.empty(ctx, name) } // again: what came late
@@ -71,7 +71,7 @@ func (s *Schemas) Name(tb leasetest.TB) string {
 }
 
 // Client makes a client of a store.
-func (s *Schemas) Client(tb leasetest.TB, schema string, opts ...postgres.Option) *postgres.Store {
+func (s *Schemas) Client(tb storetest.TB, schema string, opts ...postgres.Option) *postgres.Store {
 	tb.Helper()
 	store, err := postgres.New(s.pool, append(opts, postgres.WithSchema(schema))...)
 	if err != nil {

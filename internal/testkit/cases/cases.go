@@ -1,0 +1,96 @@
+// Package cases runs the cases of a conformance kit.
+package cases
+
+import (
+	"context"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TB is what a kit needs of a test; *testing.T is one.
+type TB interface {
+	Helper()
+	Name() string
+	Logf(format string, args ...any)
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+	FailNow()
+	Failed() bool
+	Cleanup(func())
+	Context() context.Context
+	TempDir() string
+}
+
+// Lacking are those names whose bits are not in has.
+func Lacking[N ~uint32](has N, all []string) (names []string) {
+	for i, name := range all {
+		if has&(1<<i) == 0 {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Set holds the bits that are true.
+func Set[N ~uint32](has map[N]bool) (all N) {
+	for bit, yes := range has {
+		if yes {
+			all |= bit
+		}
+	}
+	return all
+}
+
+// Choose splits the cases into those to run and those left out. It does not name cases for stores
+// that lack something (without).
+func Choose[C interface{ What() (string, N) }, N ~uint32](all []C, has, without N) (run []C, left []string) {
+	for _, c := range all {
+		switch name, needs := c.What(); {
+		case needs&^has == 0:
+			run = append(run, c)
+		case needs&without == 0:
+			left = append(left, name)
+		}
+	}
+	return run, left
+}
+
+// Bubble runs f on fake or on real time. A bubble does not allow t.Run, so each case has its
+// own. It lasts a second longer than f, for requests of a store that still sleep.
+func Bubble(t *testing.T, fake bool, f func(*testing.T)) {
+	if fake {
+		synctest.Test(t, func(t *testing.T) {
+			t.Cleanup(func() { time.Sleep(time.Second) }) // the last of all
+			f(t)
+		})
+		return
+	}
+	f(t)
+}
+
+// Constants are the string constants of files of the package that is tested: the rules of a kit.
+func Constants(t *testing.T, files ...string) map[string]string {
+	all := make(map[string]string)
+	for _, file := range files {
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			spec, ok := n.(*ast.ValueSpec)
+			if !ok || len(spec.Names) != 1 || len(spec.Values) != 1 {
+				return true
+			}
+			if lit, ok := spec.Values[0].(*ast.BasicLit); ok && lit.Kind == token.STRING {
+				all[spec.Names[0].Name], _ = strconv.Unquote(lit.Value)
+			}
+			return true
+		})
+	}
+	return all
+}

@@ -1,0 +1,179 @@
+package faultstore
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"github.com/holdfast-go/holdfast/store"
+)
+
+// List passes the listing on as the rule says; see the package's words on
+// iterations.
+func (s *Store) List(ctx context.Context, q store.Query) iter.Seq2[store.Record, error] {
+	call := Call{Op: List, Names: []string{q.Prefix}}
+	if q.Session != 0 {
+		call = Call{Op: ListSession, Session: q.Session}
+	}
+	return func(yield func(store.Record, error) bool) {
+		if s.inner == nil {
+			yield(store.Record{}, s.missing(call.Op))
+			return
+		}
+		t, err := s.begin(ctx, call)
+		if err != nil {
+			yield(store.Record{}, err)
+			return
+		}
+		first := true
+		for r, err := range s.inner.List(ctx, q) {
+			if first {
+				if back := t.inbound(); back != nil {
+					yield(store.Record{}, back)
+					return
+				}
+				first = false
+			}
+			if !yield(r, err) {
+				return
+			}
+			if t.fault.Kind == ApplyThenFail {
+				break
+			}
+		}
+		switch {
+		case t.fault.Kind == ApplyThenFail:
+			yield(store.Record{}, t.fail())
+		case first: // nothing was listed, but that news travels too
+			if back := t.inbound(); back != nil {
+				yield(store.Record{}, back)
+			}
+		}
+	}
+}
+
+// Watch passes the watch on as the rule says; see the package's words on
+// iterations.
+func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event, error] {
+	return func(yield func(store.Event, error) bool) {
+		w, ok := s.inner.(store.Watcher)
+		if !ok {
+			yield(store.Event{}, s.missing(Watch))
+			return
+		}
+		t, err := s.begin(ctx, Call{Op: Watch, Names: []string{of.Prefix}})
+		if err != nil {
+			yield(store.Event{}, err)
+			return
+		}
+		ctx, c := s.cuttable(ctx)
+		defer s.forget(c)
+		first, synced := true, false
+		for e, err := range w.Watch(ctx, of) {
+			if synced {
+				s.lagBehind(ctx)
+			}
+			synced = synced || e.Kind == store.EventSynced
+			if first {
+				first = false
+				if back := t.inbound(); back != nil {
+					yield(store.Event{}, back)
+					return
+				}
+			}
+			if c.isCut() {
+				break // what came before the cut, but was not read, is lost too
+			}
+			if !yield(e, err) {
+				return
+			}
+			if e.Kind == store.EventSynced && t.fault.Kind == ApplyThenFail {
+				yield(store.Event{}, t.fail())
+				return
+			}
+		}
+		if c.isCut() {
+			t.count()
+			yield(store.Event{}, t.error())
+		}
+	}
+}
+
+// lagBehind holds up an event of a watch, or until ctx ends.
+func (s *Store) lagBehind(ctx context.Context) {
+	s.mu.Lock()
+	lag := s.lag
+	s.mu.Unlock()
+	if lag == nil {
+		return
+	}
+	d := lag()
+	if d <= 0 {
+		return
+	}
+	told := make(chan struct{})
+	defer time.AfterFunc(d, func() { close(told) }).Stop()
+	select {
+	case <-told:
+	case <-ctx.Done():
+	}
+}
+
+// begin takes an iteration to its beginning.
+func (s *Store) begin(ctx context.Context, call Call) (*trip, error) {
+	t, err := s.depart(ctx, call)
+	if err != nil {
+		return nil, err
+	}
+	if t.fault.Kind == Deny {
+		return nil, t.denied()
+	}
+	if t.fault.Kind == Drop || t.fault.Kind == LandLate {
+		return nil, t.fail()
+	}
+	return t, t.outbound()
+}
+
+// cut ends one watch.
+type cut struct {
+	done   chan struct{}
+	cancel context.CancelCauseFunc
+}
+
+// cuttable returns a context for a watch, which CutWatches ends. A partition
+// that began a moment ago counts as a cut.
+func (s *Store) cuttable(ctx context.Context) (context.Context, *cut) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	c := &cut{done: make(chan struct{}), cancel: cancel}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cuts[c] = struct{}{}
+	if s.healed != nil {
+		s.cutWatches()
+	}
+	return ctx, c
+}
+
+func (s *Store) forget(c *cut) {
+	c.cancel(nil)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.cuts, c)
+}
+
+func (s *Store) cutWatches() {
+	for c := range s.cuts {
+		close(c.done)
+		c.cancel(ErrInjected)
+		delete(s.cuts, c)
+	}
+}
+
+func (c *cut) isCut() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}

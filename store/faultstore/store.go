@@ -1,0 +1,219 @@
+package faultstore
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/store"
+)
+
+var (
+	_ store.Store       = (*Store)(nil)
+	_ store.Transferrer = (*Store)(nil)
+	_ store.Watcher     = (*Store)(nil)
+)
+
+// Store passes calls on to another store, with faults. Make one with Wrap. It
+// is safe for concurrent use.
+//
+// It has every optional capability of a store; where the inner store lacks one,
+// the answer is lease.ErrUnsupported, without asking the rule.
+type Store struct {
+	inner store.Store
+
+	mu       sync.Mutex
+	rule     func(Call) Fault
+	lag      func() time.Duration // of the next event of a watch
+	healed   chan struct{}        // closed by Heal; nil: no partition
+	cuts     map[*cut]struct{}
+	injected [ops]int
+	landing  int        // late landings that are not done
+	landed   *sync.Cond // landing became 0
+}
+
+// Wrap returns a Store that passes everything on to inner until it gets
+// otherwise. Without an inner store every call answers lease.ErrInvalid.
+func Wrap(inner store.Store) *Store {
+	s := &Store{inner: inner, cuts: map[*cut]struct{}{}}
+	s.landed = sync.NewCond(&s.mu)
+	return s
+}
+
+// SetRule makes rule pick the fault of every later call; nil: no faults. The
+// rule runs on the caller's goroutine, at several calls at once if they are made
+// so, and before any waiting; it may call SetRule, but not keep the Call's
+// slices.
+func (s *Store) SetRule(rule func(Call) Fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rule = rule
+}
+
+// On is a rule by which every call of these operations meets f.
+func On(f Fault, ops ...Op) func(Call) Fault {
+	return func(c Call) Fault {
+		if slices.Contains(ops, c.Op) {
+			return f
+		}
+		return Fault{}
+	}
+}
+
+// SetLag makes watches lag behind: lag picks for how long the next event of one, from
+// lease.EventSynced on, is held up, and with it those behind it. nil: for no time. It
+// runs on the goroutine of who watches, several at once.
+func (s *Store) SetLag(lag func() time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lag = lag
+}
+
+// Partition holds up every call, on its way there and back, until Heal or the
+// end of its context, and ends the watches that run with ErrInjected.
+func (s *Store) Partition() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.healed == nil {
+		s.healed = make(chan struct{})
+	}
+	s.cutWatches()
+}
+
+// Heal ends a partition; the calls that were held up go on.
+func (s *Store) Heal() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.healed != nil {
+		close(s.healed)
+		s.healed = nil
+	}
+}
+
+// CutWatches ends the watches that run with ErrInjected.
+func (s *Store) CutWatches() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cutWatches()
+}
+
+// Wait returns when no late landing is pending or running.
+func (s *Store) Wait() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.landing > 0 {
+		s.landed.Wait()
+	}
+}
+
+// Injected returns how many calls of op met a fault: one of the rule's other
+// than None, a context that ended while a partition held the call up, or a watch
+// that was cut. A call counts once.
+func (s *Store) Injected(op Op) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if op >= ops {
+		return 0
+	}
+	return s.injected[op]
+}
+
+// Limits returns those of the inner store, or none.
+func (s *Store) Limits() store.Limits {
+	if s.inner == nil {
+		return store.Limits{}
+	}
+	return s.inner.Limits()
+}
+
+// OpenSession passes the call on as the rule says.
+func (s *Store) OpenSession(ctx context.Context, want store.Session) (store.Grant, error) {
+	return do(ctx, s, Call{Op: OpenSession, Session: want.ID}, func(ctx context.Context) (store.Grant, error) {
+		return s.inner.OpenSession(ctx, want)
+	})
+}
+
+// CloseSession passes the call on as the rule says.
+func (s *Store) CloseSession(ctx context.Context, want store.Session) error {
+	_, err := do(ctx, s, Call{Op: CloseSession, Session: want.ID}, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, s.inner.CloseSession(ctx, want)
+	})
+	return err
+}
+
+// Acquire passes the call on as the rule says.
+func (s *Store) Acquire(ctx context.Context, want store.Session, claims []store.Claim) ([]store.Outcome, error) {
+	call := Call{Op: Acquire, Session: want.ID}
+	claims = slices.Clone(claims) // they may land after the caller went on
+	for i := range claims {
+		claims[i].Metadata = maps.Clone(claims[i].Metadata)
+		call.Names = append(call.Names, claims[i].Name)
+	}
+	return do(ctx, s, call, func(ctx context.Context) ([]store.Outcome, error) {
+		return s.inner.Acquire(ctx, want, claims)
+	})
+}
+
+// Renew passes the call on as the rule says.
+func (s *Store) Renew(ctx context.Context, sessions []store.Session) ([]store.Grant, error) {
+	call := Call{Op: Renew}
+	sessions = slices.Clone(sessions)
+	for _, want := range sessions {
+		call.Sessions = append(call.Sessions, want.ID)
+	}
+	if len(sessions) > 0 {
+		call.Session = sessions[0].ID
+	}
+	return do(ctx, s, call, func(ctx context.Context) ([]store.Grant, error) {
+		return s.inner.Renew(ctx, sessions)
+	})
+}
+
+// Release passes the call on as the rule says.
+func (s *Store) Release(ctx context.Context, held []store.Held) ([]store.Outcome, error) {
+	call := Call{Op: Release}
+	held = slices.Clone(held)
+	for _, h := range held {
+		call.Names = append(call.Names, h.Name)
+	}
+	return do(ctx, s, call, func(ctx context.Context) ([]store.Outcome, error) {
+		return s.inner.Release(ctx, held)
+	})
+}
+
+// Transfer passes the call on as the rule says.
+func (s *Store) Transfer(ctx context.Context, moves []store.Transfer) ([]store.Outcome, error) {
+	inner, ok := s.inner.(store.Transferrer)
+	if !ok {
+		return nil, s.missing(Transfer)
+	}
+	call := Call{Op: Transfer}
+	moves = slices.Clone(moves)
+	for i := range moves {
+		moves[i].Metadata = maps.Clone(moves[i].Metadata)
+		call.Names = append(call.Names, moves[i].Name)
+	}
+	return do(ctx, s, call, func(ctx context.Context) ([]store.Outcome, error) {
+		return inner.Transfer(ctx, moves)
+	})
+}
+
+// Get passes the call on as the rule says.
+func (s *Store) Get(ctx context.Context, names ...string) ([]store.Record, error) {
+	names = slices.Clone(names)
+	call := Call{Op: Get, Names: slices.Clone(names)}
+	return do(ctx, s, call, func(ctx context.Context) ([]store.Record, error) {
+		return s.inner.Get(ctx, names...)
+	})
+}
+
+// missing is the answer to a call that the inner store can't serve.
+func (s *Store) missing(op Op) error {
+	if s.inner == nil {
+		return fmt.Errorf("faultstore: %s: inner store: %w: nil", op, store.ErrInvalid)
+	}
+	return fmt.Errorf("faultstore: %s: %w", op, store.ErrUnsupported)
+}

@@ -1,0 +1,233 @@
+package observed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/holdfast-go/holdfast/store"
+)
+
+// standing is what was found under a name.
+type standing struct {
+	version string // of the object; empty: there is none
+	record         // what it says; with a name only if it is no record
+	token   store.Token
+	err     error // lease.ErrBadRecord: it, or its session, is none
+	held    bool  // its session is there
+	of      sight // then: that session
+	left    time.Duration
+}
+
+func (n standing) free() bool { return n.err == nil && !n.held }
+
+// is tells whether what stands is that ownership.
+func (n standing) is(h store.Held) bool {
+	return n.held && h == store.Held{Name: n.Name, Token: n.token, Nonce: n.Nonce}
+}
+
+// public is the record for the caller; zero if the name is free.
+func (n standing) public() store.Record {
+	if n.err != nil {
+		return store.Record{Name: n.Name}
+	}
+	if !n.held {
+		return store.Record{}
+	}
+	return n.of.record(n.record, n.token, n.left)
+}
+
+// record is r as it stands under the session.
+func (g sight) record(r record, token store.Token, left time.Duration) store.Record {
+	return store.Record{
+		Name: r.Name, Owner: g.owner(), Session: r.Session, Token: token, Nonce: r.Nonce,
+		TTL: g.TTL, Left: max(left, 0), Granted: r.granted(), Metadata: r.Metadata,
+	}
+}
+
+// grantedNow is the time that a record bears which is made now.
+func (s *Store) grantedNow() int64 { return s.clock.Now().Wall / int64(time.Millisecond) }
+
+// granted is when the record was granted, if that is known.
+func (r record) granted() (at time.Time) {
+	if r.Granted != 0 {
+		at = time.UnixMilli(r.Granted)
+	}
+	return at
+}
+
+// looked is what one look at a session found.
+type looked struct {
+	sight
+	there bool
+	err   error // lease.ErrBadRecord
+}
+
+// read finds what stands under the names, and looks at the sessions on which that
+// depends, and at more, after the records were read.
+func (s *Store) read(
+	ctx context.Context, op string, names []string, more ...store.SessionID,
+) ([]standing, map[store.SessionID]looked, error) {
+	found := make([]standing, len(names))
+	if err := each(len(names), func(i int) error {
+		key := recordKey(names[i])
+		if s.longKey > 0 && len(key) > s.longKey { // nothing can stand there
+			found[i].Name = names[i]
+			return nil
+		}
+		o, ok, err := s.objects.Get(ctx, key)
+		if err != nil {
+			return s.unknown(op, key, err)
+		}
+		found[i] = s.parse(names[i], o, ok)
+		return nil
+	}); err != nil {
+		return nil, nil, err
+	}
+	sessions, err := s.judge(ctx, op, found, more...)
+	return found, sessions, err
+}
+
+// parse is what an object says, before its session is looked at.
+func (s *Store) parse(name string, o Object, there bool) (n standing) {
+	n.Name = name
+	if !there {
+		return n
+	}
+	n.version = o.Version
+	if n.record, n.err = decodeRecord(name, o.Value, s.number == nil); n.err != nil {
+		return n
+	}
+	n.token, n.err = s.token(n.record, o.Version)
+	return n
+}
+
+// token is that of a record whose object has this version.
+func (s *Store) token(r record, version string) (store.Token, error) {
+	if s.number == nil {
+		return r.Token, nil
+	}
+	token, err := s.number(version)
+	if err == nil && token == 0 {
+		err = errors.New("it is 0")
+	}
+	if err != nil {
+		return 0, errors.Join(store.ErrBadRecord, err)
+	}
+	return token, nil
+}
+
+// judge looks at the sessions of what was found, each once.
+func (s *Store) judge(
+	ctx context.Context, op string, found []standing, more ...store.SessionID,
+) (map[store.SessionID]looked, error) {
+	sessions := make(map[store.SessionID]looked)
+	var ids []store.SessionID
+	add := func(id store.SessionID) {
+		if _, known := sessions[id]; !known && id > 0 {
+			sessions[id] = looked{}
+			ids = append(ids, id)
+		}
+	}
+	for _, n := range found {
+		if n.err == nil {
+			add(n.Session)
+		}
+	}
+	for _, id := range more {
+		add(id)
+	}
+	results := make([]looked, len(ids))
+	if err := each(len(ids), func(i int) error {
+		g, there, err := s.look(ctx, op, ids[i])
+		if errors.Is(err, store.ErrBadRecord) {
+			results[i].err = err
+			return nil
+		}
+		results[i] = looked{sight: g, there: there}
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	now := s.clock.Now().Mono
+	for i, id := range ids {
+		sessions[id] = results[i]
+	}
+	for i := range found {
+		n := &found[i]
+		if n.err != nil || n.Session == 0 {
+			continue
+		}
+		of := sessions[n.Session]
+		n.err = of.err
+		if n.held = of.there && of.Life == n.Life; n.held {
+			n.of, n.left = of.sight, of.left(now)
+		}
+	}
+	return sessions, nil
+}
+
+// Get returns the records of the names that are held, in the order of names.
+func (s *Store) Get(ctx context.Context, names ...string) ([]store.Record, error) {
+	if err := s.check(ctx, "get"); err != nil {
+		return nil, err
+	}
+	found, _, err := s.read(ctx, "get", names)
+	if err != nil {
+		return nil, err
+	}
+	var records []store.Record
+	for _, n := range found {
+		if !n.free() {
+			records = append(records, n.public())
+		}
+	}
+	return records, nil
+}
+
+// List reads all records under prefix and then looks at their sessions. If it is
+// consumed whole, it then looks at every session and, where versions are Numbered,
+// deletes what it found to be free.
+func (s *Store) List(ctx context.Context, q store.Query) iter.Seq2[store.Record, error] {
+	return func(yield func(store.Record, error) bool) {
+		const op = "list"
+		if err := s.check(ctx, op); err != nil {
+			yield(store.Record{}, err)
+			return
+		}
+		if q.Session != 0 {
+			yield(store.Record{}, fmt.Errorf("%s: %s: by session: %w", s.limits.Name, op, store.ErrUnsupported))
+			return
+		}
+		prefix := recordKey(q.Prefix)
+		objects, err := s.objects.all(ctx, prefix)
+		if err != nil {
+			yield(store.Record{}, s.unknown(op, prefix, err))
+			return
+		}
+		found := make([]standing, 0, len(objects))
+		for _, o := range objects {
+			// A key that no name has holds no name.
+			if name, ok := unescape(strings.TrimPrefix(o.Key, recordPrefix)); ok {
+				found = append(found, s.parse(name, o, true))
+			}
+		}
+		if _, err := s.judge(ctx, op, found); err != nil {
+			yield(store.Record{}, err)
+			return
+		}
+		for _, n := range found {
+			if err := s.done(ctx, op); err != nil {
+				yield(store.Record{}, err)
+				return
+			}
+			if !n.free() && !yield(n.public(), n.err) {
+				return
+			}
+		}
+		s.tidy(ctx, objects) // the listing is complete without it
+	}
+}

@@ -1,0 +1,279 @@
+package observed
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/holdfast-go/holdfast/store"
+)
+
+// sight is what this Store saw of a session's object.
+type sight struct {
+	session
+	version string
+	since   time.Duration // version was first seen, by this Store's clock
+	last    time.Duration // it was looked at last
+}
+
+// is tells whether the session is of that incarnation.
+func (g sight) is(of store.Session) bool { return g.Incarnation == of.Owner.Incarnation }
+
+// left is the time until the session is dead if it stays unchanged.
+func (g sight) left(now time.Duration) time.Duration {
+	return wait(g.TTL) - (now - g.since)
+}
+
+// note remembers what was read or written. The clock is read after the reply, so
+// after the version came to be: an observation never begins before what it is of.
+func (s *Store) note(id store.SessionID, o session, version string) sight {
+	now := s.clock.Now().Mono
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g, seen := s.sights[id]
+	if !seen || g.version != version {
+		g = sight{session: o, version: version, since: now}
+	}
+	g.last = now
+	s.sights[id] = g
+	s.sweepLocked(now)
+	return g
+}
+
+func (s *Store) forget(id store.SessionID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.sights, id)
+}
+
+// sweepLocked forgets what was not looked at for long, each time the number of sights
+// has doubled. To forget a sight is safe: the next look waits again.
+func (s *Store) sweepLocked(now time.Duration) {
+	if len(s.sights) < max(s.sweepAt, 64) {
+		return
+	}
+	for id, g := range s.sights {
+		if now-g.last > time.Hour && now-g.last > wait(g.TTL) {
+			delete(s.sights, id)
+		}
+	}
+	s.sweepAt = 2 * len(s.sights)
+}
+
+// look finds out whether a session is there. One that was unchanged for too long is
+// ended here, for good. An error that is lease.ErrBadRecord is definite: the object is
+// no session.
+func (s *Store) look(ctx context.Context, op string, id store.SessionID) (sight, bool, error) {
+	key := sessionKey(id)
+	for {
+		if err := s.done(ctx, op); err != nil {
+			return sight{}, false, err
+		}
+		object, found, err := s.objects.Get(ctx, key)
+		if err != nil {
+			return sight{}, false, s.unknown(op, key, err)
+		}
+		if !found {
+			s.forget(id)
+			return sight{}, false, nil
+		}
+		o, err := decodeSession(object.Value)
+		if err != nil {
+			return sight{}, false, fmt.Errorf("%s: %s %q: %w", s.limits.Name, op, key, err)
+		}
+		g := s.note(id, o, object.Version)
+		if g.left(s.clock.Now().Mono) > 0 {
+			return g, true, nil
+		}
+		ended, err := s.objects.Delete(ctx, key, g.version)
+		if err != nil {
+			return sight{}, false, s.unknown(op, key, err)
+		}
+		if ended {
+			s.forget(id)
+			return sight{}, false, nil
+		}
+	}
+}
+
+// OpenSession opens or renews a session. A session that is renewed keeps its
+// granted TTL. An error that is lease.ErrInvalid means that nothing was opened:
+// store.Limits.ValidateSession refuses it, the ID is a session of another incarnation, or its
+// object would be too long.
+func (s *Store) OpenSession(ctx context.Context, want store.Session) (store.Grant, error) {
+	const op = "open session"
+	if err := s.check(ctx, op); err != nil {
+		return store.Grant{}, err
+	}
+	if err := s.limits.ValidateSession(want); err != nil {
+		return store.Grant{}, fmt.Errorf("%s: %s: %w", s.limits.Name, op, err)
+	}
+	first := session{
+		Format: format, ID: want.Owner.ID, Incarnation: want.Owner.Incarnation, Address: want.Owner.Address,
+		TTL: max(want.TTL, s.limits.MinTTL), Life: rand.Uint64(),
+	}
+	key := sessionKey(want.ID)
+	value := encode(first)
+	if err := s.fits(op, key, value); err != nil {
+		return store.Grant{}, err
+	}
+	s.tidySeldom(ctx, first.TTL)
+	for {
+		g, there, err := s.look(ctx, op, want.ID)
+		if err != nil {
+			return store.Grant{}, err
+		}
+		if there && !g.is(want) {
+			return store.Grant{}, fmt.Errorf("%s: %s %d of %s: %w: the session is of %s, incarnation %s",
+				s.limits.Name, op, want.ID, want.Owner.ID, store.ErrInvalid, g.ID, g.Incarnation)
+		}
+		if there {
+			if _, ok, err := s.beat(ctx, op, want.ID, g); err != nil || ok {
+				return store.Grant{TTL: g.TTL}, err
+			}
+			continue
+		}
+		version, ok, err := s.put(ctx, op, key, value, "")
+		if err != nil {
+			return store.Grant{}, err
+		}
+		if ok {
+			s.note(want.ID, first, version)
+			return store.Grant{TTL: first.TTL}, nil
+		}
+	}
+}
+
+// beat rewrites a session's object; false if it is not as it was seen.
+func (s *Store) beat(ctx context.Context, op string, id store.SessionID, g sight) (sight, bool, error) {
+	next := g.session
+	next.Beat++
+	version, ok, err := s.put(ctx, op, sessionKey(id), encode(next), g.version)
+	if err != nil || !ok {
+		return sight{}, false, err
+	}
+	return s.note(id, next, version), true, nil
+}
+
+// Renew renews every session, also if some fail. One that this Store saw
+// unchanged for its TTL and the margin is ended instead.
+func (s *Store) Renew(ctx context.Context, sessions []store.Session) ([]store.Grant, error) {
+	if err := s.check(ctx, "renew"); err != nil {
+		return nil, err
+	}
+	grants := make([]store.Grant, len(sessions))
+	_ = each(len(sessions), func(i int) error {
+		grants[i] = s.renew(ctx, sessions[i])
+		return nil
+	})
+	return grants, nil
+}
+
+func (s *Store) renew(ctx context.Context, of store.Session) store.Grant {
+	const op = "renew"
+	now := s.clock.Now().Mono
+	s.mu.Lock()
+	g, known := s.sights[of.ID]
+	s.mu.Unlock()
+	known = known && g.is(of) && g.left(now) > 0
+	for {
+		if !known {
+			var err error
+			if g, known, err = s.look(ctx, op, of.ID); err != nil {
+				return store.Grant{Err: err}
+			}
+		}
+		if !known || !g.is(of) {
+			return store.Grant{Err: s.gone(op, of)}
+		}
+		_, ok, err := s.beat(ctx, op, of.ID, g)
+		if err != nil {
+			return store.Grant{Err: err}
+		}
+		if ok {
+			return store.Grant{TTL: g.TTL}
+		}
+		known = false
+	}
+}
+
+// CloseSession deletes the session's object; what stands under it is free with
+// that.
+func (s *Store) CloseSession(ctx context.Context, of store.Session) error {
+	const op = "close session"
+	if err := s.check(ctx, op); err != nil {
+		return err
+	}
+	for {
+		g, there, err := s.look(ctx, op, of.ID)
+		if err != nil || !there || !g.is(of) {
+			return err
+		}
+		ended, err := s.objects.Delete(ctx, sessionKey(of.ID), g.version)
+		if err != nil {
+			return s.unknown(op, sessionKey(of.ID), err)
+		}
+		if ended {
+			s.forget(of.ID)
+			return nil
+		}
+	}
+}
+
+// tidyAfter is how long nothing was listed when opening a session tidies.
+const tidyAfter = time.Minute
+
+// tidySeldom tidies for those who never list, within a tenth of the TTL of the session that is opened.
+func (s *Store) tidySeldom(ctx context.Context, ttl time.Duration) {
+	if s.clock.Now().Mono-time.Duration(s.tidied.Load()) < tidyAfter {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, ttl/10)
+	defer cancel()
+	if records, err := s.objects.all(ctx, recordPrefix); err == nil {
+		s.tidy(ctx, records)
+	}
+}
+
+// tidy looks at every session, and so ends those that are not renewed. Of the records, which were listed
+// before, it deletes those without a session, where versions are Numbered. What fails the next does.
+func (s *Store) tidy(ctx context.Context, records []Object) {
+	s.tidied.Store(int64(s.clock.Now().Mono))
+	all, err := s.objects.all(ctx, sessionPrefix)
+	if err != nil {
+		return
+	}
+	listed := make(map[string]bool, len(all))
+	for _, o := range all {
+		listed[o.Key] = true
+	}
+	_ = each(len(all), func(i int) error {
+		id, err := strconv.ParseInt(strings.TrimPrefix(all[i].Key, sessionPrefix), 10, 64)
+		if err != nil {
+			return nil // none of ours
+		}
+		o, err := decodeSession(all[i].Value)
+		if err != nil {
+			return nil // it holds what it holds, until it is read
+		}
+		if g := s.note(store.SessionID(id), o, all[i].Version); g.left(s.clock.Now().Mono) > 0 {
+			return nil
+		}
+		_, _, err = s.look(ctx, "list", store.SessionID(id))
+		return err
+	})
+	if s.number == nil {
+		return
+	}
+	_ = each(len(records), func(i int) error {
+		name, ok := unescape(strings.TrimPrefix(records[i].Key, recordPrefix))
+		if n := s.parse(name, records[i], true); ok && n.err == nil && !listed[sessionKey(n.Session)] {
+			_, err := s.objects.Delete(ctx, records[i].Key, n.version)
+			return err
+		}
+		return nil
+	})
+}

@@ -1,0 +1,192 @@
+package observed
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/boundary"
+	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
+)
+
+var (
+	_ store.Store       = (*Store)(nil)
+	_ store.Transferrer = (*Store)(nil)
+)
+
+// Store is a store.Store over Objects. Make one with New. It is safe for concurrent
+// use and needs no closing; no goroutine outlives a call.
+type Store struct {
+	objects           careful
+	number            func(version string) (store.Token, error) // nil: tokens are counted
+	longKey, longBody int                                       // bounds; 0: none
+	limits            store.Limits
+	clock             store.Clock
+	tidied            atomic.Int64 // when all sessions were listed last, by it
+
+	mu      sync.Mutex
+	sights  map[store.SessionID]sight
+	sweepAt int // number of sights at which to look for those of long ago
+}
+
+// Option changes a setting of New.
+type Option func(*Store)
+
+// WithClock sets the clock by which sessions are observed, of which only the
+// monotonic reading counts; lease.SystemClock() by default.
+func WithClock(c store.Clock) Option { return func(s *Store) { s.clock = c } }
+
+const (
+	// margin is how much longer than its TTL a session must have been unchanged to be dead, in
+	// percent of the TTL. Clocks may differ in rate by that.
+	margin = 10
+	// width is how many requests one call makes at once.
+	width = 16
+	// batch is how many names one call may carry unless the Objects are Limited and say
+	// otherwise.
+	batch = 128
+)
+
+// New returns a Store over objects. It sends nothing. An error is lease.ErrInvalid
+// and names what is out of its bounds.
+//
+// A request in which the objects panic is one that
+// failed.
+func New(objects Objects, opts ...Option) (*Store, error) {
+	if input.Nil(objects) {
+		return nil, fmt.Errorf("observed.New: objects: %w: nil", store.ErrInvalid)
+	}
+	s := &Store{objects: careful{objects}, clock: store.SystemClock(), sights: map[store.SessionID]sight{}}
+	for _, o := range opts {
+		if o != nil {
+			o(s)
+		}
+	}
+	if input.Nil(s.clock) {
+		return nil, fmt.Errorf("observed.WithClock: %w: nil, must be a clock such as lease.SystemClock()", store.ErrInvalid)
+	}
+	if n, ok := objects.(Numbered); ok {
+		s.number = func(version string) (token store.Token, err error) {
+			err = boundary.Call(func() (err error) { token, err = n.Number(version); return err })
+			return token, err
+		}
+	}
+	if z, ok := objects.(Sized); ok {
+		s.longKey, s.longBody = z.Sizes()
+	}
+	if l, ok := objects.(Limited); ok {
+		s.limits = l.Limits()
+	}
+	s.limits.Name = cmp.Or(s.limits.Name, "observed objects")
+	if first := s.limits.CheckName; s.longKey > 0 {
+		s.limits.CheckName = func(name string) error {
+			if key := recordKey(name); len(key) > s.longKey {
+				return fmt.Errorf("its key %.64q… has %d bytes, at most %d", key, len(key), s.longKey)
+			}
+			if first != nil {
+				return first(name)
+			}
+			return nil
+		}
+	}
+	s.tidied.Store(int64(s.clock.Now().Mono))
+	s.limits.While = false // two objects are not compared in one write
+	s.limits.Batch = cmp.Or(s.limits.Batch, batch)
+	return s, nil
+}
+
+// Limits are those of the Objects, if they are Limited, with the names whose keys
+// are not too long for them, if they are Sized.
+func (s *Store) Limits() store.Limits { return s.limits }
+
+// check is the beginning of every call.
+func (s *Store) check(ctx context.Context, op string) error {
+	if s.sights == nil {
+		return fmt.Errorf("observed store: %s: %w: the store is the zero value, must come from observed.New",
+			op, store.ErrInvalid)
+	}
+	if err := input.Context(ctx, lease.ErrInvalid); err != nil {
+		return fmt.Errorf("%s: %s: %w", s.limits.Name, op, err)
+	}
+	return s.done(ctx, op)
+}
+
+// done is the context's error, if it is done.
+func (s *Store) done(ctx context.Context, op string) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%s: %s: %w", s.limits.Name, op, err)
+	}
+	return nil
+}
+
+// unknown describes an error of the objects. None of them is definite, whatever it
+// wraps.
+func (s *Store) unknown(op, key string, err error) error {
+	if errors.Is(err, store.ErrSessionGone) || errors.Is(err, store.ErrBadRecord) {
+		err = fmt.Errorf("%w: %v", lease.ErrUnknown, err)
+	}
+	return fmt.Errorf("%s: %s %q: %w", s.limits.Name, op, key, err)
+}
+
+func (s *Store) gone(op string, of store.Session) error {
+	return fmt.Errorf("%s: %s: session %d of %s: %w", s.limits.Name, op, of.ID, of.Owner.ID, store.ErrSessionGone)
+}
+
+// each runs f(0) … f(n-1), at most width at once, and returns all of their errors.
+func each(n int, f func(i int) error) error {
+	if n == 1 {
+		return f(0)
+	}
+	errs := make([]error, n)
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(n, width) {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				errs[i] = f(i)
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// put writes an object, if that is not too long.
+func (s *Store) put(ctx context.Context, op, key string, value []byte, ifVersion string) (string, bool, error) {
+	version, ok, err := s.objects.Put(ctx, key, value, ifVersion)
+	if err == nil && ok && version == "" {
+		err = fmt.Errorf("it was written and has no version: %w", store.ErrInconsistent)
+	}
+	if err != nil {
+		return "", false, s.unknown(op, key, err)
+	}
+	return version, ok, nil
+}
+
+// fits refuses an object that is too long to be written.
+func (s *Store) fits(op, key string, value []byte) error {
+	switch {
+	case s.longKey > 0 && len(key) > s.longKey:
+		return fmt.Errorf("%s: %s: %w: the key %.64q… has %d bytes, at most %d",
+			s.limits.Name, op, store.ErrInvalid, key, len(key), s.longKey)
+	case s.longBody > 0 && len(value) > s.longBody:
+		return fmt.Errorf("%s: %s: %w: the object %.64q has %d bytes, at most %d",
+			s.limits.Name, op, store.ErrInvalid, key, len(value), s.longBody)
+	}
+	return nil
+}
+
+// wait is how long a session must have been unchanged to be dead.
+func wait(ttl time.Duration) time.Duration {
+	if ttl > math.MaxInt64/2 {
+		return math.MaxInt64
+	}
+	return ttl + ttl/100*margin + ttl%100*margin/100
+}

@@ -1,0 +1,237 @@
+package store
+
+import (
+	"context"
+	"iter"
+	"time"
+)
+
+// Token is a fencing token: a number that the store issues with every
+// change of ownership of a name, strictly increasing per name, also across
+// release, deletion, expiry, transfer and restarts. 0 means "no token".
+type Token uint64
+
+// Owner is the holder of a record. Two owners are the same if and only if their
+// incarnations are; ID and Address tell people and proxies where it is.
+type Owner struct {
+	ID          string // the node's name, as its user knows it
+	Incarnation string // unique to one Keeper's life
+	Address     string // where its actor system is reached; may be empty
+}
+
+// SessionID names a session; positive, chosen at random by the Keeper.
+type SessionID int64
+
+// Session is the unit of renewal: every record belongs to one and expires with
+// it.
+type Session struct {
+	ID    SessionID
+	Owner Owner
+	TTL   time.Duration // asked for in OpenSession, granted afterwards
+}
+
+// Record is what a store knows of one held name.
+type Record struct {
+	Name     string
+	Owner    Owner
+	Session  SessionID
+	Token    Token
+	Nonce    uint64        // chosen by the claimant: tells two claims of one owner apart
+	TTL      time.Duration // of the session, as granted
+	Left     time.Duration // a hint: time until expiry if nothing is renewed; 0 when not known
+	Metadata map[string]string
+
+	// Granted is when this ownership was won, for people: by the wall clock of who granted
+	// it, the store or, if that has none of use, the node that asked. Renewals don't change
+	// it. Zero when not known.
+	Granted time.Time
+}
+
+// Held names one ownership: conditions are on all three fields.
+type Held struct {
+	Name  string
+	Token Token
+	Nonce uint64
+}
+
+// Held returns the condition that means this very ownership.
+func (r Record) Held() Held { return Held{Name: r.Name, Token: r.Token, Nonce: r.Nonce} }
+
+// Claim asks for a name. It succeeds if no live record stands under Name, or
+// if the one that stands belongs to the claiming session's incarnation (under
+// whatever session) and bears exactly the token Supersedes.
+type Claim struct {
+	Name       string
+	Nonce      uint64
+	Supersedes Token // 0: only if free
+	Metadata   map[string]string
+	// While is another ownership, whosever: the claim succeeds only while that stands, as
+	// one conditional write. If it does not, Outcome.Err is ErrParentLost, also if another has Name.
+	// The zero Held: no condition. A store without Limits.While answers ErrUnsupported
+	// there.
+	While Held
+}
+
+// Transfer asks to give an ownership to the maker of an offer.
+type Transfer struct {
+	Held
+	To Offer
+	// Metadata replaces the record's; nil keeps it.
+	Metadata map[string]string
+}
+
+// Outcome is the definite answer for one name.
+type Outcome struct {
+	// OK: the operation was applied. Acquire: Record is ours under a new token.
+	// Release: this call removed it. Transfer: Record is the target's under a
+	// new token.
+	OK bool
+	// Record is what stands under the name after the operation; zero when
+	// nothing does. Stores may leave it zero after Release.
+	Record Record
+	// Replaced, of an Acquire that was applied, is the token of the record in
+	// whose place this one came with nothing between them, so that of
+	// Claim.Supersedes; 0 if the name was free, or if the store can't tell.
+	Replaced Token
+	// Err is a definite refusal for this name that says nothing about its
+	// holder, such as ErrBadRecord; nothing was applied. A claim that
+	// ValidateClaim refuses, or a move that ValidateTransfer does, answers ErrInvalid
+	// here, and the others of the call are decided as without it. A Transfer to a
+	// session that is gone answers ErrSessionGone here.
+	Err error
+}
+
+// Grant is the answer to opening or renewing a session.
+type Grant struct {
+	// TTL is what the store granted, counted from a moment after the request was
+	// sent. It may be longer than asked for.
+	TTL time.Duration
+	// Err is nil, ErrSessionGone (definite: every record of it is gone or about
+	// to be, none can come back), or an error that means nothing is known.
+	Err error
+}
+
+// Store is what a backend implements; the Keeper does the rest. A Store is safe
+// for concurrent use, linearizable, and honours the context's deadline.
+//
+// A returned error means that nothing is known of any part of the call: all,
+// some or none of it was or will be applied. ErrSessionGone as the error of
+// Acquire is definite: nothing was applied; so is ErrDenied as that of any call. Outcomes and grants are in the order
+// of the arguments. Slices and maps that were passed are not kept, and those that are returned are the caller's.
+//
+// storetest.Run checks all of this.
+type Store interface {
+	// Limits are the store's bounds. They are the same for ever, but for the Endpoints.
+	Limits() Limits
+	// OpenSession makes s known, with records that expire together at the end of
+	// the granted TTL after its last renewal. Opening an ID of the same owner
+	// again is a renewal. What ValidateSession refuses is not opened: ErrInvalid.
+	OpenSession(ctx context.Context, s Session) (Grant, error)
+	// CloseSession ends s and removes every record under it. Closing a session
+	// that is gone is no error.
+	CloseSession(ctx context.Context, s Session) error
+	// Acquire decides every claim atomically for its name. A success always
+	// issues a new token, higher than any the name ever had.
+	Acquire(ctx context.Context, s Session, claims []Claim) ([]Outcome, error)
+	// Renew extends every session by its granted TTL. An expired session is
+	// gone: it is never revived.
+	Renew(ctx context.Context, sessions []Session) ([]Grant, error)
+	// Release removes each record that still is that very ownership, and no
+	// other.
+	Release(ctx context.Context, held []Held) ([]Outcome, error)
+	// Get returns the records of those names that are held, in any order. What is no
+	// record, or of a format this version can't read, holds its name as well: it is
+	// returned as a Record with nothing but its Name, so with no token and no owner.
+	Get(ctx context.Context, names ...string) ([]Record, error)
+	// List yields every held record that q asks for, in any order. A value that is no
+	// record is yielded with its Name and an error that is ErrBadRecord, and the listing
+	// goes on; any other error ends it and means that it is incomplete. A store that can't
+	// list yields ErrUnsupported.
+	List(ctx context.Context, q Query) iter.Seq2[Record, error]
+}
+
+// Query says which records are listed: those under a prefix, or those of a session.
+type Query struct {
+	// Prefix is what their names begin with (bytes). It is empty where Session is not.
+	Prefix string
+	// Session is whose they are; 0: anybody's. Only a store whose Limits.BySession says that
+	// it can is asked for one. Then each record is yielded that stood from before the call to its
+	// end, and none that was gone before it; of those that came or went meanwhile any may be.
+	// ErrSessionGone is definite: no record of the session stands, and none can come any more.
+	Session SessionID
+}
+
+// Transferrer is implemented by stores that move an ownership atomically.
+type Transferrer interface {
+	// Transfer gives each ownership that still is the mover's to the offer's
+	// session with the offer's nonce and a new token. Refused (OK false) when it
+	// is not that very ownership any more.
+	Transfer(ctx context.Context, moves []Transfer) ([]Outcome, error)
+}
+
+// EventKind tells what an Event says.
+type EventKind uint8
+
+const (
+	// EventPut: Record stands now (in a snapshot: stood when it was taken).
+	EventPut EventKind = iota + 1
+	// EventDelete: the record of Record.Name is gone; other fields may be zero.
+	EventDelete
+	// EventSynced: the snapshot is complete. Once per Watch.
+	EventSynced
+	// EventBad: what stands under Record.Name is no record this version can read.
+	// The name is held; EventDelete tells when it is free.
+	EventBad
+	// EventReset, of Keeper.Watch alone: the store's history went back, and the one
+	// that stands was accepted (Keeper.AcceptHistory). Nothing that was told before
+	// counts any more, nor do its tokens; what stands now follows.
+	EventReset
+	// EventProgress, after EventSynced: the watch runs, and has told all that had happened a moment
+	// ago. Scope.Progress says how often. Keeper.Watch does not pass it on.
+	EventProgress
+)
+
+// Event is one change of one name.
+type Event struct {
+	Kind   EventKind
+	Record Record
+	// Revision compares with the tokens of the name: not below the token of the
+	// record that a deletion removed, and below every token issued after it. For
+	// EventPut it is Record.Token.
+	Revision Token
+}
+
+// Watcher is implemented by stores that tell of changes.
+type Watcher interface {
+	// Watch yields a snapshot of the scope (EventPut for each record, then one
+	// EventSynced) and every change since, in order per name, with no gap. An
+	// error ends it; watch again for a new snapshot.
+	Watch(ctx context.Context, of Scope) iter.Seq2[Event, error]
+}
+
+// Scope says what a watch tells of.
+type Scope struct {
+	// Prefix is what the names begin with (bytes).
+	Prefix string
+	// Deletions: nothing but them. There is no snapshot, only EventSynced when the watch has
+	// begun. A Keeper follows the records of its own leases so: it knows what it put itself, and
+	// finds other records by listing.
+	Deletions bool
+	// Progress is the longest time from EventSynced, or an EventProgress, to the next
+	// EventProgress of a watch that runs; 0: none is needed. One that can't say so, as it is
+	// behind, or has fallen silent, yields none: a Keeper begins it again.
+	Progress time.Duration
+}
+
+// Historian is implemented by stores that notice by themselves when their history
+// has gone back. From then on each call fails with ErrSetback, until every token
+// to be issued is above all that this Store has seen, or the history that stands
+// was accepted.
+type Historian interface {
+	// AcceptHistory goes on with what the store holds now, and forgets what was
+	// seen before. On an error nothing has changed.
+	AcceptHistory(ctx context.Context) error
+	// Accepted is how often that was done. It is asked after every call, so it must
+	// not block.
+	Accepted() int
+}

@@ -1,0 +1,425 @@
+package storetest
+
+import (
+	"errors"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/holdfast-go/holdfast/store"
+)
+
+// Names are bytes. A database may compare text by a collation, pad it, bring it to a normal form, or
+// read it as a pattern. A store must also keep to the limits that it states, and refuse values that not
+// every reader can read: a Keeper refuses them itself, other callers do not.
+var nameCases = []testCase{
+	{name: "alike/claims", run: alikeClaims},
+	{name: "alike/list", needs: needList, run: alikeList},
+
+	{name: "limits/ttl", run: limitTTLs},
+	{name: "limits/names", run: limitNames},
+	{name: "limits/metadata", run: limitMetadata},
+
+	{name: "invalid/claims", run: func(t *storeT) {
+		n := t.node()
+		standing := n.win("stands")
+		bad := []store.Claim{t.claim(""), t.claim("/a"), t.claim("a//b"), t.claim("a\xff"), t.claim("a\x00b"),
+			t.claim(strings.Repeat("x", store.MaxName+1))}
+		for _, m := range notUTF8 {
+			c, over := t.claim("a"), t.supersede(standing)
+			c.Metadata, over.Metadata = m, m
+			bad = append(bad, c, over)
+		}
+		for _, c := range bad {
+			n.denied(c, store.ErrInvalid, ruleInvalid)
+		}
+	}},
+	{name: "invalid/sessions", needs: needCalm, run: invalidSessions},
+	{name: "invalid/offers", needs: needTransfer, run: invalidOffers},
+}
+
+// alike are names that differ, and that a store may take for one another.
+var alike = []string{
+	// Case, also where it is of several letters or of one language.
+	"job", "Job", "JOB", "step", "\u017ftep", "kelvin", "\u212aelvin", "strasse", "straße", "STRASSE",
+	"i", "I", "\u0131", "\u0130", "σ", "ς", "Σ",
+	// Spaces, and what is not seen.
+	"pad", "pad ", "pad  ", " pad", "pad\u00a0", "pad\u200b", "pad\u00ad", "pad.", "p ad",
+	// Normal forms of Unicode.
+	"e", "é", "e\u0301", "A", "\u00c5", "\u212b", "A\u030a", "Ａ", "fi", "\ufb01", "1", "①", "한", "\u1112\u1161\u11ab",
+	// Collations that see no accents, or nothing outside the basic plane.
+	"resume", "résumé", "🦀", "🍣",
+	// Patterns: LIKE, glob, regular expressions.
+	"abc", "adc", "abbc", "ac", "a%c", "a_c", "a*c", "a?c", "a.c", "a.*c", "a[b]c", "a[^b]c", "a[!b]c", "a{b,d}c", "a(b|d)c", "a+c", "a|c", "^abc", "abc$",
+	"%", "_", "*", "?", "[", "]", "{", "}", "%%", "**", "a%", "a_", "a*", "a?", "a[", "a]", "a{", "a}",
+	// Quotes and escapes.
+	`\`, `\\`, `a\c`, `a\\c`, `a\%c`, `a\_c`, `a\*c`, "'", "''", "a'c", "a''c", `"`, `a"c`, ":", "::", "a:c", "a;c", "a--c", "$1", "?1", ":a",
+	"a/c", "a%2Fc", "a%2fc", "a c", "a%20c", "a%25c", "a&c", "a&amp;c",
+	// Segments.
+	"abc/d", "abc/d/e", "abcd", "abcd/e", "ab",
+}
+
+const alikeUnder = "alike/"
+
+// alikeNames are those that the store holds.
+func (t *storeT) alikeNames() (names []string) {
+	for _, name := range alike {
+		if name = alikeUnder + name; t.holds(name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// winAlike wins free names, one batch under each session.
+func (t *storeT) winAlike(names []string) map[string]store.Record {
+	t.Helper()
+	won := make(map[string]store.Record, len(names))
+	for batch := range slices.Chunk(names, t.batch(t.client(), len(names))) {
+		for i, r := range t.node().winAll(batch, ruleAlike) {
+			won[batch[i]] = r
+		}
+	}
+	return won
+}
+
+func alikeClaims(t *storeT) {
+	names := t.alikeNames()
+	held := t.winAlike(names)
+	other := t.node()
+	stand := func() {
+		t.Helper()
+		for _, name := range names { // one by one, and then in one call
+			if r, ok := held[name]; ok {
+				other.stands(r, ruleAlike)
+			} else {
+				other.free(name, ruleAlike)
+			}
+		}
+		some := names[:t.batch(other.store, len(names))]
+		found := other.get(some...)
+		for _, name := range some {
+			t.check(found[name].Name == held[name].Name, ruleAlike, "%+q, of names that are alike: %+v", name, found[name])
+		}
+	}
+	stand()
+	for i, name := range names {
+		if i%2 == 0 {
+			other.freed(held[name])
+			delete(held, name)
+		}
+	}
+	stand()
+	for i, name := range names {
+		if i%2 == 0 {
+			held[name] = t.winAlike([]string{name})[name]
+		}
+	}
+	stand()
+}
+
+// alikeList lists by each name, each without its last letter, and all.
+func alikeList(t *storeT) {
+	names := t.alikeNames()
+	held := t.winAlike(names)
+	other := t.node()
+	for _, r := range t.winAlike([]string{"Alike", "alik"}) {
+		held[r.Name] = r
+	}
+	prefixes := map[string]bool{"": true, alikeUnder: true, "none": true}
+	for _, name := range names {
+		_, last := utf8.DecodeLastRuneInString(name)
+		prefixes[name], prefixes[name[:len(name)-last]] = true, true
+	}
+	for prefix := range prefixes {
+		found := other.list(prefix)
+		for name := range found {
+			t.check(strings.HasPrefix(name, prefix), ruleList, "prefix %+q gave %+q", prefix, name)
+		}
+		for name, r := range held {
+			if strings.HasPrefix(name, prefix) {
+				t.sameRecord(found[name], r, ruleList)
+			}
+		}
+	}
+}
+
+// alikeWatched are prefixes that a store may take for patterns, or for one another.
+func alikeWatched() (prefixes []string) {
+	for _, p := range []string{"a", "a_", "a%", "a*", "a?", "a[b]", "a{b,d}", "a.", `a\`, "a'", `a"`, ":", "job", "JOB", "pad", "pad ", "e", "é", "A", "a/", "%"} {
+		prefixes = append(prefixes, alikeUnder+p)
+	}
+	return prefixes
+}
+
+// holds tells whether a name is within the store's limits.
+func (t *storeT) holds(name string) bool {
+	check := t.client().Limits().CheckName
+	return check == nil || check(name) == nil
+}
+
+// within claims a free name within the store's limits, which must succeed, and releases it. It is fatal.
+func (n *node) within(observer *node, c store.Claim) {
+	n.t.Helper()
+	outs, err := n.acquires(c)
+	n.t.require(err == nil && outs[0].OK, ruleWithin, "%s: %.300v, error %v", short(c), outs, err)
+	observer.stands(outs[0].Record, ruleWithin)
+	observer.refused(n.t.claim(c.Name), outs[0].Record, ruleRoundTrip)
+	n.freed(outs[0].Record)
+	observer.free(c.Name, ruleRoundTrip)
+}
+
+func limitTTLs(t *storeT) {
+	s := t.client()
+	most := s.Limits().MaxTTL
+	if most == 0 {
+		return
+	}
+	n := t.open(s, t.owner(), most)
+	n.freed(n.win("limits/ttl"))
+	for _, ttl := range []time.Duration{most + 1, most + most/2, math.MaxInt64} {
+		if ttl > most {
+			x := t.newSession(t.owner(), ttl)
+			t.notOpened(s, x, ruleLimits)
+			_, err := (&node{t: t, store: s, session: x}).acquires(t.claim("limits/ttl"))
+			t.check(errors.Is(err, store.ErrSessionGone) || errors.Is(err, store.ErrInvalid), ruleLimits, "then a claim under it: error %v", err)
+		}
+	}
+}
+
+// notOpened checks that a session is refused as invalid.
+func (t *storeT) notOpened(s store.Store, x store.Session, why rule) {
+	t.Helper()
+	ctx, cancel := t.context()
+	defer cancel()
+	g, err := s.OpenSession(ctx, x)
+	t.check(errors.Is(errors.Join(err, g.Err), store.ErrInvalid), why, "session %+v: granted %+v, error %v", x, g, err)
+}
+
+// extremeNames are names that the keys of a store may not allow.
+func extremeNames() []string {
+	names := []string{
+		".", "..", "a/..", "a/.", ".a", "a.", " ", "~", "-", "a\u2028b", "a\uffffb", "a\ufffeb", "\ufeffa", "a\U0010ffff", "con", "a:b",
+		" a ", "%00", "a+b", "a?b#c", "$a", "ünï/cödé", "日本/語", strings.Repeat("y/", store.MaxName/2-1) + "yy",
+	}
+	for _, of := range []string{"x", "X", "%", " ", "_", "ß", "語", "🦀", "a/", "A/b/", "\u0085"} {
+		for _, bytes := range []int{store.MaxName, 250, 64} {
+			names = append(names, strings.TrimSuffix(strings.Repeat(of, bytes/len(of)), "/"))
+		}
+	}
+	return append(names, alike...)
+}
+
+func limitNames(t *storeT) {
+	n, other := t.node(), t.node()
+	for _, name := range extremeNames() {
+		if t.holds(name) {
+			n.within(other, t.claim(name))
+		} else {
+			n.denied(t.claim(name), store.ErrInvalid, ruleLimits)
+		}
+	}
+}
+
+// sized are metadata of so many bytes, of keys and values together, in several kinds.
+func sized(bytes int) []map[string]string {
+	return []map[string]string{
+		{"k": strings.Repeat("v", bytes-1)},
+		{strings.Repeat("k", bytes/2): strings.Repeat("v", bytes-bytes/2)},
+		{"k": strings.Repeat("\x01", bytes-1)}, // texts are longer when they are escaped
+		{"k": strings.Repeat("ß", (bytes-1)/2) + strings.Repeat("<", (bytes-1)%2)},
+	}
+}
+
+func limitMetadata(t *storeT) {
+	n, other := t.node(), t.node()
+	most := n.store.Limits().MaxMetadata
+	if most == 0 {
+		return
+	}
+	for _, m := range sized(most) {
+		c := t.claim("limits/metadata")
+		c.Metadata = m
+		n.within(other, c)
+	}
+	standing := n.win("limits/stands")
+	move := other.taking(standing.Held())
+	for _, m := range append(sized(most+1), sized(2*most)...) {
+		c, over := t.claim("limits/metadata"), t.supersede(standing)
+		c.Metadata, over.Metadata, move.Metadata = m, m, m
+		n.denied(c, store.ErrInvalid, ruleLimits)
+		n.denied(over, store.ErrInvalid, ruleLimits)
+		if t.can(needTransfer) {
+			n.deniedMove(move, ruleLimits, store.ErrInvalid)
+		}
+	}
+	if t.can(needTransfer) {
+		move.Metadata = sized(most)[0]
+		out := n.transfer(move)[0]
+		t.require(out.OK, ruleWithin, "a move with %d bytes of metadata: %v", most, out.Err)
+		n.stands(out.Record, ruleWithin)
+	}
+}
+
+// notUTF8 are metadata that text formats do not keep.
+var notUTF8 = []map[string]string{
+	{"state": "\xff\xfe\x00\x80"}, {"\x80": "v"}, {"good": "v", "cut": "caf\xc3"}, {"surrogate": "\xed\xa0\x80"},
+}
+
+func invalidSessions(t *storeT) {
+	s := t.client()
+	for _, spoil := range []func(*store.Session){
+		func(x *store.Session) { x.ID = 0 },
+		func(x *store.Session) { x.ID = -x.ID },
+		func(x *store.Session) { x.TTL = 0 },
+		func(x *store.Session) { x.TTL = -time.Second },
+		func(x *store.Session) { x.Owner.Incarnation = "" },
+		func(x *store.Session) { x.Owner.Incarnation += "\xff" },
+		func(x *store.Session) { x.Owner.ID = "\xff" },
+		func(x *store.Session) { x.Owner.Address = "\xc3" },
+	} {
+		x := t.newSession(t.owner(), t.ttl)
+		spoil(&x)
+		t.notOpened(s, x, ruleInvalid)
+	}
+}
+
+func invalidOffers(t *storeT) {
+	a, b := t.node(), t.node()
+	r := a.win("a")
+	for _, spoil := range []func(*store.Transfer){
+		func(m *store.Transfer) { m.To.Owner = store.Owner{ID: m.To.Owner.ID} },
+		func(m *store.Transfer) { m.To.Owner = store.Owner{} },
+		func(m *store.Transfer) { m.To.Owner.Address = "\xff" },
+		func(m *store.Transfer) { m.To.Session = 0 },
+		func(m *store.Transfer) { m.To.Session = -m.To.Session },
+		func(m *store.Transfer) { m.To.TTL = 0 },
+		func(m *store.Transfer) { m.To.TTL = -time.Second },
+		func(m *store.Transfer) { m.To.Name = "b" },
+		func(m *store.Transfer) { m.To.Name = "" },
+		func(m *store.Transfer) { m.Metadata = notUTF8[0] },
+		func(m *store.Transfer) { m.Metadata = notUTF8[1] },
+	} {
+		bad := b.taking(r.Held())
+		spoil(&bad)
+		a.deniedMove(bad, ruleInvalid, store.ErrInvalid)
+	}
+	b.freed(a.give(r, b)) // it is the mover's as before
+}
+
+// Cases that a backend must arrange: see the options BadRecords and Restart.
+var setupCases = []testCase{
+	{name: "setup/bad-record", needs: needBadRecords, run: badRecord},
+	{name: "setup/bad-record-in-lists", needs: needBadRecords | needList, run: badRecordListed},
+	{name: "setup/bad-record-in-watches", needs: needBadRecords | needWatch, run: badRecordWatched},
+	{name: "setup/restart", needs: needRestart, run: restarted},
+}
+
+// spoils makes a backing store that can be spoilt, and returns the function that does.
+func (t *storeT) spoils() (spoil func(name string)) {
+	t.client, spoil = t.opts.bad(t)
+	return spoil
+}
+
+// badRecord claims, reads, releases and moves where something foreign stands.
+func badRecord(t *storeT) {
+	spoil := t.spoils()
+	n := t.node()
+	spoil("b/bad")
+	r := n.win("b/good")
+	for _, over := range []store.Token{0, 1, r.Token} {
+		n.denied(store.Claim{Name: "b/bad", Nonce: nonce(), Supersedes: over}, store.ErrBadRecord, ruleBadAcquire)
+	}
+	if t.can(needTransfer) {
+		for _, h := range []store.Held{{Token: 1, Nonce: 1}, {Token: r.Token, Nonce: r.Nonce}, {}} {
+			h.Name = "b/bad"
+			n.deniedMove(n.taking(h), ruleBadMove)
+		}
+	}
+	outs, err := n.releases(store.Held{Name: "b/bad", Token: 1, Nonce: 1})
+	t.check(err != nil || !outs[0].OK, ruleBadRead, "a release of what is no record: %+v", outs)
+	n.denied(t.claim("b/bad"), store.ErrBadRecord, ruleBadAcquire)
+	found, err := n.gets("b/bad")
+	t.check(err == nil && reflect.DeepEqual(found, map[string]store.Record{"b/bad": {Name: "b/bad"}}), ruleBadGet, "Get: %+v, error %v", found, err)
+	for _, names := range [][]string{{"b/bad", "b/good", "b/free"}, {"b/free", "b/good", "b/bad"}} {
+		got, err := n.gets(names...)
+		t.check(err == nil && len(got) == 2 && got["b/good"].Token == r.Token && got["b/bad"].Token == 0, ruleBadGet, "Get of %v: %+v, error %v", names, got, err)
+	}
+	n.stands(r, ruleOnly)
+	n.close()
+	t.node().win("b/good")
+}
+
+func badRecordListed(t *storeT) {
+	spoil := t.spoils()
+	n := t.node()
+	for _, name := range []string{"b/1", "b/3", "b/5"} {
+		n.win(name)
+	}
+	spoil("b/2")
+	spoil("b/4")
+	ctx, cancel := t.context()
+	defer cancel()
+	good, bad := 0, 0
+	for r, err := range n.store.List(ctx, store.Query{Prefix: "b/"}) {
+		switch {
+		case err == nil:
+			t.check(r.Token != 0, ruleBadRead, "listed: %+v", r)
+			good++
+		case errors.Is(err, store.ErrBadRecord):
+			t.check(r.Name == "b/2" || r.Name == "b/4", ruleBadList, "%v came with the name %q", err, r.Name)
+			bad++
+		default:
+			t.Fatalf("List: %v", err)
+		}
+	}
+	t.check(good == 3 && bad == 2, ruleBadList, "3 records and 2 others stand, listed were %d and %d", good, bad)
+}
+
+func badRecordWatched(t *storeT) {
+	spoil := t.spoils()
+	n := t.node()
+	n.win("b/1")
+	spoil("b/2")
+	w := ofChanges.watch(t, "b/")
+	spoil("b/3")
+	r := n.win("b/4")
+	w.sees(store.EventPut, "b/4", r.Token)
+	for _, name := range []string{"b/2", "b/3"} {
+		ok := w.until(func(events []seen) bool { return has(events, store.EventBad, name, 0) })
+		t.check(ok, ruleBadWatch, "nothing of %q: %s", name, show(w.all()))
+	}
+	t.check(len(w.check()) == 2, ruleOnly, "2 records stand: %s", show(w.all()))
+}
+
+// restarted takes tokens, restarts the backing store, and takes more.
+func restarted(t *storeT) {
+	client, restart := t.opts.restart(t)
+	t.client = client
+	n := t.node()
+	for range 10 {
+		n.freed(n.win("r/free"))
+	}
+	kept := n.win("r/kept")
+	restart()
+	var r store.Record
+	again := t.eventually(func() bool {
+		outs, err := n.acquires(t.claim("r/free"))
+		if err == nil && !outs[0].OK { // an attempt before, that got no answer
+			outs, err = n.acquires(t.supersede(outs[0].Record))
+		}
+		if err != nil || !outs[0].OK {
+			return false
+		}
+		r = outs[0].Record // its token is checked against those before
+		return true
+	})
+	t.require(again, ruleRestart, "%v after the restart a free name can't be acquired", callBound)
+	n.stands(kept, ruleRestart)
+	n.stands(r, ruleRestart)
+	n.freed(kept)
+	t.node().win("r/kept")
+}
