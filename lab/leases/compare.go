@@ -43,6 +43,7 @@ func compare(ctx context.Context, run *scene.Run) {
 		t.turn(ctx)
 	}
 	t.print(run)
+	t.end()
 	ratio := func(what string, took map[string][]time.Duration, way string, most float64) {
 		got := float64(scene.Percentile(took[holdfast], 50)) / float64(scene.Percentile(took[way], 50))
 		run.AtMost(fmt.Sprintf("%s p50, ours to %s", what, way), got, most, "")
@@ -80,6 +81,7 @@ type turns struct {
 	ways              []string
 	all               map[string]candidate
 	seen              func(context.Context) time.Time
+	stop              func() // the node that watches
 	acquired, renewed map[string][]time.Duration
 	told              []time.Duration // ours alone: from the call that acquires until another node was told
 }
@@ -93,8 +95,18 @@ func newTurns(ctx context.Context, b *bed, p sizes, of holding) *turns {
 	}
 	k, stop := of.keeper(ctx, "watcher")
 	b.atEnd(stop)
+	t.stop = stop
 	t.seen = watching(ctx, k, p, of.Name)
 	return t
+}
+
+// end closes what took part: a Keeper hears of every deletion, and here all of them, their server
+// included, share the processors with what is compared next.
+func (t *turns) end() {
+	t.stop()
+	for _, c := range t.all {
+		c.close()
+	}
 }
 
 // timed calls f, which may take no longer than patience.
