@@ -179,7 +179,7 @@ func TestMetricsOfReconcilingAndClosing(t *testing.T) {
 		rec, _ := standing(t, db, "x")
 		_, err := db.Acquire(t.Context(), store.Session{ID: rec.Session, Owner: rec.Owner, TTL: rec.TTL}, []store.Claim{{Name: "stray", Nonce: 7}})
 		require.NoError(t, err)
-		time.Sleep(time.Second)
+		time.Sleep(4 * ttl)
 		requireFree(t, db, "stray")
 		require.EqualValues(t, 1, m.read()["reconciled"])
 

@@ -124,7 +124,7 @@ func (r *reconciler) run(names []string, full, behind bool) {
 			full = false
 			k.mu.Lock()
 			r.noList = errors.Is(err, ErrUnsupported)
-			if r.unlisted++; r.unlisted == 2 && !r.noList { // one may be left of an outage that is over
+			if r.secondLocked(&r.unlisted) && !r.noList {
 				k.asideLocked("listing for reconciliation fails, looking at names instead", zap.Error(err))
 			}
 			listed = l.found
@@ -146,7 +146,7 @@ func (r *reconciler) run(names []string, full, behind bool) {
 		}
 	}
 	if err != nil {
-		if r.fails++; r.fails == 2 && k.setback == nil { // one may be left of an outage that is over; a setback was told
+		if r.secondLocked(&r.fails) && k.setback == nil { // which was logged
 			k.asideLocked("reconciling fails, to be repeated", zap.Error(err))
 		}
 		if behind {
@@ -174,6 +174,16 @@ func (r *reconciler) run(names []string, full, behind bool) {
 	if len(held) > 0 && !k.closed {
 		k.wg.Go(func() { r.release(held) })
 	}
+}
+
+// secondLocked counts a failure in a row, but for those of an outage, which is logged by itself. It
+// reports whether it is the second: one may be left of an outage that is over.
+func (r *reconciler) secondLocked(fails *int) bool {
+	if r.k.outage.on {
+		return false
+	}
+	*fails++
+	return *fails == 2
 }
 
 // lookedLocked draws conclusions from a complete look that began at began: a
