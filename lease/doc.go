@@ -36,6 +36,6 @@
 // Work that was already running when its deadline passed, or a process that was stopped between
 // CheckAlive and the next line, acts late. Against that the resource refuses old tokens (Fence).
 //
-// The values of a caller's context reach the store. docs/leases.md has more; package leasetest tests
-// stores, faultstore and faultclock make faults.
+// The values of a caller's context reach the store. docs/leases.md has more. Package store is what
+// keeps leases, and leasetest tests leases of other makes.
 package lease

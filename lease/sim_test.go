@@ -58,7 +58,7 @@ type sim struct {
 	failed  bool
 	highest map[string]lease.Token           // that was ever seen alive
 	winner  map[string]map[lease.Token]*held // who ever owned it
-	revoked map[store.Held]bool              // by an operator: believed until that is told
+	revoked map[store.Held]bool              // what an operator removed: its holder may believe until a watch yields the deletion
 }
 
 // simNode is one Keeper on a machine of its own.

@@ -48,7 +48,8 @@ type Limits struct {
 	Endpoints []string
 }
 
-// ValidateName is ValidateName with what CheckName says.
+// ValidateName returns an error that is ErrInvalid unless the function ValidateName and CheckName both
+// take name.
 func (l Limits) ValidateName(name string) error {
 	if err := ValidateName(name); err != nil || l.CheckName == nil {
 		return err

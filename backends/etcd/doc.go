@@ -9,7 +9,7 @@
 // is written only when the ownership changes, so its mod revision is the fencing token: it increases
 // with every change of ownership, also over deletion, transfer and restarts. Restoring a backup turns
 // revisions back: use etcd's --bump-revision. The Store notices, and answers every call with
-// lease.ErrSetback until revisions are above all that it has seen, or that is accepted (docs/etcd.md).
+// store.ErrSetback until revisions are above all that it has seen, or that is accepted (docs/etcd.md).
 //
 //	OpenSession   LeaseGrant with the session's ID; that it exists already means that an earlier
 //	              request was applied

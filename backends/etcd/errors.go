@@ -18,7 +18,7 @@ var (
 	// ErrUnreachable: no endpoint answered in time.
 	ErrUnreachable = errors.New("no etcd endpoint reachable")
 	// ErrPermission: the client's user may not do that, or did not say who it is. It comes
-	// with lease.ErrDenied where trying again is of no use.
+	// with store.ErrDenied where trying again is of no use.
 	ErrPermission = errors.New("etcd permission denied")
 	// ErrNoLeader: the servers that answered have no leader, or no majority.
 	ErrNoLeader = errors.New("etcd has no leader")
@@ -79,7 +79,7 @@ func (s *Store) explain(ctx context.Context, op string, err error) error {
 	return fmt.Errorf("etcd %s: %w", op, err)
 }
 
-// partly is err, which lease.ErrDenied is only if nothing of the call was applied.
+// partly is err, which store.ErrDenied is only if nothing of the call was applied.
 func partly(err error, outs []store.Outcome) error {
 	if errors.Is(err, store.ErrDenied) && slices.ContainsFunc(outs, func(o store.Outcome) bool { return o.OK }) {
 		return fmt.Errorf("%w, after a part was applied: %v", ErrPermission, err)

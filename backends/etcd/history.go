@@ -46,7 +46,7 @@ func (h *history) mark() mark {
 }
 
 // answered takes up the header of a linearizable answer to a request sent after m.
-// The error is lease.ErrSetback.
+// The error is store.ErrSetback.
 func (h *history) answered(m mark, hd *pb.ResponseHeader) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -128,7 +128,7 @@ func (h *history) answers(hd *pb.ResponseHeader) bool {
 	return hd.ClusterId == h.cluster && h.age == h.probed.age && hd.Revision >= h.probed.highest
 }
 
-// isLost returns lease.ErrSetback while the history is not to be gone on with.
+// isLost returns store.ErrSetback while the history is not to be gone on with.
 func (h *history) isLost() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -155,7 +155,7 @@ func (s *Store) present(ctx context.Context) (*pb.ResponseHeader, error) {
 }
 
 // mend ends a setback if all tokens to come are above all that were seen. The error
-// is lease.ErrSetback if it goes on.
+// is store.ErrSetback if it goes on.
 func (s *Store) mend(ctx context.Context) error {
 	hd, err := s.look(ctx)
 	if err != nil {

@@ -40,7 +40,7 @@ func (s *Store) get(ctx context.Context, names []string) ([]store.Record, error)
 }
 
 // read tells f of what stands under names, and of the etcd lease that it is attached to, in
-// as many requests as the servers want; until f returns false. f's error is lease.ErrBadRecord.
+// as many requests as the servers want; until f returns false. f's error is store.ErrBadRecord.
 func (s *Store) read(ctx context.Context, names []string, f func(store.Record, store.SessionID, error) bool) error {
 	ctx, err := s.begin(ctx)
 	if err != nil {

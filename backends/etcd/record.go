@@ -105,7 +105,7 @@ func (s *Store) encode(nonce uint64, o store.Owner, ttl time.Duration, meta map[
 	return noncePrefix(nonce) + string(b), nil
 }
 
-// decode reads the record of a key; an error is lease.ErrBadRecord, and the
+// decode reads the record of a key; an error is store.ErrBadRecord, and the
 // record then has its name only.
 func (s *Store) decode(kv *mvccpb.KeyValue) (store.Record, error) {
 	r := store.Record{Name: strings.TrimPrefix(string(kv.Key), s.prefix)}

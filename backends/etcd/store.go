@@ -62,7 +62,7 @@ func WithPrefix(p string) Option { return func(s *Store) { s.prefix = p } }
 func WithLogger(l *zap.Logger) Option { return func(s *Store) { s.log = l } }
 
 // New returns a store over client, which it neither changes nor closes. It sends
-// nothing. An error is lease.ErrInvalid.
+// nothing. An error is store.ErrInvalid.
 func New(client *clientv3.Client, opts ...Option) (*Store, error) {
 	if client == nil || client.Ctx() == nil {
 		return nil, fmt.Errorf("etcd.New: client: %w: nil or the zero value, must come from clientv3.New", store.ErrInvalid)

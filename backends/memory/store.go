@@ -80,7 +80,7 @@ func ctxError(ctx context.Context, op string) error {
 }
 
 // OpenSession opens or renews a session. A session that is renewed keeps its
-// granted TTL. An error that is lease.ErrInvalid means that nothing was opened:
+// granted TTL. An error that is store.ErrInvalid means that nothing was opened:
 // store.Limits.ValidateSession refuses it, or the ID is a session of another incarnation.
 func (s *Store) OpenSession(ctx context.Context, want store.Session) (store.Grant, error) {
 	now, err := s.begin(ctx, "open session")
@@ -159,8 +159,8 @@ func gone(op string, want store.Session) error {
 }
 
 // Acquire decides the claims in order, all at one moment. A claim that
-// store.Limits.ValidateClaim refuses is answered with lease.ErrInvalid as the Outcome's
-// error, one whose While does not stand with lease.ErrParentLost. The error that is
+// store.Limits.ValidateClaim refuses is answered with store.ErrInvalid as the Outcome's
+// error, one whose While does not stand with store.ErrParentLost. The error that is
 // store.ErrSessionGone means that the session is not open.
 func (s *Store) Acquire(ctx context.Context, want store.Session, claims []store.Claim) ([]store.Outcome, error) {
 	now, err := s.begin(ctx, "acquire")
@@ -225,7 +225,7 @@ func (s *Store) Release(ctx context.Context, held []store.Held) ([]store.Outcome
 }
 
 // Transfer decides the moves in order, all at one moment. A move that
-// store.Limits.ValidateTransfer refuses is answered with lease.ErrInvalid, one to a session
+// store.Limits.ValidateTransfer refuses is answered with store.ErrInvalid, one to a session
 // that is not open, or not the offer's owner's, with store.ErrSessionGone, as the
 // Outcome's error.
 func (s *Store) Transfer(ctx context.Context, moves []store.Transfer) ([]store.Outcome, error) {

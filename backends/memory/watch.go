@@ -53,9 +53,9 @@ func (s *Store) tell(c change) {
 }
 
 // Watch yields the records of the scope as they stood when the iteration began,
-// lease.EventSynced, and then every change, in the order in which the Store
+// store.EventSynced, and then every change, in the order in which the Store
 // made them, over all names. Expiries are yielded when they happen. The revision
-// of lease.EventSynced is the last one that the snapshot covers.
+// of store.EventSynced is the last one that the snapshot covers.
 //
 // The iteration ends with the context's error or with ErrWatchOverrun. The
 // loop's body may call the Store.

@@ -53,7 +53,7 @@ var (
 var validScheme = regexp.MustCompile(`^[a-z][a-z0-9+.-]*$`)
 
 // Register makes a scheme known: lower-case letters, digits, '+', '.' and '-', the
-// first one a letter. An error is lease.ErrInvalid: a scheme that can't be or is known
+// first one a letter. An error is store.ErrInvalid: a scheme that can't be or is known
 // already, or a nil Opener. It is safe for concurrent use.
 func Register(scheme string, o Opener) error {
 	mu.Lock()
@@ -80,7 +80,7 @@ func schemes() []string {
 
 // Open makes a store of a URL. It may read files that the URL names, and waits for no
 // server but for etcd's with a user. The store is used until close is called, once, after the last Keeper over it
-// was closed. An error that is lease.ErrInvalid means that the URL is wrong. It is safe
+// was closed. An error that is store.ErrInvalid means that the URL is wrong. It is safe
 // for concurrent use.
 func Open(ctx context.Context, url string) (s store.Store, close func() error, err error) {
 	if err := input.Context(ctx, store.ErrInvalid); err != nil {

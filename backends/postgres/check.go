@@ -29,7 +29,7 @@ const edition = `coalesce((SELECT substring(f.prosrc FROM '[0-9]+')::bigint FROM
 const minServer = 130000
 
 // Check asks whether leases can be kept here, as every Store does with its first call: it is for
-// programs that want to know when they start. Errors are lease.ErrDenied and one of ErrSchema,
+// programs that want to know when they start. Errors are store.ErrDenied and one of ErrSchema,
 // ErrPermission, ErrReadOnly, ErrOldPrimary and ErrUnsafeServer, or those of the connection.
 func (s *Store) Check(ctx context.Context) error {
 	if err := s.made(ctx); err != nil {

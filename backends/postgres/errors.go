@@ -21,21 +21,21 @@ var (
 	// the request was applied to it.
 	ErrGuarded = errors.New("a transaction that guards the lease is under way")
 	// ErrSchema: the schema is missing, or older or newer than this version can use. It comes
-	// with lease.ErrDenied.
+	// with store.ErrDenied.
 	ErrSchema = errors.New("postgres schema of leases")
 	// ErrPermission: the role may not do that, or did not say who it is. It comes with
-	// lease.ErrDenied.
+	// store.ErrDenied.
 	ErrPermission = errors.New("postgres permission denied")
-	// ErrReadOnly: the server is a standby, or takes no writes. It comes with lease.ErrDenied.
+	// ErrReadOnly: the server is a standby, or takes no writes. It comes with store.ErrDenied.
 	ErrReadOnly = errors.New("postgres is read-only")
 	// ErrUnsafeServer: a setting or a table of the database breaks what leases rely on, or the
 	// server, or a pooler before it, does not support what the Store sends; the text names it. It
-	// comes with lease.ErrDenied.
+	// comes with store.ErrDenied.
 	ErrUnsafeServer = errors.New("postgres is not safe for leases")
 	// ErrOldPrimary: the server is on an earlier timeline than one that this Store has used, as an
 	// old primary is that came back beside the standby that took its place. Nothing was asked of
 	// it, and the next call that reaches the other server is answered. It comes with
-	// lease.ErrDenied. See Store.AcceptHistory.
+	// store.ErrDenied. See Store.AcceptHistory.
 	ErrOldPrimary = errors.New("postgres is an old primary")
 	// ErrWatchOverrun ends a watch whose consumer fell further behind than 65 536 changes.
 	ErrWatchOverrun = feed.ErrOverrun

@@ -41,7 +41,7 @@ func (s *Store) AcceptHistory(ctx context.Context) error {
 	return nil
 }
 
-// Accepted implements store.Historian. A Store never says lease.ErrSetback: its tokens are above
+// Accepted implements store.Historian. A Store never says store.ErrSetback: its tokens are above
 // all that it has seen, also when the server has lost rows.
 func (s *Store) Accepted() int { return int(s.history.accepted.Load()) }
 

@@ -29,7 +29,7 @@ func (r *row) dest() []any {
 
 const columns = "name, format::bigint, session, rev, nonce, meta, owner, incarnation, address, ttl, left_ms, since_us"
 
-// record is what the row says; an error is lease.ErrBadRecord, and the record then has its name
+// record is what the row says; an error is store.ErrBadRecord, and the record then has its name
 // only.
 func (r *row) record() (store.Record, error) {
 	bad := func(what string) (store.Record, error) {

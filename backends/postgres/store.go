@@ -91,7 +91,7 @@ func WithLogger(l *zap.Logger) Option { return func(s *Store) { s.log = l } }
 var validSchema = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
 
 // New returns a store over pool, which it neither changes nor closes. It sends nothing: server and
-// schema are checked with the first call, or by Check. An error is lease.ErrInvalid.
+// schema are checked with the first call, or by Check. An error is store.ErrInvalid.
 //
 // A call takes one connection of the pool for one round trip, and so does each look for changes;
 // no call needs two at a time. Statements are sent without names, so that the pool may go through

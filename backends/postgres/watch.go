@@ -25,7 +25,7 @@ type watcher = feed.Watch[change]
 // after the end if this one's watch runs. A snapshot has what ran out and was not made final yet.
 //
 // The iteration ends with the context's error, ErrWatchOverrun, ErrWatchLost, one that is
-// lease.ErrDenied, or when the database could not be asked for 10 s. The loop's body may call the
+// store.ErrDenied, or when the database could not be asked for 10 s. The loop's body may call the
 // Store.
 func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event, error] {
 	return func(yield func(store.Event, error) bool) {

@@ -15,13 +15,13 @@ import (
 var (
 	// ErrReplaced: the file was deleted or replaced while processes use it, or an older copy was
 	// written over it. A Store that finds that answers nothing else from then on, so that its
-	// Keeper ends every term at once: it is a lease.ErrSetback. New returns it while such
+	// Keeper ends every term at once: it is a store.ErrSetback. New returns it while such
 	// processes are left.
 	ErrReplaced = fmt.Errorf("the file of leases was replaced: %w", store.ErrSetback)
 	// ErrOtherMachine: another machine, or the same after a boot that this process outlived,
-	// has begun to use the file. It is a lease.ErrSetback, too.
+	// has begun to use the file. It is a store.ErrSetback, too.
 	ErrOtherMachine = fmt.Errorf("the file of leases is used by another machine: %w", store.ErrSetback)
-	// ErrSchema: the file's tables are not those of this version, or not all there. It is a lease.ErrDenied.
+	// ErrSchema: the file's tables are not those of this version, or not all there. It is a store.ErrDenied.
 	ErrSchema = fmt.Errorf("the tables of leases have another version: %w", store.ErrDenied)
 
 	// errOtherGeneration: the file is not of the generation that was asked for.
@@ -33,7 +33,7 @@ var (
 
 func failed(op string, err error) error { return fmt.Errorf("sqlite store: %s: %w", op, err) }
 
-// denied adds lease.ErrDenied to an error that nothing but an operator ends, of a transaction
+// denied adds store.ErrDenied to an error that nothing but an operator ends, of a transaction
 // that was surely not applied.
 func denied(err error) error {
 	switch code(err) {

@@ -64,11 +64,11 @@ func init() {
 // transaction that has read before does not wait at all (SQLITE_BUSY). While the transaction lasts
 // nothing in the file is renewed or acquired: let it be far shorter than a TTL.
 //
-// The error is lease.ErrStale if o is not held, lease.ErrInvalid if o or tx is nothing, o has
+// The error is lease.ErrStale if o is not held, store.ErrInvalid if o or tx is nothing, o has
 // no token, SQLite has ended the transaction or New would refuse the path (a hard link), ErrSchema if
 // the main database of the connection is no file of leases of this version, ErrReplaced if that is
 // gone from its path or is a copy that no New has opened, ErrOtherMachine if its leases are of
-// another machine or boot, lease.ErrUnsupported where New would refuse the clock, and for a
+// another machine or boot, store.ErrUnsupported where New would refuse the clock, and for a
 // connection of another driver than modernc.org/sqlite: two libraries of SQLite in one process take
 // each other's locks away. Data in an attached database is not guarded.
 func Guard(ctx context.Context, tx *sql.Tx, o lease.Ownership) error {

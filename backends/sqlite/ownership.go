@@ -46,8 +46,8 @@ type claim struct {
 }
 
 // Acquire decides the claims in order, all at one moment, and is on the disk when it returns. A claim
-// that the store's limits refuse is answered with lease.ErrInvalid as the Outcome's error, one
-// whose While does not stand with lease.ErrParentLost. The error that is store.ErrSessionGone
+// that the store's limits refuse is answered with store.ErrInvalid as the Outcome's error, one
+// whose While does not stand with store.ErrParentLost. The error that is store.ErrSessionGone
 // means that the session is not open.
 func (s *Store) Acquire(ctx context.Context, want store.Session, claims []store.Claim) ([]store.Outcome, error) {
 	const op = "acquire"
@@ -150,7 +150,7 @@ type move struct {
 }
 
 // Transfer decides the moves in order, all at one moment, and is on the disk when it returns. A
-// move that the store's limits refuse is answered with lease.ErrInvalid, one to a session that
+// move that the store's limits refuse is answered with store.ErrInvalid, one to a session that
 // is not open, or not the offer's owner's, with store.ErrSessionGone, as the Outcome's error.
 func (s *Store) Transfer(ctx context.Context, moves []store.Transfer) ([]store.Outcome, error) {
 	asked := make([]move, len(moves))

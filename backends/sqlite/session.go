@@ -75,7 +75,7 @@ func (t *tx) end(id, share int64) (removed int64, err error) {
 }
 
 // OpenSession opens or renews a session. One that is renewed keeps its granted TTL. An error
-// that is lease.ErrInvalid means that nothing was opened: the session is refused by
+// that is store.ErrInvalid means that nothing was opened: the session is refused by
 // store.Limits.ValidateSession, longer than a year, or has the ID of one of another incarnation.
 func (s *Store) OpenSession(ctx context.Context, want store.Session) (store.Grant, error) {
 	const op = "open session"

@@ -72,9 +72,9 @@ const joinPatience = 5 * time.Second
 // its journal becomes a write-ahead log.
 //
 // The file must be on a local disk of a Linux machine, and the process must have the machine's
-// clock: else the error is lease.ErrUnsupported. It is lease.ErrInvalid for a path or an option
+// clock: else the error is store.ErrUnsupported. It is store.ErrInvalid for a path or an option
 // that can't be, ErrSchema for tables of another version or of which some are missing, ErrReplaced if
-// the file was replaced and processes are left that use the former one, lease.ErrDenied for a file
+// the file was replaced and processes are left that use the former one, store.ErrDenied for a file
 // that is no database, is damaged, or can't be written. New waits for others' locks until ctx is
 // done, and some seconds at most.
 func New(ctx context.Context, path string, opts ...Option) (*Store, error) {

@@ -26,7 +26,7 @@ type change struct {
 }
 
 // Watch yields the records of the scope as they stood when the iteration began,
-// lease.EventSynced, and then every change, in the order in which they were made, over all
+// store.EventSynced, and then every change, in the order in which they were made, over all
 // names, by whatever process. A Store that is watched also removes what has expired, so that it is
 // told when it happens.
 //

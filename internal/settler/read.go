@@ -96,7 +96,7 @@ func (s *Store) watchOnce(ctx context.Context, of store.Scope, yield func(store.
 	var snapshot []store.Event
 	hidden := map[string]bool{} // what stands landed after its caller had left
 	all := of
-	all.Deletions = false // a deletion is told or not by what stood
+	all.Deletions = false // a deletion is passed on only if the caller was shown the record
 	for ev, err := range s.inner.Watch(ctx, all) {
 		if err != nil {
 			return synced, err

@@ -1,4 +1,4 @@
-// Package faultclock is a lease.Clock for tests: one node's view of time, which
+// Package faultclock is a store.Clock for tests: one node's view of time, which
 // can be frozen, made to drift, stepped or put to sleep while the rest of the
 // test goes on. It runs on the time package, and so on fake time inside a
 // testing/synctest bubble.
@@ -35,7 +35,7 @@ func New() *Clock {
 	return &Clock{anchor: t, mono: now.Mono, wall: now.Wall, rate: 1, timers: map[*timer]struct{}{}}
 }
 
-// Now implements lease.Clock.
+// Now implements store.Clock.
 func (c *Clock) Now() store.Reading {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -55,7 +55,7 @@ func (c *Clock) at(t time.Time) store.Reading {
 	return r
 }
 
-// AfterFunc implements lease.Clock.
+// AfterFunc implements store.Clock.
 func (c *Clock) AfterFunc(d time.Duration, f func()) store.Timer {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,7 +14,7 @@
 //
 //	call ─▶ rule ─▶ partition healed? ─▶ Delay ─────────▶ partition healed? ─▶ the store ─▶ ReplyLate ─▶ partition healed? ─▶ reply
 //	                                     Drop ──────────▶ ErrInjected        │
-//	                                     Deny ──────────▶ ErrInjected        │   and lease.ErrDenied
+//	                                     Deny ──────────▶ ErrInjected        │   and store.ErrDenied
 //	                                     LandLate ──────▶ ErrInjected        └─ ApplyThenFail ─▶ ErrInjected
 //	                                        └─ a timer ──────────────────────▶ the store; the reply is dropped
 //
@@ -24,7 +24,7 @@
 //
 // List, ListSession and Watch apply nothing, so the kinds mean for them: Delay holds up the
 // beginning; ReplyLate holds up the first value; Drop, Deny and LandLate fail before the first value;
-// ApplyThenFail fails in the middle, a List after its first record, a Watch after lease.EventSynced.
+// ApplyThenFail fails in the middle, a List after its first record, a Watch after store.EventSynced.
 // Partition and CutWatches end the watches that run; SetLag makes them lag behind. What was read before
 // a partition may still be listed.
 //

@@ -76,7 +76,7 @@ const (
 	// it was sent, with a context that has the caller's values but no end. A
 	// partition does not hold it up: it is on its way.
 	LandLate
-	// Deny never passes the call on; the caller gets an error that is lease.ErrDenied, too,
+	// Deny never passes the call on; the caller gets an error that is store.ErrDenied, too,
 	// at once.
 	Deny
 )

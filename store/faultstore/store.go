@@ -21,7 +21,7 @@ var (
 // is safe for concurrent use.
 //
 // It has every optional capability of a store; where the inner store lacks one,
-// the answer is lease.ErrUnsupported, without asking the rule.
+// the answer is store.ErrUnsupported, without asking the rule.
 type Store struct {
 	inner store.Store
 
@@ -36,7 +36,7 @@ type Store struct {
 }
 
 // Wrap returns a Store that passes everything on to inner until it gets
-// otherwise. Without an inner store every call answers lease.ErrInvalid.
+// otherwise. Without an inner store every call answers store.ErrInvalid.
 func Wrap(inner store.Store) *Store {
 	s := &Store{inner: inner, cuts: map[*cut]struct{}{}}
 	s.landed = sync.NewCond(&s.mu)
@@ -64,7 +64,7 @@ func On(f Fault, ops ...Op) func(Call) Fault {
 }
 
 // SetLag makes watches lag behind: lag picks for how long the next event of one, from
-// lease.EventSynced on, is held up, and with it those behind it. nil: for no time. It
+// store.EventSynced on, is held up, and with it those behind it. nil: for no time. It
 // runs on the goroutine of who watches, several at once.
 func (s *Store) SetLag(lag func() time.Duration) {
 	s.mu.Lock()

@@ -84,7 +84,7 @@ func (s *Store) swap(
 	}
 }
 
-// whole is the error of several writes: lease.ErrDenied, which is definite for all of them, only
+// whole is the error of several writes: store.ErrDenied, which is definite for all of them, only
 // if all that failed were denied, and none was done.
 func whole(err error, done bool) error {
 	failed := []error{err}
@@ -136,7 +136,7 @@ func (s *Store) refuse(op string, r record) error {
 
 // Acquire decides each claim by a swap of its record. A claim that
 // store.Limits.ValidateClaim refuses, or whose record would be too long, is answered with
-// lease.ErrInvalid as the Outcome's error. The error that is store.ErrSessionGone means
+// store.ErrInvalid as the Outcome's error. The error that is store.ErrSessionGone means
 // that the session is not open.
 func (s *Store) Acquire(ctx context.Context, want store.Session, claims []store.Claim) ([]store.Outcome, error) {
 	const op = "acquire"
@@ -225,7 +225,7 @@ func (s *Store) Release(ctx context.Context, held []store.Held) ([]store.Outcome
 
 // Transfer moves each ownership by one swap of its record, after it looked at the
 // target's session. A move that store.Limits.ValidateTransfer refuses, or whose record would be
-// too long, is answered with lease.ErrInvalid, one to a session that is not open, or
+// too long, is answered with store.ErrInvalid, one to a session that is not open, or
 // not the offer's owner's, with store.ErrSessionGone, as the Outcome's error.
 func (s *Store) Transfer(ctx context.Context, moves []store.Transfer) ([]store.Outcome, error) {
 	const op = "transfer"

@@ -52,7 +52,7 @@ func encode(v any) []byte {
 	return b
 }
 
-// decodeSession reads a session's object; an error is lease.ErrBadRecord.
+// decodeSession reads a session's object; an error is store.ErrBadRecord.
 func decodeSession(value []byte) (o session, err error) {
 	err = json.Unmarshal(value, &o)
 	switch {
@@ -70,7 +70,7 @@ func decodeSession(value []byte) (o session, err error) {
 	return o, nil
 }
 
-// decodeRecord reads the object under name; an error is lease.ErrBadRecord.
+// decodeRecord reads the object under name; an error is store.ErrBadRecord.
 func decodeRecord(name string, value []byte, counted bool) (r record, err error) {
 	err = json.Unmarshal(value, &r)
 	switch {

@@ -47,7 +47,7 @@ type Numbered interface {
 }
 
 // Sized is implemented by Objects that are bounded. What is longer is refused with
-// lease.ErrInvalid, and not sent.
+// store.ErrInvalid, and not sent.
 type Sized interface {
 	// Sizes are the longest key and the longest value in bytes; 0: no bound.
 	Sizes() (key, value int)

@@ -64,7 +64,7 @@ func (s *Store) sweepLocked(now time.Duration) {
 }
 
 // look finds out whether a session is there. One that was unchanged for too long is
-// ended here, for good. An error that is lease.ErrBadRecord is definite: the object is
+// ended here, for good. An error that is store.ErrBadRecord is definite: the object is
 // no session.
 func (s *Store) look(ctx context.Context, op string, id store.SessionID) (sight, bool, error) {
 	key := sessionKey(id)
@@ -100,7 +100,7 @@ func (s *Store) look(ctx context.Context, op string, id store.SessionID) (sight,
 }
 
 // OpenSession opens or renews a session. A session that is renewed keeps its
-// granted TTL. An error that is lease.ErrInvalid means that nothing was opened:
+// granted TTL. An error that is store.ErrInvalid means that nothing was opened:
 // store.Limits.ValidateSession refuses it, the ID is a session of another incarnation, or its
 // object would be too long.
 func (s *Store) OpenSession(ctx context.Context, want store.Session) (store.Grant, error) {

@@ -54,7 +54,7 @@ const (
 	batch = 128
 )
 
-// New returns a Store over objects. It sends nothing. An error is lease.ErrInvalid
+// New returns a Store over objects. It sends nothing. An error is store.ErrInvalid
 // and names what is out of its bounds.
 //
 // A request in which the objects panic is one that

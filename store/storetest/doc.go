@@ -8,7 +8,7 @@
 //		})
 //	}
 //
-// RunLease is the kit of lease.Lease itself, for leases that are not a Keeper's.
+// The kit of lease.Lease, for leases that are not a Keeper's, is leasetest.RunLease.
 //
 // Every failure begins with the rule that was broken. The first part of a case's name says what it
 // is about: who wins (acquire, batch, while), tokens (token), what a former owner still tries
@@ -16,7 +16,7 @@
 // contexts (context), reads (read, listed), names and bounds (alike, limits, invalid), watches (watch,
 // deletions), random histories (churn), what a backend arranges (setup), and the engine over the
 // store (keeper). Cases that need what a store may lack are left out, and the log says which; in
-// their place the store must answer lease.ErrUnsupported. Outside of the cases about contexts and
+// their place the store must answer store.ErrUnsupported. Outside of the cases about contexts and
 // watches a call that never returns hangs the run.
 //
 // With FakeTime every case runs in a testing/synctest bubble, waits cost nothing and expiry is checked

@@ -85,7 +85,7 @@ func Skip(tb testing.TB) {
 }
 
 // Run runs a cluster and returns once every member serves; Close it. ctx bounds
-// the start only. Options out of bounds are lease.ErrInvalid.
+// the start only. Options out of bounds are store.ErrInvalid.
 func Run(ctx context.Context, opts Options) (*Cluster, error) {
 	opts, err := opts.complete()
 	if err != nil {

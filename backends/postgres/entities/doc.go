@@ -15,10 +15,10 @@
 // Load and Update are one request each, and applied as a whole. Each is a transaction that guards
 // itself by the shard's lease (postgres.Store.Guard): it is refused if the lease is not held with
 // that token any more, also if it has run out and has no new owner yet, and the next owner gets the
-// lease only once it has ended. Token 0 is lease.ErrInvalid.
+// lease only once it has ended. Token 0 is store.ErrInvalid.
 //
 // A server of an earlier timeline than one that the leases' Store has used, such as an old primary
-// that came back, is asked for nothing: the error is postgres.ErrOldPrimary, and lease.ErrDenied. If
+// that came back, is asked for nothing: the error is postgres.ErrOldPrimary, and store.ErrDenied. If
 // the leases' Store goes to another timeline while a request is under way, the error says nothing
 // definite. A connection whose client_encoding or array_nulls is not fit is refused, too, as
 // postgres.ErrUnsafeServer.

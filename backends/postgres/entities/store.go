@@ -36,7 +36,7 @@ type shard struct {
 var _ sharding.EntityStore = (*Store)(nil)
 
 // New returns a store over pool, which it neither changes nor closes, fenced by leases, which must be
-// in the same database; it uses their schema. It sends nothing. An error is lease.ErrInvalid.
+// in the same database; it uses their schema. It sends nothing. An error is store.ErrInvalid.
 func New(pool *pgxpool.Pool, leases *postgres.Store) (*Store, error) {
 	if pool == nil {
 		return nil, fmt.Errorf("entities.New: pool: %w: nil, must come from pgxpool.New", store.ErrInvalid)

@@ -86,7 +86,7 @@ func Start(tb testing.TB, opts ...Option) *Server {
 }
 
 // Run runs a server and returns once it answers; Close it. ctx bounds the start only. Options out
-// of bounds are lease.ErrInvalid; ErrMissing says that a program is not on this machine.
+// of bounds are store.ErrInvalid; ErrMissing says that a program is not on this machine.
 func Run(ctx context.Context, opts Options) (*Server, error) {
 	opts, err := opts.complete()
 	if err != nil {
