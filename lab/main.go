@@ -83,7 +83,7 @@ func carryOut() (passed bool) {
 		from := flags.String("from", "", "the first, in the order of names")
 		within := flags.Duration("within", 6*time.Minute, "time for each check")
 		_ = flags.Parse(args)
-		bugs := planted.Choose(planted.Load("planted/bugs"), *only, *in, *from)
+		bugs := planted.Choose(planted.All(root), *only, *in, *from)
 		missed := (&planted.Hunter{Root: root, Within: *within, Out: os.Stdout}).Hunt(ctx, bugs)
 		fmt.Printf("%d of %d planted bugs were found; missed: %v\n", len(bugs)-len(missed), len(bugs), missed)
 		passed = len(missed) == 0

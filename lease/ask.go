@@ -55,7 +55,7 @@ func (h *Handle) acquire(ctx context.Context) (*op, bool, error) {
 	if err := h.check(ctx); err != nil {
 		return nil, false, err
 	}
-	o := &op{kind: opAcquire, h: h}
+	o := &op{h: h}
 	if o.term = h.current.Load(); o.term != nil && o.term.CheckAlive() {
 		return o, true, nil
 	}

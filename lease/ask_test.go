@@ -3,7 +3,9 @@ package lease_test
 import (
 	"context"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
@@ -63,6 +65,26 @@ func TestAcquireTermAfterLostAnswers(t *testing.T) {
 		_, err = lb.AcquireTerm(t.Context())
 		require.ErrorIs(t, err, lease.ErrUnknown)
 		require.NotErrorIs(t, err, lease.ErrHeld)
+	})
+}
+
+// Who asks while another call is under way gets the term that this one wins.
+func TestAcquireTermBehindAnother(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		a := start(t, store, "a")
+		l := a.lease("job")
+		a.rule(faultstore.Acquire, faultstore.Fault{Kind: faultstore.ReplyLate, Delay: time.Second})
+		terms := make(chan lease.Term, 2)
+		for range 2 {
+			go func() {
+				term, err := l.AcquireTerm(t.Context())
+				assert.NoError(t, err)
+				terms <- term
+			}()
+		}
+		first, second := <-terms, <-terms
+		require.Equal(t, token(t, l), first.Token())
+		require.Equal(t, first, second)
 	})
 }
 

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"go.uber.org/zap"
+	"github.com/holdfast-go/holdfast/lease/internal/settle"
 )
 
 // This file keeps the order in which a parent and its children are given up. Only the
@@ -26,9 +26,11 @@ type awaited map[*Handle]struct{}
 // standsLocked: something of h stands, or of what hangs on it, or may come to by what is under
 // way.
 func (h *Handle) standsLocked() bool {
-	if h.status != free || h.op != nil {
-		return true
-	}
+	return h.claim.Status != settle.Free || h.op != nil || h.childStandsLocked()
+}
+
+// childStandsLocked: something does that hangs on h.
+func (h *Handle) childStandsLocked() bool {
 	for c := range h.children {
 		if c.standsLocked() {
 			return true
@@ -37,37 +39,19 @@ func (h *Handle) standsLocked() bool {
 	return false
 }
 
-// giveUpAfterChildrenLocked sends o, a release or transfer, when nothing of its handle's
-// children stands. None of them can begin to, as the term they would begin under has ended.
-func (k *Keeper) giveUpAfterChildrenLocked(o *op) {
+// awaitLocked has o, a release or transfer, wait for the children that stand. None can begin to, as the
+// term they would begin under has ended.
+func (k *Keeper) awaitLocked(o *op) {
 	h := o.h
+	o.awaits = awaited{}
 	for c := range h.children {
 		if c.standsLocked() {
-			if o.awaits == nil {
-				o.awaits = awaited{}
-			}
 			o.awaits[c] = struct{}{}
 		}
-	}
-	if len(o.awaits) == 0 {
-		k.sendGivenUpLocked(o)
-		return
 	}
 	if _, ok := k.leaving[h]; ok {
 		k.parting[h.name] = h
 	}
-	if o.finished && len(h.queue) > 0 { // its caller has left, and others wait behind it
-		h.giveWayLocked()
-		k.nextLocked(h)
-	}
-}
-
-func (k *Keeper) sendGivenUpLocked(o *op) {
-	if o.kind == opTransfer {
-		k.moves.push(k, o)
-		return
-	}
-	k.releases.push(k, o)
 }
 
 // restedLocked: if nothing of h stands any more, what waits for that goes on.
@@ -88,56 +72,27 @@ func (h *Handle) restedLocked() {
 
 // awaitedLocked: nothing of c stands any more, which o may have waited for.
 func (k *Keeper) awaitedLocked(o *op, c *Handle) {
-	if o == nil || len(o.awaits) == 0 {
+	if o == nil || o.Phase != settle.Waiting {
 		return
 	}
 	if delete(o.awaits, c); len(o.awaits) > 0 {
 		return
 	}
-	switch {
-	case k.setback != nil:
-		k.giveUpLocked(o, unknown(k.setback.err))
-		return
-	case o.finished: // its caller has gone
+	if o.Replied { // its caller has gone
 		o.until = k.clock.Now().Mono + k.cfg.OperationTimeout
 	}
-	k.sendGivenUpLocked(o)
+	k.stepLocked(o, settle.Event{What: settle.Rested}, said{})
 }
 
-// leaveAwaitingLocked ends o, which waits for children, for its caller.
-func (k *Keeper) leaveAwaitingLocked(o *op, why error) {
+// childrenHeld says which children o waits for, and why its caller does no more.
+func (k *Keeper) childrenHeld(o *op) error {
 	names := make([]string, 0, len(o.awaits))
 	for c := range o.awaits {
 		names = append(names, c.name)
 	}
 	slices.Sort(names)
-	err := fmt.Errorf("%w: %s: %w", ErrChildHeld, abbreviate(names), why)
-	if errors.Is(why, ErrUnknown) { // it is known: nothing was sent
-		err = fmt.Errorf("%w within %v: %s", ErrChildHeld, k.cfg.OperationTimeout, abbreviate(names))
+	if errors.Is(o.left, ErrUnknown) { // it is known: nothing was sent
+		return fmt.Errorf("%w within %v: %s", ErrChildHeld, k.cfg.OperationTimeout, abbreviate(names))
 	}
-	if o.kind == opTransfer {
-		o.awaits = nil
-		k.endOpLocked(o, false, fmt.Errorf("%w: %w", ErrTransferRefused, err))
-		return
-	}
-	k.log.Info("not released yet", zap.String("lease", o.h.name), zap.Error(err))
-	o.finish(false, unknown(err))
-	if len(o.h.queue) > 0 {
-		o.h.giveWayLocked()
-		k.nextLocked(o.h)
-	}
-}
-
-// giveWayLocked ends a release of h that waits for children, if its caller has gone: what
-// comes next settles the name.
-func (h *Handle) giveWayLocked() {
-	o := h.op
-	if o == nil || len(o.awaits) == 0 || !o.finished {
-		return
-	}
-	o.awaits = nil
-	if o.unknown || o.held != h.claim {
-		h.k.recon.suspectLocked(h.name, o.asked...)
-	}
-	h.op = nil
+	return fmt.Errorf("%w: %s: %w", ErrChildHeld, abbreviate(names), o.left)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/holdfast-go/holdfast/lease/internal/settle"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -21,16 +22,16 @@ func (l *lane) directLocked(k *Keeper, o *op) bool {
 	if !o.mayDirect || k.closed || len(l.queue) > 0 || l.active >= laneWidth {
 		return false
 	}
-	switch o.kind {
-	case opAcquire:
+	switch o.Kind {
+	case settle.Acquire:
 		s := k.roomLocked(o.h.pool)
 		if s == nil || s.remaining(k.clock.Now()) < k.cfg.renewEvery(s.TTL) {
 			return false
 		}
 		s.pending++
 		o.reserved = s
-	case opRelease:
-		if o.held == (store.Held{}) {
+	case settle.Release:
+		if o.h.claim.Stands == (store.Held{}) {
 			return false
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/lease/internal/settle"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -27,11 +28,8 @@ type Handle struct {
 
 	// Guarded by Keeper.mu.
 	about    map[string]string // of Describe, nil before the first; replaced, never changed
-	status   status
-	claim    store.Held           // what stands, or may stand, under held and ended
+	claim    settle.Claim
 	sess     *session             // of the claim
-	last     Token                // the highest token this handle ever had
-	seen     Token                // the highest token of the name that was ever seen, of any owner
 	op       *op                  // in flight: at most one
 	queue    []*op                // behind it, in order
 	children map[*Handle]struct{} // handles made with this as their parent, until they are closed and at rest
@@ -91,7 +89,7 @@ func (h *Handle) Release(ctx context.Context) error {
 	if err := h.check(ctx); err != nil {
 		return err
 	}
-	_, err := h.do(ctx, &op{kind: opRelease, h: h})
+	_, err := h.do(ctx, &op{Op: settle.Op{Kind: settle.Release}, h: h})
 	return err
 }
 
@@ -110,7 +108,7 @@ func (h *Handle) Transfer(ctx context.Context, o Offer) error {
 	if _, ok := h.k.store.(store.Transferrer); !ok {
 		return h.k.errorf(h.name, ErrUnsupported)
 	}
-	_, err := h.do(ctx, &op{kind: opTransfer, h: h, offer: &o})
+	_, err := h.do(ctx, &op{Op: settle.Op{Kind: settle.Transfer, Offer: o.Nonce}, h: h, offer: &o})
 	return err
 }
 
@@ -125,7 +123,7 @@ func (h *Handle) Adopt(ctx context.Context, o Offer) (bool, error) {
 	if o.Name != h.name || o.Owner.Incarnation != h.k.owner.Incarnation {
 		return false, fmt.Errorf("lease.Offer: %w: made for %q by %s, not by this lease", ErrInvalid, o.Name, o.Owner.ID)
 	}
-	won, err := h.do(ctx, &op{kind: opAcquire, h: h, offer: &o})
+	won, err := h.do(ctx, &op{Op: settle.Op{Offer: o.Nonce}, h: h, offer: &o})
 	h.k.mu.Lock()
 	h.k.closeOfferLocked(h.name, o.Nonce)
 	h.k.mu.Unlock()
@@ -267,8 +265,9 @@ func (h *Handle) leave() {
 	k := h.k
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if h.status == ended && h.op == nil {
-		h.dropClaimLocked()
+	if h.claim.Status == settle.Ended && h.op == nil {
+		h.claim.Drop()
+		h.droppedLocked()
 		k.recon.suspectLocked(h.name)
 	}
 	k.closeOfferLocked(h.name, 0)
@@ -277,7 +276,7 @@ func (h *Handle) leave() {
 		delete(k.handles, h.name)
 		if h.op != nil {
 			k.leaving[h] = struct{}{}
-			if len(h.op.awaits) > 0 {
+			if h.op.Phase == settle.Waiting {
 				k.parting[h.name] = h
 			}
 		}
@@ -290,39 +289,43 @@ func (h *Handle) leave() {
 
 // unsettledLocked reports whether h claims something, or is about to, that its owner has to settle.
 // What ended on time ends in the store as well.
-func (h *Handle) unsettledLocked() bool { return h.status != free && !h.lapsed || h.op != nil }
-
-// moveLocked applies a transition of the state machine.
-func (h *Handle) moveLocked(t transition) bool {
-	to, ok := h.status.next(t)
-	if ok {
-		h.status = to
-	}
-	return ok
+func (h *Handle) unsettledLocked() bool {
+	return h.claim.Status != settle.Free && !h.lapsed || h.op != nil
 }
 
-// holdLocked begins a term.
-func (h *Handle) holdLocked(t *term) {
-	h.dropClaimLocked()
-	h.moveLocked(won)
-	h.lapsed = false
-	h.claim, h.sess, h.last = store.Held{Name: h.name, Token: t.token, Nonce: t.nonce}, t.sess, t.token
-	h.seen = max(h.seen, t.token)
-	t.sess.handles[h] = struct{}{}
-	t.sess.held++
+// winLocked begins the term that o has won.
+func (k *Keeper) winLocked(o *op, a said, settled bool) {
+	h, rec := o.h, a.out.Record
+	t := &term{name: h.name, token: rec.Token, nonce: rec.Nonce, sess: a.by, since: k.clock.Now().Mono, continues: a.out.Replaced, parent: o.under}
+	t.origin = h.originLocked(rec, a.by)
+	if o.Given == rec.Token {
+		t.adopted = o.Offer
+	}
+	h.droppedLocked() // of an earlier session
+	h.lapsed, h.sess = false, a.by
+	a.by.handles[h] = struct{}{}
+	a.by.held++
 	h.current.Store(t)
 	h.toldChildrenLocked()
-	h.k.later.hold(1, h.k.instruments.held)
-	h.k.log.Info("won", zap.String("lease", h.name), zap.Uint64("token", uint64(t.token)))
+	k.later.hold(1, k.instruments.held)
+	k.log.Info("won", zap.String("lease", h.name), zap.Uint64("token", uint64(t.token)))
+	k.offerServedLocked(h.name)
+	k.measure(func(i *instruments) {
+		i.won.Add(1)
+		if settled {
+			i.settlements.Add(1)
+		}
+	})
 }
 
-// endLocked ends the held term, if there is one: CheckAlive turns false, then
+// endLocked ends the term, if there is one: CheckAlive turns false, then
 // the context is done.
-func (h *Handle) endLocked(tr transition, cause error) *term {
-	if !h.moveLocked(tr) {
+func (h *Handle) endLocked(cause error) *term {
+	t := h.current.Swap(nil)
+	if t == nil {
 		return nil
 	}
-	t := h.current.Swap(nil)
+	h.claim.End()
 	t.sess.held--
 	t.over.Store(true) // with it end those that hang on it, whose contexts are done before its own
 	h.orphanLocked(t, cause)
@@ -331,15 +334,13 @@ func (h *Handle) endLocked(tr transition, cause error) *term {
 	return t
 }
 
-// dropClaimLocked forgets what may still stand.
-func (h *Handle) dropClaimLocked() {
-	h.moveLocked(settled)
+// droppedLocked: nothing of h is claimed any more under a session.
+func (h *Handle) droppedLocked() {
 	if h.sess != nil {
 		delete(h.sess.handles, h)
 		h.k.idleSessionLocked(h.sess)
 		h.sess = nil
 	}
-	h.claim = store.Held{}
 }
 
 // loseLocked ends the held term against its owner's will and tells the
@@ -351,7 +352,7 @@ func (k *Keeper) loseLocked(h *Handle, reason error) {
 	if reason == ErrExpired && h.sess != nil {
 		reason = h.sess.expiryLocked()
 	}
-	t := h.endLocked(lost, reason)
+	t := h.endLocked(reason)
 	if t == nil {
 		return
 	}

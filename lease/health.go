@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfast-go/holdfast/lease/internal/settle"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -87,7 +88,7 @@ func visit[K comparable, V any](k *Keeper, entries map[K]V, f func(V)) {
 // have not said that their work is.
 func (k *Keeper) unreleased() (names []string) {
 	visit(k, k.handles, func(h *Handle) {
-		if h.status == ended && h.op == nil && !h.lapsed {
+		if h.claim.Status == settle.Ended && h.op == nil && !h.lapsed {
 			names = append(names, h.name)
 		}
 	})

@@ -8,34 +8,24 @@ import (
 	"slices"
 	"time"
 
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/lease/internal/settle"
 	"github.com/holdfast-go/holdfast/store"
 )
 
-type opKind uint8
-
-const (
-	opAcquire opKind = iota
-	opRelease
-	opTransfer
-)
-
-// op is one operation of a handle, from the call to its definite end. A handle has one in flight; the
-// others queue behind it.
+// op is one operation of a handle, from the call to its definite end: what is decided of it (package
+// settle), and what that takes. A handle has one in flight; the others queue behind it.
 type op struct {
-	kind opKind
+	settle.Op
 	h    *Handle
 	done chan struct{} // closed by finish
-	ok   bool
-	err  error
+	result
 
-	until     time.Duration // no further attempt after this; its caller waits no longer
-	attempts  int
-	sent      bool          // a request was sent: it may be applied
-	pause     time.Duration // before the next attempt
-	unknown   bool          // the outcome of an attempt is unknown: it may still land
-	lastErr   error
-	abandoned bool // the caller has left: an acquisition that wins is given back
-	finished  bool // the caller has its answer
+	until   time.Duration // no further attempt after this; its caller waits no longer
+	pause   time.Duration // before the next attempt
+	lastErr error         // of the last attempt
+	left    error         // why the caller left
 
 	// The first attempt, if the caller makes it (direct.go).
 	mayDirect bool
@@ -44,33 +34,33 @@ type op struct {
 	values    context.Context // the requests bear its values
 	reserved  *session        // the session that counts an acquisition as pending
 
-	// Acquire and Adopt.
-	asked      []*session // sessions of attempts that may still land
-	nonce      uint64
-	mark       Token      // the highest token of the name before this attempt was sent
-	gone       Token      // the highest token that is known to have been deleted
-	supersedes Token      // the token of our own record, which the claim replaces
-	given      Token      // the token of the record that was transferred to our offer, or has replaced it since
-	under      *term      // the parent's term; nil: no parent
-	term       *term      // the result: won, or found alive
-	refused    *HeldError // the result: held by another
-
-	held   store.Held // Release, Transfer: what to give up
+	asked  []*session // sessions of attempts that may still land
+	mark   Token      // the highest token of the name before this attempt was sent
+	under  *term      // Acquire: the parent's term; nil: no parent
 	offer  *Offer     // Transfer, Adopt
 	awaits awaited    // Release, Transfer: children that still stand; it is sent after them
 }
 
+// result is how an operation ended.
+type result struct {
+	ok      bool
+	err     error
+	term    *term      // won, or found alive
+	refused *HeldError // held by another
+}
+
+// finish answers the caller, once: Replied is set before.
 func (o *op) finish(ok bool, err error) {
-	if o.finished {
-		return
-	}
-	o.finished, o.ok, o.err = true, ok, err
+	o.ok, o.err = ok, err
 	close(o.done)
 }
 
 // cutOff ends o for its caller before there is an answer. What was sent may be applied.
 func (o *op) cutOff(why error) {
-	if o.sent && !errors.Is(why, ErrUnknown) {
+	if o.Replied {
+		return
+	}
+	if o.Replied = true; o.Sent && !errors.Is(why, ErrUnknown) {
 		why = unknown(why)
 	}
 	o.finish(false, why)
@@ -79,34 +69,38 @@ func (o *op) cutOff(why error) {
 // do runs an operation to its end or to that of ctx.
 func (h *Handle) do(ctx context.Context, o *op) (bool, error) {
 	k := h.k
-	over := ctx.Err()                       // not under the lock: a context may be a user's
-	if over != nil && o.kind != opRelease { // what must be released is, in the background
+	over := ctx.Err()                            // not under the lock: a context may be a user's
+	if over != nil && o.Kind != settle.Release { // what must be released is, in the background
 		return false, k.errorf(h.name, over)
 	}
 	o.done, o.values = make(chan struct{}), ctx
 	k.mu.Lock()
-	if k.closed || (k.closing || h.closed) && o.kind != opRelease {
-		free := h.status == free && h.op == nil
+	if k.closed || (k.closing || h.closed) && o.Kind != settle.Release {
+		free := h.claim.Status == settle.Free && h.op == nil
 		k.mu.Unlock()
-		if o.kind == opRelease && free {
+		if o.Kind == settle.Release && free {
 			return false, nil
 		}
 		return false, k.errorf(h.name, ErrClosed)
 	}
 	k.watchLocked()
-	if o.kind == opRelease {
+	if o.Kind == settle.Release {
 		k.abandonAcquiresLocked(h, ErrReleased)
 	}
 	o.until = k.clock.Now().Mono + k.cfg.OperationTimeout
 	h.queue = append(h.queue, o)
-	h.giveWayLocked()
+	if h.op != nil {
+		if k.stepLocked(h.op, settle.Event{What: settle.Overtaken}, said{}); h.op.Phase == settle.Idle {
+			h.op = nil
+		}
+	}
 	if h.op == nil {
 		o.mayDirect = k.limits.Prompt && over == nil
 		k.nextLocked(h)
 		o.mayDirect = false
 	}
 	direct := o.direct != nil
-	finished := o.finished
+	finished := o.Replied
 	k.mu.Unlock()
 
 	if direct {
@@ -140,33 +134,23 @@ func (h *Handle) do(ctx context.Context, o *op) (bool, error) {
 func (k *Keeper) leave(o *op, why error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if o.finished {
-		return
-	}
-	o.abandoned = true
 	h := o.h
-	if len(o.awaits) > 0 {
-		k.leaveAwaitingLocked(o, why)
+	if o.Replied {
 		return
 	}
 	if h.op != o {
 		others := slices.DeleteFunc(slices.Clone(h.queue), func(x *op) bool { return x == o })
-		if o.kind != opRelease {
+		if o.Kind != settle.Release {
 			h.queue = others
-			o.finish(false, why)
+			o.cutOff(why)
 			return
 		}
-		if slices.ContainsFunc(others, func(x *op) bool { return x.kind == opRelease }) {
+		if slices.ContainsFunc(others, func(x *op) bool { return x.Kind == settle.Release }) {
 			h.queue = others
 		}
 	}
-	if !errors.Is(why, ErrUnknown) {
-		why = unknown(why)
-	}
-	if o.lastErr != nil {
-		why = fmt.Errorf("%w, the last attempt: %w", why, o.lastErr)
-	}
-	o.finish(false, why)
+	o.left = why
+	k.stepLocked(o, settle.Event{What: settle.Left}, said{})
 }
 
 // unknown makes err one that is ErrUnknown.
@@ -174,139 +158,194 @@ func unknown(err error) error { return fmt.Errorf("%w: %w", ErrUnknown, err) }
 
 // nextLocked begins the next queued operation of h.
 func (k *Keeper) nextLocked(h *Handle) {
-	h.op = nil
-	for len(h.queue) > 0 {
-		o := h.queue[0]
-		h.queue = h.queue[1:]
-		if len(h.queue) == 0 {
-			h.queue = nil
-		}
-		h.op = o
-		if k.beginLocked(o) {
-			return
-		}
+	if len(h.queue) == 0 {
 		h.op = nil
+		delete(k.leaving, h)
+		h.restedLocked()
+		k.checkIdleLocked()
+		return
 	}
-	delete(k.leaving, h)
-	h.restedLocked()
-	k.checkIdleLocked()
+	o := h.queue[0]
+	if h.queue = h.queue[1:]; len(h.queue) == 0 {
+		h.queue = nil
+	}
+	h.op = o
+	if o.Kind == settle.Acquire && h.parent != nil {
+		o.under = h.parent.current.Load()
+	}
+	k.stepLocked(o, settle.Event{What: settle.Begin}, said{})
 }
 
-// beginLocked starts o; false if there is nothing to ask the store for.
-func (k *Keeper) beginLocked(o *op) bool {
-	h := o.h
-	if k.setback != nil && (o.kind == opAcquire || o.kind == opRelease && h.claim != (store.Held{})) {
-		k.refuseLocked(o)
-		return false
+// opLocked is what h does, or an operation that is none.
+func (h *Handle) opLocked() *op {
+	if h.op != nil {
+		return h.op
 	}
-	switch o.kind {
-	case opAcquire:
-		if h.CheckAlive() {
-			o.term = h.current.Load()
-			o.finish(true, nil)
-			return false
-		}
-		// Found dead before the loop looked: OnLost is called all the same.
-		k.loseLocked(h, ErrExpired)
-		if !h.underLocked(o) {
-			return o.kind == opRelease
-		}
-		o.supersedes = h.claim.Token
-		if given := k.offers[h.name]; o.offer != nil && given != nil && given.nonce == o.offer.Nonce && given.token > o.supersedes {
-			o.supersedes, o.given = given.token, given.token
-		}
-		h.pool.lane.push(k, o)
-	case opRelease:
-		if !h.CheckAlive() {
-			k.loseLocked(h, ErrExpired)
-		}
-		h.endLocked(givenUp, ErrReleased)
-		if h.status == free && !k.recon.suspects(h.name) {
-			o.finish(false, nil)
-			return false
-		}
-		o.held = h.claim
-		k.giveUpAfterChildrenLocked(o)
-	case opTransfer:
-		if !h.CheckAlive() {
-			k.loseLocked(h, ErrExpired)
-			o.finish(false, ErrNotHeld)
-			return false
-		}
-		h.endLocked(givenUp, ErrTransferred)
-		o.held = h.claim
-		k.giveUpAfterChildrenLocked(o)
-	}
-	return true
+	return &op{h: h}
 }
 
-// endOpLocked ends o, answers its caller and begins the next.
-func (k *Keeper) endOpLocked(o *op, ok bool, err error) {
-	if o.unknown {
-		// Something of it may still land.
-		k.recon.suspectLocked(o.h.name, o.asked...)
-	}
-	o.finish(ok, err)
-	k.nextLocked(o.h)
+// said is what came of a request, beside what decisions are made from.
+type said struct {
+	by  *session // that an acquisition was for
+	out store.Outcome
+	err error
 }
 
-// retryLocked queues o again after a pause that grows, unless its bounds are
-// reached: then it ends as unknown.
-func (k *Keeper) retryLocked(o *op, l *lane) {
-	now := k.clock.Now().Mono
-	o.pause = min(retryMax, max(2*o.pause, retryMax/10))
-	pause := time.Duration(float64(o.pause) * (0.5 + mrand.Float64()/2))
-	switch {
-	case k.closed || k.closing && o.kind != opRelease:
-		k.giveUpLocked(o, ErrClosed)
-	case k.setback != nil && k.setback.byStore:
-		k.giveUpLocked(o, k.setback.err)
-	case o.kind == opAcquire && o.orphaned():
-		if !o.unknown {
-			k.giveUpLocked(o, ErrParentLost)
-			return
+// stepLocked takes o a step on.
+func (k *Keeper) stepLocked(o *op, e settle.Event, a said) {
+	e.Now = k.factsLocked(o, e.What, a)
+	if a.err != nil {
+		o.lastErr = a.err
+	}
+	next, todo := settle.Next(settle.State{Claim: o.h.claim, Op: o.Op}, e)
+	o.h.claim, o.Op = next.Claim, next.Op
+	for i := range todo.N {
+		k.carryOutLocked(o, todo.Of[i], a)
+	}
+}
+
+// factsLocked are the circumstances of o.
+func (k *Keeper) factsLocked(o *op, what settle.What, a said) settle.Facts {
+	h, now := o.h, k.clock.Now().Mono
+	f := settle.Facts{
+		Orphaned: o.orphaned(),
+		Children: h.childStandsLocked(),
+		Behind:   len(h.queue) > 0,
+		Trusted:  a.by != nil && !a.by.dead && a.by.trusts(k.clock.Now()),
+		Late:     now > o.until,
+		Closing:  k.closing,
+		Closed:   k.closed,
+		Setback:  k.setback != nil,
+		ByStore:  k.setback != nil && k.setback.byStore,
+	}
+	switch what {
+	case settle.Begin:
+		f.Alive, f.Suspect = h.CheckAlive(), k.recon.suspects(h.name)
+		if given := k.offers[h.name]; o.offer != nil && given != nil && given.nonce == o.offer.Nonce {
+			f.Given = store.Held{Name: h.name, Token: given.token, Nonce: given.nonce}
 		}
-		k.giveBackLocked(o, store.Held{}, unknown(ErrParentLost)) // it may stand: look, and release it
-	case o.abandoned && o.kind == opAcquire && o.unknown && now <= o.until:
-		k.giveBackLocked(o, store.Held{}, ErrReleased) // it may stand: look, and release it
-	case o.abandoned && o.kind == opRelease && o.attempts < 2:
-		l.push(k, o) // the one attempt may have ended with its caller
-	case o.abandoned || now+pause > o.until:
-		k.giveUpLocked(o, unknown(fmt.Errorf("no definite answer in %d attempts, the last: %w", o.attempts, o.lastErr)))
+	case settle.Sent:
 	default:
-		k.clock.AfterFunc(pause, func() {
+		pause := min(retryMax, retryMax/10<<min(o.Failures, 4))
+		o.pause = time.Duration(float64(pause) * (0.5 + mrand.Float64()/2))
+		f.Spent = now+o.pause > o.until
+	}
+	return f
+}
+
+// carryOutLocked does what was decided of o.
+func (k *Keeper) carryOutLocked(o *op, e settle.Effect, a said) {
+	h := o.h
+	switch e.Do {
+	case settle.Send:
+		k.laneOf(o).push(k, o)
+	case settle.Await:
+		k.awaitLocked(o)
+	case settle.Pause:
+		k.clock.AfterFunc(o.pause, func() {
 			k.mu.Lock()
 			defer k.mu.Unlock()
-			switch {
-			case k.closed:
-				k.giveUpLocked(o, ErrClosed)
-				return
-			case o.abandoned:
-				k.retryLocked(o, l)
-				return
-			}
-			l.push(k, o)
+			k.stepLocked(o, settle.Event{What: settle.Due}, said{})
 		})
+	case settle.Lose:
+		k.loseLocked(h, k.reason(o, e.Why, a))
+	case settle.EndTerm:
+		cause := ErrReleased
+		if o.Kind == settle.Transfer {
+			cause = ErrTransferred
+		}
+		h.endLocked(cause)
+	case settle.Forget:
+		h.droppedLocked()
+	case settle.Doubt:
+		k.recon.suspectLocked(h.name, o.asked...)
+	case settle.Hold:
+		k.winLocked(o, a, e.OK)
+	case settle.CountBack:
+		k.measure(func(i *instruments) { i.givenBack.Add(1) })
+		o.mayDirect = false // until stays: others may queue behind it
+	case settle.Note:
+		if o.lastErr = k.reason(o, e.Why, a); e.Why == settle.Inconsistent {
+			k.log.Error(o.lastErr.Error())
+		}
+	case settle.Reply:
+		err := k.reason(o, e.Why, a)
+		if e.Maybe && !errors.Is(err, ErrUnknown) {
+			err = unknown(err)
+		}
+		switch {
+		case e.OK && o.Kind == settle.Acquire:
+			o.term = h.current.Load()
+		case e.OK:
+			k.log.Info("moved", zap.String("lease", h.name), zap.Uint64("token", uint64(h.claim.Last)), zap.String("to", o.offer.Owner.ID))
+		}
+		o.finish(e.OK, err)
+	case settle.Proceed:
+		switch {
+		case o.Kind != settle.Acquire || e.OK:
+		case e.Why == settle.AnotherHolds:
+			k.measure(func(i *instruments) { i.refused.Add(1) })
+		default:
+			k.measure(func(i *instruments) { i.failed.Add(1) })
+		}
+		k.nextLocked(h)
 	}
 }
 
-// giveUpLocked ends o without a definite outcome.
-func (k *Keeper) giveUpLocked(o *op, err error) {
-	if o.unknown && !errors.Is(err, ErrUnknown) {
-		err = unknown(err)
-	}
-	if o.kind != opTransfer {
-		// The caller of Acquire or Release has nothing running under the old
-		// term. After a Transfer the claim stays until it calls one of them.
-		if o.supersedes != 0 || o.held != (store.Held{}) || o.h.claim != (store.Held{}) {
-			k.recon.suspectLocked(o.h.name) // and so it is if an attempt may still land: endOpLocked
+// reason is the error for a decision's reason.
+func (k *Keeper) reason(o *op, why settle.Why, a said) error {
+	switch why {
+	case settle.Expired:
+		return ErrExpired
+	case settle.RecordGone:
+		return ErrRecordGone
+	case settle.AsAnswered:
+		return a.err
+	case settle.AnotherHolds:
+		o.refused = &HeldError{Record: a.out.Record}
+		return nil
+	case settle.NotHeld:
+		return ErrNotHeld
+	case settle.LeftByCaller:
+		if o.lastErr != nil {
+			return fmt.Errorf("%w, the last attempt: %w", o.left, o.lastErr)
 		}
-		o.h.dropClaimLocked()
+		return o.left
+	case settle.ParentLost:
+		if name, closed := closedOf(o.h.parent); closed {
+			return fmt.Errorf("%w: %q, for good: %w", ErrParentLost, name, ErrClosed)
+		}
+		return ErrParentLost
+	case settle.NodeClosed:
+		return ErrClosed
+	case settle.InSetback:
+		return k.setback.err
+	case settle.Inconsistent:
+		rec := a.out.Record
+		return fmt.Errorf("token %d, nonce %x for %x: %w", rec.Token, rec.Nonce, o.Nonce, ErrInconsistent)
+	case settle.EarlierStands:
+		return errors.New("an earlier request's record stands")
+	case settle.NoReason:
+		return fmt.Errorf("refused without a reason: %w", ErrInconsistent)
+	case settle.NotSettled:
+		return fmt.Errorf("not settled in %d attempts: %w", o.Attempts, o.lastErr)
+	case settle.NotAnswered:
+		return fmt.Errorf("no definite answer in %d attempts, the last: %w", o.Attempts, o.lastErr)
+	case settle.Refused:
+		if a.err != nil {
+			return fmt.Errorf("%w: %w", ErrTransferRefused, a.err)
+		}
+		return ErrTransferRefused
+	case settle.MaybeMoved:
+		return fmt.Errorf("an earlier attempt may have moved it: %w", ErrUnknown)
+	case settle.ChildrenHeld:
+		err := unknown(k.childrenHeld(o))
+		k.log.Info("not released yet", zap.String("lease", o.h.name), zap.Error(err))
+		return err
+	case settle.ChildrenRefuse:
+		return fmt.Errorf("%w: %w", ErrTransferRefused, k.childrenHeld(o))
 	}
-	if o.kind == opAcquire {
-		k.measure(func(i *instruments) { i.failed.Add(1) })
-	}
-	k.endOpLocked(o, false, err)
+	return nil
 }
 
 // abandonAcquiresLocked ends the acquisitions of h for their callers; one in
@@ -314,16 +353,16 @@ func (k *Keeper) giveUpLocked(o *op, err error) {
 func (k *Keeper) abandonAcquiresLocked(h *Handle, cause error) {
 	rest := h.queue[:0]
 	for _, o := range h.queue {
-		if o.kind == opAcquire {
-			o.finish(false, cause)
+		if o.Kind == settle.Acquire {
+			o.cutOff(cause)
 			continue
 		}
 		rest = append(rest, o)
 	}
 	h.queue = rest
-	if h.op != nil && h.op.kind == opAcquire {
-		h.op.abandoned = true
-		h.op.cutOff(cause)
+	if o := h.op; o != nil && o.Kind == settle.Acquire {
+		o.left = cause
+		k.stepLocked(o, settle.Event{What: settle.Dropped}, said{})
 	}
 }
 
@@ -335,6 +374,17 @@ func (h *Handle) takeOpsLocked() []*op {
 	}
 	h.queue = nil
 	return ops
+}
+
+// laneOf is where o is sent from.
+func (k *Keeper) laneOf(o *op) *lane {
+	switch o.Kind {
+	case settle.Acquire:
+		return &o.h.pool.lane
+	case settle.Transfer:
+		return k.moves
+	}
+	return k.releases
 }
 
 // laneWidth is how many batches of one lane may be under way: enough to hide

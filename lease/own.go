@@ -6,6 +6,7 @@ import (
 	"iter"
 	"maps"
 
+	"github.com/holdfast-go/holdfast/lease/internal/settle"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -75,7 +76,7 @@ func (r *reconciler) bySession(waiters bool) (look, error) {
 	for name, h := range k.handles {
 		if _, ok := l.found[name]; ok {
 			l.names = append(l.names, name)
-		} else if h.status == held && h.op == nil || waiters && len(h.free) > 0 {
+		} else if h.claim.Status == settle.Held && h.op == nil || waiters && len(h.free) > 0 {
 			missed = append(missed, name)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/holdfast-go/holdfast/lease/internal/settle"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -89,29 +90,10 @@ func closedOf(h *Handle) (name string, closed bool) {
 	return "", false
 }
 
-// underLocked is the parent's term that an acquisition is for; false if there is none. Then o
-// is finished, and may be a release of what stands.
-func (h *Handle) underLocked(o *op) bool {
-	if h.parent == nil {
-		return true
-	}
-	if o.under = h.parent.current.Load(); o.under != nil && o.under.CheckAlive() {
-		return true
-	}
-	err := ErrParentLost
-	if name, closed := closedOf(h.parent); closed {
-		err = fmt.Errorf("%w: %q, for good: %w", err, name, ErrClosed)
-	}
-	if h.claim == (store.Held{}) {
-		o.finish(false, err)
-		return false
-	}
-	h.k.giveBackLocked(o, h.claim, err) // the caller has nothing running under it
-	return false
+// orphaned tells whether what o wins is of no use: its parent has no term, or that has ended.
+func (o *op) orphaned() bool {
+	return o.h.parent != nil && o.Kind == settle.Acquire && (o.under == nil || !o.under.CheckAlive())
 }
-
-// orphaned tells whether what o wins is of no use, as its parent's term has ended.
-func (o *op) orphaned() bool { return o.under != nil && !o.under.CheckAlive() }
 
 // while is the condition of the op's claims, also of those that settle: it stays that of the
 // first, so none of them can land once the store has said that it is not met. Where the store

@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/lease/internal/settle"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -41,10 +42,10 @@ func (r *reconciler) init(k *Keeper) {
 // claimedLocked reports whether a record of this incarnation has a handle that
 // claims it, or an open offer that it was transferred to.
 func (r *reconciler) claimedLocked(rec Record) bool {
-	if h := r.k.handles[rec.Name]; h != nil && h.status != free && h.claim.Token == rec.Token {
+	if h := r.k.handles[rec.Name]; h != nil && h.claim.Status != settle.Free && h.claim.Stands.Token == rec.Token {
 		return true
 	}
-	if h := r.k.parting[rec.Name]; h != nil && h.op != nil && h.op.held.Token == rec.Token {
+	if h := r.k.parting[rec.Name]; h != nil && h.op != nil && h.claim.Stands.Token == rec.Token {
 		return true
 	}
 	o := r.k.offers[rec.Name]
@@ -195,7 +196,7 @@ func (r *reconciler) lookedLocked(l look, full bool, began time.Duration) {
 			r.k.freeLocked(h)
 		}
 		t := h.current.Load()
-		if h.status != held || h.op != nil || t == nil || t.since >= began {
+		if h.claim.Status != settle.Held || h.op != nil || t == nil || t.since >= began {
 			return
 		}
 		rec, ok := l.found[h.name]

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/lease/internal/settle"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -256,13 +257,9 @@ func (k *Keeper) lookBack(s *setback, decided bool) {
 // the Keeper and for the followers of records by it.
 func (k *Keeper) forgetLocked() {
 	for _, h := range k.handles {
-		h.last, h.seen = 0, 0
-		if h.status == held {
-			h.last, h.seen = h.claim.Token, h.claim.Token
-		}
-		if h.op != nil {
-			h.op.mark, h.op.gone = 0, 0 // the store answers from the accepted history
-		}
+		o := h.opLocked()
+		o.mark = 0 // the store answers from the accepted history
+		k.stepLocked(o, settle.Event{What: settle.Forgotten}, said{})
 	}
 	k.newEraLocked(k.era.forget + 1)
 }
@@ -283,19 +280,4 @@ func (k *Keeper) goOnLocked(forget bool) {
 	k.recon.listNowLocked()
 	k.log.Warn("the store's history is accepted: leases are acquired again", zap.Bool("tokens may go back", forget))
 	k.kick()
-}
-
-// refuseLocked answers an operation that is asked for during a setback. What stands
-// of it is looked at when that is over.
-func (k *Keeper) refuseLocked(o *op) {
-	h := o.h
-	if h.claim != (store.Held{}) {
-		k.recon.suspectLocked(h.name)
-		h.dropClaimLocked()
-	}
-	if o.kind == opRelease {
-		o.finish(false, unknown(k.setback.err))
-		return
-	}
-	o.finish(false, k.setback.err)
 }

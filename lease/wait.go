@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/holdfast-go/holdfast/lease/internal/settle"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -47,15 +48,7 @@ func (k *Keeper) onEvent(ev Event) {
 	if ev.Kind != EventDelete || h == nil {
 		return
 	}
-	switch {
-	case h.op != nil && h.op.kind == opAcquire && ev.Revision > h.last:
-		// It may be about what the operation has won, or is going to, while its answer is on its way: a
-		// win at or below it is none any more. And there is another look when all is settled.
-		h.op.gone = max(h.op.gone, ev.Revision)
-		k.recon.suspectLocked(h.name)
-	case h.op == nil && h.status == held && ev.Revision >= h.claim.Token:
-		k.loseLocked(h, ErrRecordGone)
-	}
+	k.stepLocked(h.opLocked(), settle.Event{What: settle.Deleted, Token: ev.Revision}, said{})
 	k.freeLocked(h)
 }
 
@@ -209,7 +202,7 @@ func (k *Keeper) tickWaiting(now Reading, soon func(time.Duration)) {
 	for h := range k.waiting {
 		if now.Mono >= h.pollAt {
 			names = append(names, h.name)
-			marks[h.name] = h.seen
+			marks[h.name] = h.claim.Seen
 			h.pollAt = k.nextPoll(now.Mono, h.polls)
 			h.polls++
 		}

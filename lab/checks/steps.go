@@ -38,7 +38,7 @@ var readers = []string{"internal/apicheck", "internal/doccheck", "lab/planted", 
 // single are packages on fake time that have one goroutine, or test the kit: the race detector finds
 // nothing there that it does not find in the packages that use them.
 var single = []string{
-	"internal/explore", "internal/handover", "lease/advise", "lease/leasetest", "store/storetest",
+	"internal/explore", "internal/handover", "lease/advise", "lease/internal/settle", "lease/leasetest", "store/storetest",
 	"sharding/internal/coordinator", "sharding/internal/entities", "sharding/placement",
 }
 

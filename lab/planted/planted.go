@@ -20,6 +20,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
 	"os"
 	"os/exec"
@@ -45,6 +48,7 @@ type Bug struct {
 	SparedBy   *Check
 	Files      []string // that it changes, relative to the root
 	patch      []byte
+	negated    [2]int // or, with no patch, where the clause is that is negated
 }
 
 var changed = regexp.MustCompile(`(?m)^\+\+\+ b/(\S+)`)
@@ -81,6 +85,48 @@ func Load(dir string) (bugs []Bug) {
 	return bugs
 }
 
+// Negations are a bug for each clause by which a file of Go decides, negated: each operand of && and ||
+// in the conditions of its ifs, and of its switches that have no tag.
+func Negations(root, file string, by Check) (bugs []Bug) {
+	text, set := scene.Must(os.ReadFile(filepath.Join(root, file))), token.NewFileSet()
+	var negate func(ast.Expr)
+	negate = func(e ast.Expr) {
+		if b, ok := e.(*ast.BinaryExpr); ok && (b.Op == token.LAND || b.Op == token.LOR) {
+			negate(b.X)
+			negate(b.Y)
+			return
+		}
+		from, to := set.Position(e.Pos()), set.Position(e.End())
+		bugs = append(bugs, Bug{
+			Name: fmt.Sprintf("not-%s-%d", strings.TrimSuffix(filepath.Base(file), ".go"), len(bugs)),
+			What: fmt.Sprintf("line %d, negated: %s", from.Line, text[from.Offset:to.Offset]), FoundBy: []Check{by},
+			Files: []string{file}, negated: [2]int{from.Offset, to.Offset},
+		})
+	}
+	ast.Inspect(scene.Must(parser.ParseFile(set, file, text, 0)), func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.IfStmt:
+			negate(n.Cond)
+		case *ast.SwitchStmt:
+			for _, c := range n.Body.List {
+				if n.Tag == nil {
+					for _, e := range c.(*ast.CaseClause).List {
+						negate(e)
+					}
+				}
+			}
+		}
+		return true
+	})
+	return bugs
+}
+
+// All are the bugs of bugs/, and the negations of the machines that are explored.
+func All(root string) []Bug {
+	return append(Load(filepath.Join(root, "lab/planted/bugs")),
+		Negations(root, "lease/internal/settle/settle.go", Check{"lease/internal/settle", "^(TestExplore|TestAcceptedHistory)$"})...)
+}
+
 // Choose returns the bugs whose whole name matches only, that change a file in the folder in, from the
 // one named from on; an empty string chooses all. To choose none is an error.
 func Choose(bugs []Bug, only, in, from string) (chosen []Bug) {
@@ -106,6 +152,14 @@ func (b Bug) Plant(root, dir string) map[string]string {
 		text := scene.Must(os.ReadFile(filepath.Join(root, file)))
 		scene.Check(os.MkdirAll(filepath.Dir(planted[file]), 0o755))
 		scene.Check(os.WriteFile(planted[file], text, 0o644))
+	}
+	if b.patch == nil {
+		for _, path := range planted {
+			text := scene.Must(os.ReadFile(path))
+			from, to := b.negated[0], b.negated[1]
+			scene.Check(os.WriteFile(path, fmt.Appendf(nil, "%s!(%s)%s", text[:from], text[from:to], text[to:]), 0o644))
+		}
+		return planted
 	}
 	cmd := exec.Command("git", "apply", "--whitespace=nowarn", "-")
 	cmd.Dir, cmd.Stdin = dir, bytes.NewReader(b.patch)

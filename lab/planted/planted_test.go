@@ -27,7 +27,7 @@ const root = "../.."
 
 func load(t *testing.T) []Bug {
 	t.Helper()
-	bugs := Load("bugs")
+	bugs := All(root)
 	if len(bugs) < 100 {
 		t.Fatalf("%d bugs", len(bugs))
 	}

@@ -6,35 +6,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Every status against every transition.
-func TestStateMachine(t *testing.T) {
-	type answer struct {
-		to status
-		ok bool
-	}
-	for from, row := range map[status]map[transition]answer{
-		free:  {won: {held, true}, lost: {ended, false}, givenUp: {ended, false}, settled: {free, true}},
-		held:  {won: {held, true}, lost: {ended, true}, givenUp: {ended, true}, settled: {free, false}},
-		ended: {won: {held, true}, lost: {ended, false}, givenUp: {ended, false}, settled: {free, true}},
-	} {
-		require.Len(t, row, 4)
-		for tr, want := range row {
-			to, ok := from.next(tr)
-			require.Equal(t, want.ok, ok, "%d by %d", from, tr)
-			if ok {
-				require.Equal(t, want.to, to, "%d by %d", from, tr)
-			}
-			h := &Handle{status: from}
-			h.moveLocked(tr)
-			if ok {
-				require.Equal(t, want.to, h.status)
-			} else {
-				require.Equal(t, from, h.status, "what means nothing changes nothing")
-			}
-		}
-	}
-}
-
 func TestWindowIsOverWhenEitherClockPassed(t *testing.T) {
 	w := &window{mono: 10, wall: 100}
 	require.True(t, w.holds(Reading{Mono: 9, Wall: 99}))
