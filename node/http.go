@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/health"
@@ -123,17 +124,23 @@ func (n *Node) serve() error {
 	if err != nil {
 		return about("HTTP", err)
 	}
-	n.web = l
-	n.server = &http.Server{Handler: n.Handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
-	n.serves.Go(func() { _ = n.server.Serve(l) }) // until closeHTTP
+	n.web = &web{address: l, server: &http.Server{Handler: n.Handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}}
+	n.web.serves.Go(func() { _ = n.web.server.Serve(l) }) // until close
 	return nil
 }
 
-// closeHTTP returns when the address is listened on no longer, also if Serve had not begun.
-func (n *Node) closeHTTP(ctx context.Context) error {
-	defer n.serves.Wait()
-	if err := n.server.Shutdown(ctx); err != nil {
-		return errors.Join(err, n.server.Close())
+// web is what serves the node's pages.
+type web struct {
+	server  *http.Server
+	address net.Listener
+	serves  sync.WaitGroup // for as long as address is listened on
+}
+
+// close returns when the address is listened on no longer, also if Serve had not begun.
+func (w *web) close(ctx context.Context) error {
+	defer w.serves.Wait()
+	if err := w.server.Shutdown(ctx); err != nil {
+		return errors.Join(err, w.server.Close())
 	}
 	return nil
 }

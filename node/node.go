@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -35,9 +33,7 @@ type Node struct {
 	system *actor.ActorSystem
 	remote *remoting.Node
 	keeper *lease.Keeper
-	server *http.Server
-	web    net.Listener
-	serves sync.WaitGroup // for as long as web is listened on
+	web    *web // nil: Config.HTTP is empty
 
 	parts func(context.Context) error // health of the singletons
 
@@ -45,9 +41,7 @@ type Node struct {
 	failed bool            // it did not succeed; set before begun is closed
 	life   context.Context // until Stop begins
 	end    context.CancelCauseFunc
-	joined chan struct{} // closed when group, or joinErr, is set
-	group  *membership.Group
-	gone   error // why the group was not joined
+	joining
 
 	mu       sync.Mutex
 	starting sync.WaitGroup // parts that are being started
@@ -55,9 +49,14 @@ type Node struct {
 	managers []*singleton.Manager
 	regions  []*sharding.Region
 	used     map[*timing]bool // of Config.Settings
-	stopped  chan struct{}    // closed when stop has ended
-	took     []zap.Field      // each step of Stop, for the log
-	err      error
+	ending
+}
+
+// joining is how the node comes into its group.
+type joining struct {
+	joined chan struct{} // closed when group, or gone, is set
+	group  *membership.Group
+	gone   error // why the group was not joined
 }
 
 // Start starts a node: its actor system, remoting, Keeper, HTTP and membership, in
@@ -80,7 +79,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, fmt.Errorf("node.Start: %w", err)
 	}
-	n := &Node{cfg: cfg, begun: make(chan struct{}), joined: make(chan struct{}), stopped: make(chan struct{}),
+	n := &Node{cfg: cfg, begun: make(chan struct{}), joining: joining{joined: make(chan struct{})}, ending: ending{stopped: make(chan struct{})},
 		used: map[*timing]bool{}}
 	n.life, n.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	n.log = cmp.Or(cfg.Logger, boundary.Default())
@@ -362,5 +361,5 @@ func (n *Node) HTTPAddress() string {
 	if n.web == nil {
 		return ""
 	}
-	return n.web.Addr().String()
+	return n.web.address.Addr().String()
 }

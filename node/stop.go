@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/boundary"
+	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
@@ -106,11 +107,11 @@ func (n *Node) Stop(ctx context.Context) error {
 const uselessAfter = 2 * time.Second
 
 // useful ends ctx once no lease is held any more and the store is away, which it says.
-func (n *Node) useful(ctx context.Context) (context.Context, context.CancelFunc) {
+func useful(ctx context.Context, k *lease.Keeper) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
-		for since := time.Now(); n.keeper != nil && ctx.Err() == nil; time.Sleep(time.Second / 4) {
-			if in := n.keeper.Info(); in.Failure == nil || in.Held > 0 {
+		for since := time.Now(); k != nil && ctx.Err() == nil; time.Sleep(time.Second / 4) {
+			if in := k.Info(); in.Failure == nil || in.Held > 0 {
 				since = time.Now()
 			} else if time.Since(since) >= uselessAfter {
 				cancel(fmt.Errorf("no lease is held any more, and the store is away: %w", in.Failure))
@@ -121,7 +122,7 @@ func (n *Node) useful(ctx context.Context) (context.Context, context.CancelFunc)
 }
 
 func (n *Node) stop(ctx context.Context) {
-	ctx, cancel := n.useful(ctx)
+	ctx, cancel := useful(ctx, n.keeper)
 	defer cancel()
 	n.step("what was being started", func() error { return boundary.Wait(ctx, &n.starting) })
 	n.step("sharded types and singletons", func() error { return n.stopParts(ctx) })
@@ -134,8 +135,8 @@ func (n *Node) stop(ctx context.Context) {
 	if n.remote != nil {
 		n.step("remoting", func() error { n.remote.Shutdown(true); return nil })
 	}
-	if n.server != nil {
-		n.step("HTTP", func() error { return n.closeHTTP(ctx) })
+	if n.web != nil {
+		n.step("HTTP", func() error { return n.web.close(ctx) })
 	}
 	n.step("actor system", func() error {
 		if !n.system.IsStopped() {
@@ -150,13 +151,20 @@ func (n *Node) stop(ctx context.Context) {
 	}
 }
 
-func (n *Node) step(name string, f func() error) {
+// ending is a Stop.
+type ending struct {
+	stopped chan struct{} // closed when it has ended
+	took    []zap.Field   // each step, for the log
+	err     error
+}
+
+func (e *ending) step(name string, f func() error) {
 	began := time.Now()
 	err := boundary.Call(f)
 	took := time.Since(began)
-	n.took = append(n.took, zap.Duration(strings.ReplaceAll(name, " ", "_"), took))
+	e.took = append(e.took, zap.Duration(strings.ReplaceAll(name, " ", "_"), took))
 	if err != nil {
-		n.err = errors.Join(n.err, fmt.Errorf("stopping %s, after %v: %w", name, took.Round(time.Millisecond), err))
+		e.err = errors.Join(e.err, fmt.Errorf("stopping %s, after %v: %w", name, took.Round(time.Millisecond), err))
 	}
 }
 

@@ -28,13 +28,10 @@ var ErrNameInUse = errors.New("singleton name in use on this actor system")
 // Manager is one node's part in a singleton: it hosts the child, or forwards mail to the
 // host. Safe for concurrent use.
 type Manager struct {
-	name    string
-	lname   string // of the lease
-	system  *actor.ActorSystem
-	keeper  *lease.Keeper // nil with WithLease and no Keeper
-	lease   lease.Lease
-	own     *lease.Handle // made by Start, to be closed
-	sign    *lease.Handle // tells where the host is, if the lease can't; made by Start, to be closed
+	name   string
+	system *actor.ActorSystem
+	keeper *lease.Keeper // nil with WithLease and no Keeper
+	claims
 	set     settings
 	owned   bool // it coordinates shards, which stop it: StopAll does not
 	props   *actor.Props
@@ -49,6 +46,19 @@ type Manager struct {
 	trouble atomic.Pointer[trouble]
 	asked   asker.InFlight
 	lost    atomic.Int64 // sent, and not known to have arrived when its link broke; grows when the manager has ended, too
+	lifetime
+}
+
+// claims are the leases of a Manager.
+type claims struct {
+	lname string // of the lease
+	lease lease.Lease
+	own   *lease.Handle // made by Start, to be closed
+	sign  *lease.Handle // tells where the host is, if the lease can't; made by Start, to be closed
+}
+
+// lifetime is how a Manager ends.
+type lifetime struct {
 	done    chan struct{}
 	left    error          // the lease may stand; set before done is closed
 	ops     sync.WaitGroup // calls to the lease under way
@@ -137,9 +147,9 @@ func Start(system *actor.ActorSystem, keeper *lease.Keeper, name string, props *
 			return nil, invalid("%v", err)
 		}
 	}
-	m := &Manager{name: name, pid: system.NewLocalPID(named("holdfast/singleton", name)), lname: lname, system: system, keeper: keeper,
-		lease: set.lease, set: set, props: props,
-		clock: store.SystemClock(), outlet: outlet.Of(system), done: make(chan struct{})}
+	m := &Manager{name: name, pid: system.NewLocalPID(named("holdfast/singleton", name)), claims: claims{lname: lname, lease: set.lease}, system: system, keeper: keeper,
+		set: set, props: props,
+		clock: store.SystemClock(), outlet: outlet.Of(system), lifetime: lifetime{done: make(chan struct{})}}
 	m.log = set.logger.With(zap.String("singleton", name))
 	m.life, m.endLife = context.WithCancel(context.Background())
 	if keeper != nil {

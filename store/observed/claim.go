@@ -169,7 +169,7 @@ func (s *Store) Acquire(ctx context.Context, want store.Session, claims []store.
 				return plan{}
 			}
 			next := claimed(c, want.ID, at[want.ID].Life)
-			next.Granted = s.grantedNow()
+			next.Granted = grantedAt(s.clock.Now())
 			return plan{swap: true, next: next}
 		},
 		func(at map[store.SessionID]looked) error {
@@ -249,7 +249,7 @@ func (s *Store) Transfer(ctx context.Context, moves []store.Transfer) ([]store.O
 			target := at[to.ID]
 			next := record{
 				Format: format, Name: m.Name, Session: to.ID, Life: target.Life, Nonce: m.To.Nonce,
-				Metadata: maps.Clone(m.Metadata), Granted: s.grantedNow(),
+				Metadata: maps.Clone(m.Metadata), Granted: grantedAt(s.clock.Now()),
 			}
 			if m.Metadata == nil {
 				next.Metadata = n.Metadata

@@ -48,8 +48,8 @@ func (g sight) record(r record, token store.Token, left time.Duration) store.Rec
 	}
 }
 
-// grantedNow is the time that a record bears which is made now.
-func (s *Store) grantedNow() int64 { return s.clock.Now().Wall / int64(time.Millisecond) }
+// grantedAt is the time that a record bears which is made now.
+func grantedAt(now store.Reading) int64 { return now.Wall / int64(time.Millisecond) }
 
 // granted is when the record was granted, if that is known.
 func (r record) granted() (at time.Time) {
