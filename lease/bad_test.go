@@ -58,11 +58,11 @@ func (s spoilt) List(ctx context.Context, q store.Query) iter.Seq2[lease.Record,
 	}
 }
 
-func (s spoilt) Watch(ctx context.Context, of store.Scope) iter.Seq2[lease.Event, error] {
-	return func(yield func(lease.Event, error) bool) {
+func (s spoilt) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event, error] {
+	return func(yield func(store.Event, error) bool) {
 		for ev, err := range s.Store.Watch(ctx, of) {
-			if ev.Kind == lease.EventPut && ev.Record.Owner.Incarnation == newer {
-				ev = lease.Event{Kind: lease.EventBad, Record: unread(ev.Record)}
+			if ev.Kind == store.EventPut && ev.Record.Owner.Incarnation == newer {
+				ev = store.Event{Kind: store.EventBad, Record: unread(ev.Record)}
 			}
 			if !yield(ev, err) {
 				return

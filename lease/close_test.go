@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
@@ -20,14 +21,14 @@ func within(t *testing.T, d time.Duration) context.Context {
 }
 
 func TestCloseWaitsForOwnersToRelease(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a := start(t, db, "a")
 		la, idle := a.hold("job"), a.lease("idle")
 		lost := watchLosses(la)
 		term, _ := la.Term()
 		waits := make(chan error, 1)
 		taken := a.lease("taken")
-		start(t, store, "b").hold("taken")
+		start(t, db, "b").hold("taken")
 		go func() { waits <- taken.Wait(context.Background()) }()
 		synctest.Wait()
 		closed := make(chan error, 2)
@@ -43,7 +44,7 @@ func TestCloseWaitsForOwnersToRelease(t *testing.T) {
 		// Work may still be running under it: the record is renewed.
 		time.Sleep(5 * ttl)
 		require.Empty(t, closed)
-		_, ok := standing(t, store, "job")
+		_, ok := standing(t, db, "job")
 		require.True(t, ok)
 		// Nothing new begins.
 		_, err := la.Acquire(t.Context())
@@ -52,15 +53,15 @@ func TestCloseWaitsForOwnersToRelease(t *testing.T) {
 		require.ErrorIs(t, err, lease.ErrClosed)
 		_, err = a.Lease("new")
 		require.ErrorIs(t, err, lease.ErrClosed)
-		_, err = a.Watch("", func(lease.Event) {})
+		_, err = a.Watch("", func(store.Event) {})
 		require.ErrorIs(t, err, lease.ErrClosed)
 		require.ErrorIs(t, idle.Wait(t.Context()), lease.ErrClosed)
 
 		require.NoError(t, la.Release(t.Context()))
 		require.NoError(t, <-closed)
 		require.NoError(t, <-closed, "a second Close waits like the first")
-		requireFree(t, store, "job")
-		require.NotZero(t, store.Stats().CloseSession, "sessions are closed, not left to expire")
+		requireFree(t, db, "job")
+		require.NotZero(t, db.Stats().CloseSession, "sessions are closed, not left to expire")
 		require.NoError(t, a.Close(context.Background()), "and one that comes later has nothing to do")
 		require.Len(t, lost.all(), 1)
 
@@ -76,8 +77,8 @@ func TestCloseWaitsForOwnersToRelease(t *testing.T) {
 }
 
 func TestCloseAbandonsWhatIsNotReleased(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a, b := start(t, db, "a"), start(t, db, "b")
 		stuck, gone := a.hold("stuck"), a.hold("gone", lease.WithOwnSession())
 		patient := meanwhile(func() error { return a.Close(context.Background()) })
 		synctest.Wait()
@@ -100,8 +101,8 @@ func TestCloseAbandonsWhatIsNotReleased(t *testing.T) {
 }
 
 func TestCloseOfALostTermWaitsForItsOwner(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a := start(t, db, "a")
 		la := a.hold("job")
 		a.store.Partition()
 		time.Sleep(ttl)
@@ -120,8 +121,8 @@ func TestCloseDuringOperations(t *testing.T) {
 		"the request lands late": {Kind: faultstore.LandLate, Delay: 2 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memory.Store) {
-				a := start(t, store, "a")
+			bubble(t, func(t *testing.T, db *memory.Store) {
+				a := start(t, db, "a")
 				a.hold("warm") // so that a session is open
 				require.NoError(t, a.lease("other").Close(t.Context()))
 				a.rule(faultstore.Acquire, fault)
@@ -139,15 +140,15 @@ func TestCloseDuringOperations(t *testing.T) {
 				}
 				a.store.Wait()
 				time.Sleep(ttl)
-				requireFree(t, store, "job/1")
+				requireFree(t, db, "job/1")
 			})
 		})
 	}
 }
 
 func TestCloseWithTheStoreAwayIsBounded(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a", func(c *lease.Config) { c.NamesPerSession = 1 })
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a := start(t, db, "a", func(c *lease.Config) { c.NamesPerSession = 1 })
 		for _, name := range []string{"u", "v", "w", "x", "y"} {
 			h := a.hold(name)
 			require.NoError(t, h.Release(t.Context()))
@@ -160,18 +161,18 @@ func TestCloseWithTheStoreAwayIsBounded(t *testing.T) {
 }
 
 func TestHandleCloseReleases(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a := start(t, db, "a")
 		la := a.hold("job")
 		lost := watchLosses(la)
 		waits := make(chan error, 1)
 		blocked := a.lease("blocked")
-		mustWin(t, start(t, store, "b").lease("blocked"))
+		mustWin(t, start(t, db, "b").lease("blocked"))
 		go func() { waits <- blocked.Wait(context.Background()) }()
 		synctest.Wait()
 		require.NoError(t, la.Close(t.Context()))
 		require.False(t, la.CheckAlive())
-		requireFree(t, store, "job")
+		requireFree(t, db, "job")
 		require.Empty(t, lost.all(), "a release is no loss")
 		require.NoError(t, la.Close(t.Context()), "twice is once")
 		require.NoError(t, la.Release(t.Context()))
@@ -183,8 +184,8 @@ func TestHandleCloseReleases(t *testing.T) {
 
 // However a handle is closed, nothing is held by it afterwards.
 func TestHandleCloseWithNoTimeLeft(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a := start(t, db, "a")
 		a.hold("another") // keeps the session alive
 		la := a.hold("job")
 		done, cancel := context.WithCancel(t.Context())
@@ -195,14 +196,14 @@ func TestHandleCloseWithNoTimeLeft(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled)
 		require.False(t, la.CheckAlive())
 		time.Sleep(ttl + time.Second)
-		requireFree(t, store, "job")
+		requireFree(t, db, "job")
 		a.hold("job") // and its name is free on the Keeper
 	})
 }
 
 func TestHandleCloseDuringAcquire(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a := start(t, db, "a")
 		la := a.lease("job")
 		a.rule(faultstore.Acquire, faultstore.Fault{Kind: faultstore.ReplyLate, Delay: time.Second})
 		got := meanwhile(func() error { _, err := la.Acquire(context.Background()); return err })
@@ -213,7 +214,7 @@ func TestHandleCloseDuringAcquire(t *testing.T) {
 		_, err := la.Acquire(t.Context())
 		require.ErrorIs(t, err, lease.ErrClosed, "nothing is won behind the release")
 		require.NoError(t, <-closed)
-		requireFree(t, store, "job")
+		requireFree(t, db, "job")
 		require.False(t, la.CheckAlive())
 	})
 }

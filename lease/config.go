@@ -92,7 +92,7 @@ type Config struct {
 	// Default: OpenTelemetry's global one.
 	MeterProvider metric.MeterProvider
 	// Clock of this node. Default: SystemClock().
-	Clock Clock
+	Clock store.Clock
 }
 
 func invalid(field string, got any, bound string) error {

@@ -39,13 +39,13 @@ func (s *tattler) noted(of *[]string) []string {
 	return slices.Clone(*of)
 }
 
-func (s *tattler) Watch(ctx context.Context, of store.Scope) iter.Seq2[lease.Event, error] {
+func (s *tattler) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event, error] {
 	if of.Deletions {
 		s.note(&s.deletions, of.Prefix)
 	} else {
 		s.note(&s.all, of.Prefix)
 	}
-	return func(yield func(lease.Event, error) bool) {
+	return func(yield func(store.Event, error) bool) {
 		for ev, err := range s.Store.Watch(ctx, of) {
 			if (ev.Kind != store.EventProgress || !s.silent.Load()) && !yield(ev, err) {
 				return
@@ -56,8 +56,8 @@ func (s *tattler) Watch(ctx context.Context, of store.Scope) iter.Seq2[lease.Eve
 
 // Only who asks for records gets what is put.
 func TestTheKeeperWatchesDeletionsAlone(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		s := &tattler{Store: store}
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		s := &tattler{Store: db}
 		k := start(t, s, "a")
 		k.hold("job")
 		time.Sleep(10 * ttl)
@@ -67,7 +67,7 @@ func TestTheKeeperWatchesDeletionsAlone(t *testing.T) {
 		time.Sleep(10 * ttl)
 		require.Empty(t, s.noted(&s.all))
 		require.Greater(t, len(s.noted(&s.deletions)), 3, "begun anew now and then")
-		_, err := k.Watch("team/", func(lease.Event) {})
+		_, err := k.Watch("team/", func(store.Event) {})
 		require.NoError(t, err)
 		synctest.Wait()
 		require.Contains(t, s.noted(&s.all), "team/")
@@ -78,8 +78,8 @@ func TestTheKeeperWatchesDeletionsAlone(t *testing.T) {
 // The look that follows the beginning of a watch is repeated until it succeeds,
 // soon and then less often.
 func TestTheLookAfterTheBeginningOfAWatchIsRepeated(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a", func(c *lease.Config) { c.PollMin, c.PollMax = time.Hour, time.Hour }), start(t, store, "b")
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a, b := start(t, db, "a", func(c *lease.Config) { c.PollMin, c.PollMax = time.Hour, time.Hour }), start(t, db, "b")
 		theirs, waiting := b.hold("theirs"), a.lease("theirs")
 		mustNotWin(t, waiting)
 		time.Sleep(time.Second)
@@ -122,8 +122,8 @@ func TestALateClaimIsFoundHoweverLateItLands(t *testing.T) {
 		"deletions, no listing": func(s *memory.Store) store.Store { return watchesAlone{listless{s}, s} },
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memory.Store) {
-				a := start(t, less(store), "a")
+			bubble(t, func(t *testing.T, db *memory.Store) {
+				a := start(t, less(db), "a")
 				a.hold("another") // keeps the session alive
 				const late = 25 * ttl
 				a.once(faultstore.Acquire, 1, faultstore.Fault{Kind: faultstore.LandLate, Delay: late})
@@ -133,11 +133,11 @@ func TestALateClaimIsFoundHoweverLateItLands(t *testing.T) {
 				require.NoError(t, la.Release(t.Context()))
 				require.NoError(t, la.Close(t.Context()))
 				time.Sleep(time.Until(began.Add(late - time.Second)))
-				requireFree(t, store, "job")
-				made := store.Stats().Acquire
+				requireFree(t, db, "job")
+				made := db.Stats().Acquire
 				time.Sleep(time.Second + ttl + time.Second)
-				require.Equal(t, made+1, store.Stats().Acquire, "it landed")
-				requireFree(t, store, "job")
+				require.Equal(t, made+1, db.Stats().Acquire, "it landed")
+				requireFree(t, db, "job")
 			})
 		})
 	}
@@ -151,8 +151,8 @@ type watchesAlone struct {
 
 // When its session is over nothing can land any more.
 func TestASuspicionEndsWithTheSession(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, listless{store}, "a")
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a := start(t, listless{db}, "a")
 		anchor := a.hold("another")
 		a.once(faultstore.Acquire, 1, faultstore.Fault{Kind: faultstore.Drop})
 		la := a.lease("job")

@@ -16,7 +16,7 @@ import (
 type denial struct {
 	on    bool
 	what  string
-	since Reading
+	since store.Reading
 	err   error         // the last one's
 	last  time.Duration // when that was heard
 	ever  bool
@@ -35,7 +35,7 @@ const (
 const deniedAgain = 3
 
 // deniedLocked takes up what came of a request.
-func (k *Keeper) deniedLocked(what string, sent, now Reading, err error) {
+func (k *Keeper) deniedLocked(what string, sent, now store.Reading, err error) {
 	d := &k.denial
 	switch {
 	case errors.Is(err, ErrDenied):

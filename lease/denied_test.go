@@ -43,8 +43,8 @@ func TestADeniedAcquisitionEndsAtOnce(t *testing.T) {
 			"unhurried": func(s *memory.Store) store.Store { return unhurried(s) },
 		} {
 			t.Run(op.String()+"/"+name, func(t *testing.T) {
-				bubble(t, func(t *testing.T, store *memory.Store) {
-					a := start(t, less(store), "a")
+				bubble(t, func(t *testing.T, db *memory.Store) {
+					a := start(t, less(db), "a")
 					count := a.denies(op)
 					la := a.lease("job")
 					began := time.Now()
@@ -67,8 +67,8 @@ func TestADeniedAcquisitionEndsAtOnce(t *testing.T) {
 
 // An earlier attempt that got no answer may still land, whatever the next is told.
 func TestADenialSettlesNothing(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a, b := start(t, db, "a"), start(t, db, "b")
 		a.hold("other")
 		n := 0
 		a.store.SetRule(func(c faultstore.Call) faultstore.Fault {
@@ -90,8 +90,8 @@ func TestADenialSettlesNothing(t *testing.T) {
 
 // A release that is denied ends trust, and is made up for when it is allowed.
 func TestADeniedReleaseIsMadeUpFor(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a, b := start(t, db, "a"), start(t, db, "b")
 		a.hold("other")
 		la, lb := a.hold("job"), b.lease("job")
 		count := a.denies(faultstore.Release)
@@ -111,8 +111,8 @@ func TestADeniedReleaseIsMadeUpFor(t *testing.T) {
 }
 
 func TestADeniedTransferIsRefused(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a, b := start(t, db, "a"), start(t, db, "b")
 		la, lb := a.hold("job"), b.lease("job")
 		o := offerOf(t, lb)
 		count := a.denies(faultstore.Transfer)
@@ -129,8 +129,8 @@ func TestADeniedTransferIsRefused(t *testing.T) {
 // A renewal that is denied is repeated, at a slow pace; the term lives until its deadline,
 // and goes on if it is allowed before.
 func TestADeniedRenewalIsNoLossYet(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a", func(c *lease.Config) { c.Jitter = -1 })
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a := start(t, db, "a", func(c *lease.Config) { c.Jitter = -1 })
 		la := a.hold("job")
 		lost := watchLosses(la)
 		began := time.Now()
@@ -156,9 +156,9 @@ func TestADeniedRenewalIsNoLossYet(t *testing.T) {
 // However long a denial lasts, and for however many callers, the log has one line, and one when it
 // is over.
 func TestADenialIsOneLineAndOneWhenItIsOver(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
+	bubble(t, func(t *testing.T, db *memory.Store) {
 		logged, logs := observed(zapcore.WarnLevel)
-		a := start(t, store, "a", logged)
+		a := start(t, db, "a", logged)
 		a.hold("held", lease.WithOwnSession())
 		count := a.denies()
 		ctx, cancel := context.WithCancel(t.Context())
@@ -169,13 +169,13 @@ func TestADenialIsOneLineAndOneWhenItIsOver(t *testing.T) {
 				done <- lease.Run(ctx, h, func(ctx context.Context, _ lease.Term) error { <-ctx.Done(); return nil })
 			}()
 		}
-		_, err := a.Watch("", func(lease.Event) {})
+		_, err := a.Watch("", func(store.Event) {})
 		require.NoError(t, err)
 		time.Sleep(10 * ttl)
 		synctest.Wait()
 		all := logs.TakeAll()
 		require.Len(t, all, 1, "%v", all)
-		require.Equal(t, "the store denies this node what leases need", all[0].Message)
+		require.Equal(t, "the db denies this node what leases need", all[0].Message)
 		require.Less(t, count.Load(), int64(10*20), "nothing is asked for in haste")
 		info := a.Info()
 		require.ErrorIs(t, info.Failure, lease.ErrDenied)
@@ -187,7 +187,7 @@ func TestADenialIsOneLineAndOneWhenItIsOver(t *testing.T) {
 		synctest.Wait()
 		all = logs.TakeAll()
 		require.Len(t, all, 1, "%v", all)
-		require.Equal(t, "the store denies no more", all[0].Message)
+		require.Equal(t, "the db denies no more", all[0].Message)
 		require.NoError(t, a.Info().Failure)
 		require.Equal(t, 2, a.Info().Held)
 		cancel()
@@ -199,9 +199,9 @@ func TestADenialIsOneLineAndOneWhenItIsOver(t *testing.T) {
 
 // One name that is denied beside others that are not is told once, too.
 func TestADenialOfOneNameAmongOthers(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
+	bubble(t, func(t *testing.T, db *memory.Store) {
 		logged, logs := observed(zapcore.WarnLevel)
-		a := start(t, store, "a", logged)
+		a := start(t, db, "a", logged)
 		a.store.SetRule(func(c faultstore.Call) faultstore.Fault {
 			if c.Op == faultstore.Acquire && c.Names[0] == "bad" {
 				return faultstore.Fault{Kind: faultstore.Deny}
@@ -222,8 +222,8 @@ func TestADenialOfOneNameAmongOthers(t *testing.T) {
 
 // So may an earlier attempt of a transfer land, also if the store denies one name alone.
 func TestADenialOfOneNameSettlesNoTransfer(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, &denyingMoves{Store: store}, "a"), start(t, store, "b")
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a, b := start(t, &denyingMoves{Store: db}, "a"), start(t, db, "b")
 		la, lb := a.hold("job"), b.lease("job")
 		o := offerOf(t, lb)
 		a.once(faultstore.Transfer, 1, faultstore.Fault{Kind: faultstore.LandLate, Delay: 5 * time.Second})
@@ -233,7 +233,7 @@ func TestADenialOfOneNameSettlesNoTransfer(t *testing.T) {
 		require.NotErrorIs(t, err, lease.ErrTransferRefused)
 		require.False(t, la.CheckAlive())
 		time.Sleep(5 * time.Second)
-		rec, _ := standing(t, store, "job")
+		rec, _ := standing(t, db, "job")
 		require.Equal(t, "b", rec.Owner.ID)
 	})
 }

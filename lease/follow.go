@@ -23,7 +23,7 @@ import (
 // stop may be called from f; it does not wait for a call of f that has begun,
 // and none begins after it. Errors: ErrInvalid (no f), ErrUnsupported if the
 // store can neither watch nor list, ErrClosed.
-func (k *Keeper) Watch(prefix string, f func(Event)) (stop func(), err error) {
+func (k *Keeper) Watch(prefix string, f func(store.Event)) (stop func(), err error) {
 	refused := func(err error) error {
 		return fmt.Errorf("watch %q (keeper %s, store %s): %w", prefix, k.owner.ID, k.limits.Name, err)
 	}
@@ -46,7 +46,7 @@ func (k *Keeper) Watch(prefix string, f func(Event)) (stop func(), err error) {
 		return nil, refused(ErrClosed)
 	}
 	ctx, cancel := context.WithCancel(k.ctx)
-	emit := func(ev Event) {
+	emit := func(ev store.Event) {
 		if ctx.Err() == nil {
 			k.guard("Watch", prefix, func() { f(ev) })
 		}
@@ -98,7 +98,7 @@ type follower struct {
 	k      *Keeper
 	prefix string
 	name   string // the one name that is followed, which is the prefix, too; empty: all under that
-	emit   func(Event)
+	emit   func(store.Event)
 	// forKeeper: what the Keeper's own leases need. Deletions are enough; and where the store can't
 	// watch there are reconciliation and the waiters' looks, and no listing of its own.
 	forKeeper bool
@@ -209,7 +209,9 @@ func (f *follower) follow(ctx context.Context, w store.Watcher) (progress bool, 
 			err = c
 		}
 	}()
-	endIn := func(d time.Duration, cause error) Timer { return f.k.clock.AfterFunc(d, func() { cancel(cause) }) }
+	endIn := func(d time.Duration, cause error) store.Timer {
+		return f.k.clock.AfterFunc(d, func() { cancel(cause) })
+	}
 	timer := endIn(f.k.cfg.AttemptTimeout, errSilent)
 	defer func() { timer.Stop() }()
 	seen := map[string]struct{}{}
@@ -219,7 +221,7 @@ func (f *follower) follow(ctx context.Context, w store.Watcher) (progress bool, 
 			return progress, err
 		}
 		switch {
-		case ev.Kind == EventSynced:
+		case ev.Kind == store.EventSynced:
 			timer.Stop()
 			timer = endIn(f.k.refreshIn(), errRefresh)
 		case ev.Kind == store.EventProgress && progress:
@@ -234,7 +236,7 @@ func (f *follower) follow(ctx context.Context, w store.Watcher) (progress bool, 
 			continue
 		}
 		switch ev.Kind {
-		case EventPut:
+		case store.EventPut:
 			if !progress {
 				seen[ev.Record.Name] = struct{}{}
 			}
@@ -242,14 +244,14 @@ func (f *follower) follow(ctx context.Context, w store.Watcher) (progress bool, 
 				return progress, err
 			}
 			f.put(ev)
-		case EventDelete:
+		case store.EventDelete:
 			f.delete(ev)
-		case EventBad:
+		case store.EventBad:
 			if !progress {
 				seen[ev.Record.Name] = struct{}{}
 			}
 			f.bad(ev)
-		case EventSynced:
+		case store.EventSynced:
 			f.sync(seen)
 			f.k.heed(nil)
 			if f.up != nil {
@@ -304,11 +306,11 @@ func (f *follower) renew() {
 	f.era = f.k.eraNow()
 	if f.era.forget != was.forget {
 		f.heard.forget()
-		f.emit(Event{Kind: EventReset})
+		f.emit(store.Event{Kind: store.EventReset})
 	}
 }
 
-func (f *follower) put(ev Event) {
+func (f *follower) put(ev store.Event) {
 	if f.heard.stands[ev.Record.Name] == markOf(ev.Record) {
 		return // told before the interruption
 	}
@@ -318,7 +320,7 @@ func (f *follower) put(ev Event) {
 }
 
 // bad tells of what is no record, once. It stands: its name is not free.
-func (f *follower) bad(ev Event) {
+func (f *follower) bad(ev store.Event) {
 	if m, ok := f.heard.stands[ev.Record.Name]; ok && m.token == 0 {
 		return
 	}
@@ -327,7 +329,7 @@ func (f *follower) bad(ev Event) {
 	f.emit(ev)
 }
 
-func (f *follower) delete(ev Event) {
+func (f *follower) delete(ev store.Event) {
 	f.heard.delete(ev.Record.Name)
 	f.emit(ev)
 }
@@ -346,7 +348,7 @@ func (f *follower) sync(seen map[string]struct{}) {
 func (f *follower) caught() {
 	if !f.synced {
 		f.synced = true
-		f.emit(Event{Kind: EventSynced})
+		f.emit(store.Event{Kind: store.EventSynced})
 	}
 	if f.caughtUp != nil {
 		f.caughtUp()

@@ -4,6 +4,8 @@ import (
 	"context"
 	mrand "math/rand/v2"
 	"time"
+
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // This file follows records where the store can't watch: listings, or looks at the one name that
@@ -63,17 +65,17 @@ func (f *follower) look() error {
 // read takes up one record as it was read.
 func (f *follower) read(rec Record) error {
 	if rec.Token == 0 { // it is no record
-		f.bad(Event{Kind: EventBad, Record: rec})
+		f.bad(store.Event{Kind: store.EventBad, Record: rec})
 		return nil
 	}
 	if err := f.judge(rec); err != nil {
 		return err
 	}
-	f.put(Event{Kind: EventPut, Record: rec, Revision: rec.Token})
+	f.put(store.Event{Kind: store.EventPut, Record: rec, Revision: rec.Token})
 	return nil
 }
 
 // gone tells that what stood does not any more.
 func (f *follower) gone(name string, m mark) {
-	f.delete(Event{Kind: EventDelete, Record: Record{Name: name, Token: m.token}, Revision: m.token})
+	f.delete(store.Event{Kind: store.EventDelete, Record: Record{Name: name, Token: m.token}, Revision: m.token})
 }

@@ -21,17 +21,17 @@ type told struct {
 	events []string
 }
 
-func (s *told) add(ev lease.Event) {
+func (s *told) add(ev store.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch ev.Kind {
-	case lease.EventPut:
+	case store.EventPut:
 		s.events = append(s.events, "+"+ev.Record.Name)
-	case lease.EventDelete:
+	case store.EventDelete:
 		s.events = append(s.events, "-"+ev.Record.Name)
-	case lease.EventSynced:
+	case store.EventSynced:
 		s.events = append(s.events, "synced")
-	case lease.EventBad:
+	case store.EventBad:
 		s.events = append(s.events, "bad "+ev.Record.Name)
 	}
 }
@@ -47,8 +47,8 @@ func (s *told) take() []string {
 }
 
 func TestWatchTellsASnapshotAndThenChanges(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a, b := start(t, db, "a"), start(t, db, "b")
 		a.hold("team/x")
 		a.hold("other")
 		var s told
@@ -83,17 +83,17 @@ func TestWatchTellsASnapshotAndThenChanges(t *testing.T) {
 }
 
 func TestWatchPollsWhereTheStoreCannot(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
-		b := start(t, blind(store), "b")
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a := start(t, db, "a")
+		b := start(t, blind(db), "b")
 		x := a.hold("team/x")
 		var s told
 		stop, err := b.Watch("team/", s.add)
 		require.NoError(t, err)
 		require.Equal(t, []string{"+team/x", "synced"}, s.take())
-		lists := store.Stats().List
+		lists := db.Stats().List
 		time.Sleep(100 * time.Second)
-		require.InDelta(t, 100, store.Stats().List-lists, 40, "PollMin apart")
+		require.InDelta(t, 100, db.Stats().List-lists, 40, "PollMin apart")
 		require.Empty(t, s.take(), "nothing changed")
 		a.hold("team/y")
 		require.NoError(t, x.Release(t.Context()))
@@ -112,31 +112,31 @@ func TestWatchPollsWhereTheStoreCannot(t *testing.T) {
 		require.Empty(t, s.take(), "a failed listing is no news")
 		stop()
 		synctest.Wait()
-		lists = store.Stats().List
+		lists = db.Stats().List
 		time.Sleep(time.Minute)
 		// b reconciles by listing once in a TTL, which may begin and end the minute; a, that
 		// watches, once in six.
-		require.LessOrEqual(t, store.Stats().List, lists+60/uint64(ttl/time.Second)+1+1, "only reconciling lists on")
+		require.LessOrEqual(t, db.Stats().List, lists+60/uint64(ttl/time.Second)+1+1, "only reconciling lists on")
 	})
 }
 
 func TestWatchRefuses(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
+	bubble(t, func(t *testing.T, db *memory.Store) {
 		// Through faultstore, which says only when asked that it can't watch.
-		a := start(t, listless{store}, "a")
-		_, err := a.Watch("", func(lease.Event) {})
+		a := start(t, listless{db}, "a")
+		_, err := a.Watch("", func(store.Event) {})
 		require.ErrorIs(t, err, lease.ErrUnsupported)
-		_, err = start(t, store, "b").Watch("", nil)
+		_, err = start(t, db, "b").Watch("", nil)
 		require.ErrorIs(t, err, lease.ErrInvalid)
 	})
 }
 
 func TestWatchSurvivesItsUserAndBadRecords(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, &foreignStore{Store: store, name: "bad"}, "a")
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a := start(t, &foreignStore{Store: db, name: "bad"}, "a")
 		var s told
 		var stop func()
-		stop, err := a.Watch("", func(ev lease.Event) {
+		stop, err := a.Watch("", func(ev store.Event) {
 			s.add(ev)
 			switch {
 			case ev.Record.Name == "x":
@@ -156,8 +156,8 @@ func TestWatchSurvivesItsUserAndBadRecords(t *testing.T) {
 }
 
 func TestWatchEndsWithTheKeeper(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a, b := start(t, db, "a"), start(t, db, "b")
 		var s told
 		_, err := b.Watch("", s.add)
 		require.NoError(t, err)
@@ -170,14 +170,14 @@ func TestWatchEndsWithTheKeeper(t *testing.T) {
 
 // What vanished before a watch was up is found by the listing that follows it.
 func TestAWatchThatComesBackIsFollowedByAListing(t *testing.T) {
-	watched(t, func(t *testing.T, store store.Store) {
-		a := start(t, store, "a")
+	watched(t, func(t *testing.T, db store.Store) {
+		a := start(t, db, "a")
 		la := a.lease("job")
 		lost := watchLosses(la)
 		a.rule(faultstore.Watch, faultstore.Fault{Kind: faultstore.Delay, Delay: ttl / 8})
 		mustWin(t, la)
-		rec, _ := standing(t, store, "job")
-		remove(t, store, rec)
+		rec, _ := standing(t, db, "job")
+		remove(t, db, rec)
 		time.Sleep(ttl + time.Second)
 		require.False(t, la.CheckAlive())
 		lost.one(t, lease.ErrRecordGone)

@@ -95,18 +95,18 @@ type holderFeed struct {
 }
 
 // hear takes up an event of the name.
-func (h *holderFeed) hear(ev Event) {
+func (h *holderFeed) hear(ev store.Event) {
 	switch ev.Kind {
-	case EventPut:
+	case store.EventPut:
 		h.stands = Holding{NameHeld, ev.Record}
-	case EventBad:
+	case store.EventBad:
 		h.stands = Holding{NameHeld, Record{Name: ev.Record.Name}}
-	case EventDelete:
+	case store.EventDelete:
 		if ev.Revision < h.stands.Record.Token {
 			return // of what went before
 		}
 		h.stands = Holding{State: NameFree}
-	case EventReset:
+	case store.EventReset:
 		h.unknown()
 		h.stands = Holding{State: NameFree}
 		return

@@ -111,11 +111,11 @@ func holderHistory(t *testing.T, s *memory.Store, r *simulate.Random) {
 			switch {
 			case err != nil:
 				return
-			case ev.Record.Name != name && ev.Kind != lease.EventSynced:
+			case ev.Record.Name != name && ev.Kind != store.EventSynced:
 				continue
-			case ev.Kind == lease.EventPut:
+			case ev.Kind == store.EventPut:
 				stands = ev.Record.Token
-			case ev.Kind == lease.EventDelete:
+			case ev.Kind == store.EventDelete:
 				stands = 0
 			}
 			p.add(stands)

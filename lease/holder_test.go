@@ -194,14 +194,14 @@ func TestWhatIsNoRecordHoldsTheName(t *testing.T) {
 // tardy is a store whose watch tells of each deletion once more, after what came then.
 type tardy struct{ *memory.Store }
 
-func (s tardy) Watch(ctx context.Context, of store.Scope) iter.Seq2[lease.Event, error] {
-	return func(yield func(lease.Event, error) bool) {
-		var gone lease.Event
+func (s tardy) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event, error] {
+	return func(yield func(store.Event, error) bool) {
+		var gone store.Event
 		for ev, err := range s.Store.Watch(ctx, of) {
-			if !yield(ev, err) || ev.Kind == lease.EventPut && gone.Kind != 0 && !yield(gone, nil) {
+			if !yield(ev, err) || ev.Kind == store.EventPut && gone.Kind != 0 && !yield(gone, nil) {
 				return
 			}
-			if ev.Kind == lease.EventDelete {
+			if ev.Kind == store.EventDelete {
 				gone = ev
 			}
 		}

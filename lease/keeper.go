@@ -31,7 +31,7 @@ type Keeper struct {
 	store       store.Store
 	limits      store.Limits
 	cfg         Config
-	clock       Clock
+	clock       store.Clock
 	owner       Owner
 	log         *zap.Logger
 	later       *later
@@ -64,7 +64,7 @@ type Keeper struct {
 	polling  int           // followers that poll, as the store can't watch
 	granted  time.Duration // the TTL of the default pool, by the store; 0: not known
 	slowest  time.Duration // that renewals of the session renewed last took of late
-	timer    Timer
+	timer    store.Timer
 	watching bool          // the watch was started, if the store has one
 	watchOK  bool          // and tells of every change
 	closing  bool          // Close was called
@@ -153,7 +153,7 @@ func (k *Keeper) Owner() Owner { return k.owner }
 func (k *Keeper) Logger() *zap.Logger { return cmp.Or(k.cfg.Logger, boundary.Default()) }
 
 // Clock returns the clock this Keeper sees time through.
-func (k *Keeper) Clock() Clock { return cmp.Or(k.clock, store.SystemClock()) }
+func (k *Keeper) Clock() store.Clock { return cmp.Or(k.clock, store.SystemClock()) }
 
 // Lease returns the handle for name on this Keeper. It does nothing with the
 // store until it is used. Errors: ErrInvalid (the name or an option is out of
@@ -230,7 +230,7 @@ func (k *Keeper) loop() {
 const never = time.Duration(1<<63 - 1)
 
 // tick does what is due and says in how long to look again.
-func (k *Keeper) tick(now Reading) time.Duration {
+func (k *Keeper) tick(now store.Reading) time.Duration {
 	next := never
 	soon := func(at time.Duration) { next = min(next, max(at-now.Mono, 0)) }
 	k.tickSessions(now, soon)

@@ -10,24 +10,10 @@ import (
 
 // What users of leases meet of the stores that keep them; package store says what each is.
 type (
-	Token     = store.Token
-	Owner     = store.Owner
-	Record    = store.Record
-	Offer     = store.Offer
-	Event     = store.Event
-	EventKind = store.EventKind
-	Clock     = store.Clock
-	Reading   = store.Reading
-	Timer     = store.Timer
-)
-
-// The kinds of Event that Keeper.Watch tells.
-const (
-	EventPut    = store.EventPut
-	EventDelete = store.EventDelete
-	EventSynced = store.EventSynced
-	EventBad    = store.EventBad
-	EventReset  = store.EventReset
+	Token  = store.Token
+	Owner  = store.Owner
+	Record = store.Record
+	Offer  = store.Offer
 )
 
 // Lease is the exclusive, time-bound right to one name. Every method is safe

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/internal/simulate"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
@@ -24,8 +25,8 @@ var offers = simulate.New("lease-offers", 60, 1000)
 // maker has it, and a Transfer whose error is not ErrUnknown was not applied.
 func TestHistoriesOfOffers(t *testing.T) { play(t, offers, offerHistory) }
 
-func offerHistory(t *testing.T, store *memory.Store, r *simulate.Random) {
-	a, b := start(t, store, "a"), start(t, store, "b")
+func offerHistory(t *testing.T, db *memory.Store, r *simulate.Random) {
+	a, b := start(t, db, "a"), start(t, db, "b")
 	la, lb := a.hold("job"), b.lease("job")
 	b.hold("another") // so that it has a session
 	look, leave, offer, transfer := upTo(r, time.Second), upTo(r, 2*time.Second), upTo(r, 2*time.Second), upTo(r, time.Second)
@@ -68,10 +69,10 @@ func offerHistory(t *testing.T, store *memory.Store, r *simulate.Random) {
 	require.NoError(t, err)
 	time.Sleep(transfer)
 	freed := false
-	_, err = start(t, store, "c").Watch("job", func(e lease.Event) {
+	_, err = start(t, db, "c").Watch("job", func(e store.Event) {
 		mu.Lock()
 		defer mu.Unlock()
-		freed = freed || e.Kind == lease.EventDelete
+		freed = freed || e.Kind == store.EventDelete
 	})
 	require.NoError(t, err)
 	if closes {
@@ -82,7 +83,7 @@ func offerHistory(t *testing.T, store *memory.Store, r *simulate.Random) {
 		})
 	}
 	moved := func() bool {
-		rec, ok := standing(t, store, "job")
+		rec, ok := standing(t, db, "job")
 		return ok && rec.Nonce == o.Nonce
 	}
 	err = la.Transfer(context.Background(), o)

@@ -13,15 +13,15 @@ import (
 // open and renew sessions, acquire, release and transfer. It is guarded by Keeper.mu.
 type outage struct {
 	on    bool
-	since Reading // when the first of them was sent
-	told  bool    // it has lasted for AttemptTimeout
-	err   error   // the last one's
-	lost  int     // terms that ended in it
+	since store.Reading // when the first of them was sent
+	told  bool          // it has lasted for AttemptTimeout
+	err   error         // the last one's
+	lost  int           // terms that ended in it
 }
 
 // heard takes up what came of such a request. An outage is one line in the log when
 // it has lasted for AttemptTimeout, and one when it is over.
-func (k *Keeper) heard(what string, sent Reading, err error) {
+func (k *Keeper) heard(what string, sent store.Reading, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	o, now := &k.outage, k.clock.Now()
@@ -59,7 +59,7 @@ func answered(err error) bool {
 
 // heldLocked returns how many terms live, and for how long the first that is to
 // be renewed is still trusted if none is.
-func (k *Keeper) heldLocked(now Reading) (held int, left time.Duration) {
+func (k *Keeper) heldLocked(now store.Reading) (held int, left time.Duration) {
 	for _, s := range k.sessions {
 		if s.held == 0 || !s.trusts(now) {
 			continue

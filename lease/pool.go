@@ -180,7 +180,7 @@ func (k *Keeper) open(caller context.Context, p *pool) (*session, error) {
 
 // tickSessions ends those that are over, renews those that are due and closes
 // those that nothing counts on.
-func (k *Keeper) tickSessions(now Reading, soon func(time.Duration)) {
+func (k *Keeper) tickSessions(now store.Reading, soon func(time.Duration)) {
 	var due []*session
 	for _, s := range k.sessions {
 		if !s.trusts(now) {

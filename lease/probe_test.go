@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
-	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -25,11 +24,11 @@ type muted struct {
 	begun  atomic.Int32
 }
 
-func (m *muted) Watch(ctx context.Context, of store.Scope) iter.Seq2[lease.Event, error] {
+func (m *muted) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event, error] {
 	m.begun.Add(1)
-	return func(yield func(lease.Event, error) bool) {
+	return func(yield func(store.Event, error) bool) {
 		for ev, err := range m.Store.Watch(ctx, of) {
-			if err == nil && m.on.Load() && strings.HasPrefix(of.Prefix, m.prefix) && ev.Kind != lease.EventPut && ev.Kind != lease.EventSynced {
+			if err == nil && m.on.Load() && strings.HasPrefix(of.Prefix, m.prefix) && ev.Kind != store.EventPut && ev.Kind != store.EventSynced {
 				continue
 			}
 			if !yield(ev, err) {
@@ -42,12 +41,12 @@ func (m *muted) Watch(ctx context.Context, of store.Scope) iter.Seq2[lease.Event
 // Watches that say that they run go on, however many there are; one that has fallen
 // silent is begun anew in time, and it alone.
 func TestOnlyAWatchThatFellSilentIsBegunAnew(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		s := &muted{Store: store, prefix: "mute/"}
-		a, b := start(t, s, "a"), start(t, store, "b")
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		s := &muted{Store: db, prefix: "mute/"}
+		a, b := start(t, s, "a"), start(t, db, "b")
 		const watches = 20
 		for i := range watches {
-			_, err := a.Watch(fmt.Sprint("w/", i), func(lease.Event) {})
+			_, err := a.Watch(fmt.Sprint("w/", i), func(store.Event) {})
 			require.NoError(t, err)
 		}
 		var told told
@@ -57,11 +56,11 @@ func TestOnlyAWatchThatFellSilentIsBegunAnew(t *testing.T) {
 		require.Equal(t, []string{"synced"}, told.take())
 		x := b.hold("mute/x")
 		require.Equal(t, []string{"+mute/x"}, told.take())
-		before := store.Stats()
+		before := db.Stats()
 		begun := s.begun.Load()
 		time.Sleep(100 * ttl)
 		require.Equal(t, begun, s.begun.Load())
-		require.Equal(t, before.Watch, store.Stats().Watch, "no watch is begun anew")
+		require.Equal(t, before.Watch, db.Stats().Watch, "no watch is begun anew")
 
 		s.on.Store(true)
 		require.NoError(t, x.Release(t.Context()))

@@ -65,7 +65,7 @@ func (r *reconciler) listNowLocked() {
 }
 
 // tick starts a round when one is due: every TTL.
-func (r *reconciler) tick(now Reading, soon func(time.Duration)) {
+func (r *reconciler) tick(now store.Reading, soon func(time.Duration)) {
 	if r.running {
 		return
 	}
@@ -311,7 +311,7 @@ func (k *Keeper) takeOfferLocked(name string) *session {
 	return s
 }
 
-func (k *Keeper) tickOffers(now Reading, soon func(time.Duration)) {
+func (k *Keeper) tickOffers(now store.Reading, soon func(time.Duration)) {
 	for name, o := range k.offers {
 		if now.Mono >= o.expires || o.sess.dead {
 			k.closeOfferLocked(name, o.nonce)

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // This file says when the sessions of a lease are renewed.
@@ -287,7 +289,7 @@ func (k *Keeper) tookLocked(s *session, d time.Duration) {
 
 // dueLocked is when s is due for renewal, by its policy or because that was asked for; never if by
 // neither.
-func (s *session) dueLocked(now Reading) time.Duration {
+func (s *session) dueLocked(now store.Reading) time.Duration {
 	r := s.pool.renewal
 	switch {
 	case s.failures > 0, r.Automatic() && s.wanted <= s.renewed:

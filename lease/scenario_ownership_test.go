@@ -11,12 +11,13 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 func TestScenario13Transfer(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b, c := start(t, store, "a"), start(t, store, "b"), start(t, store, "c")
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a, b, c := start(t, db, "a"), start(t, db, "b"), start(t, db, "c")
 		la, lb, lc := a.hold("job"), b.lease("job"), c.lease("job")
 		first, _ := la.Term()
 		require.Zero(t, first.(lease.Continuing).Continues(), "it was free")
@@ -60,8 +61,8 @@ func TestScenario13Transfer(t *testing.T) {
 // had the name since: then the term that Adopt wins is a new one.
 func TestScenario13AdoptedTooLate(t *testing.T) {
 	for _, again := range []bool{false, true} { // an answer is lost, so that a record of its own stands
-		bubble(t, func(t *testing.T, store *memory.Store) {
-			a, b, c := start(t, store, "a"), start(t, store, "b"), start(t, store, "c")
+		bubble(t, func(t *testing.T, db *memory.Store) {
+			a, b, c := start(t, db, "a"), start(t, db, "b"), start(t, db, "c")
 			la, lb, lc := a.hold("job"), b.lease("job"), c.lease("job")
 			o := offerOf(t, lb)
 			require.NoError(t, la.Transfer(t.Context(), o))
@@ -88,10 +89,10 @@ func TestScenario13AdoptedTooLate(t *testing.T) {
 
 // Who was told that the name came to its offer takes it up by one request.
 func TestScenario13AdoptedAtOnce(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a, b := start(t, db, "a"), start(t, db, "b")
 		la, lb := a.hold("job"), b.lease("job")
-		stop, err := b.Watch("", func(lease.Event) {})
+		stop, err := b.Watch("", func(store.Event) {})
 		require.NoError(t, err)
 		defer stop()
 		o := offerOf(t, lb)
@@ -114,8 +115,8 @@ func TestScenario13AdoptedAtOnce(t *testing.T) {
 // An answer that is lost while a name is taken up does not hide that nobody else
 // had it, as long as the store says what each claim replaced.
 func TestScenario13AdoptedByTheSecondAnswer(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a, b := start(t, db, "a"), start(t, db, "b")
 		la, lb := a.hold("job"), b.lease("job")
 		o := offerOf(t, lb)
 		require.NoError(t, la.Transfer(t.Context(), o))
@@ -136,8 +137,8 @@ func TestScenario13AdoptedByTheSecondAnswer(t *testing.T) {
 }
 
 func TestScenario13TransferRefused(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b, c := start(t, store, "a"), start(t, store, "b"), start(t, store, "c")
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a, b, c := start(t, db, "a"), start(t, db, "b"), start(t, db, "c")
 		la, lb, lc := a.hold("job"), b.lease("job"), c.lease("job")
 
 		// To a target whose session is gone: not moved, and the owner decides.
@@ -164,8 +165,8 @@ func TestScenario13TransferRefused(t *testing.T) {
 }
 
 func TestScenario13OfferIsForOneNameAndItsMaker(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a, b := start(t, db, "a"), start(t, db, "b")
 		o := offerOf(t, b.lease("other"))
 		la := a.hold("job")
 		require.ErrorIs(t, la.Transfer(t.Context(), o), lease.ErrInvalid)

@@ -79,9 +79,9 @@ func (f *foreignStore) List(ctx context.Context, q store.Query) iter.Seq2[lease.
 	}
 }
 
-func (f *foreignStore) Watch(ctx context.Context, of store.Scope) iter.Seq2[lease.Event, error] {
-	return func(yield func(lease.Event, error) bool) {
-		if of.Deletions || yield(lease.Event{Kind: lease.EventBad, Record: lease.Record{Name: f.name}}, nil) {
+func (f *foreignStore) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event, error] {
+	return func(yield func(store.Event, error) bool) {
+		if of.Deletions || yield(store.Event{Kind: store.EventBad, Record: lease.Record{Name: f.name}}, nil) {
 			f.Store.Watch(ctx, of)(yield)
 		}
 	}

@@ -14,7 +14,7 @@ type window struct {
 	wall int64
 }
 
-func (w *window) holds(r Reading) bool { return r.Mono < w.mono && r.Wall < w.wall }
+func (w *window) holds(r store.Reading) bool { return r.Mono < w.mono && r.Wall < w.wall }
 
 // closedWindow marks a session that is over; nothing reopens it.
 var closedWindow = &window{mono: math.MinInt64, wall: math.MinInt64}
@@ -23,7 +23,7 @@ var closedWindow = &window{mono: math.MinInt64, wall: math.MinInt64}
 // over by the holder's clock stays over, whatever a late reply says.
 type session struct {
 	store.Session
-	clock Clock
+	clock store.Clock
 	kick  func() // tells the Keeper that the window was found closed
 	pool  *pool
 
@@ -56,7 +56,7 @@ type trouble struct {
 // trusts reports whether r lies within the window. The first look beyond it
 // closes the window for good, so that no reader sees true after another saw
 // false, even if a renewal's reply is being taken up at the same moment.
-func (s *session) trusts(r Reading) bool {
+func (s *session) trusts(r store.Reading) bool {
 	for {
 		w := s.window.Load()
 		if w.holds(r) {
@@ -75,7 +75,7 @@ func (s *session) trusts(r Reading) bool {
 // extend moves the deadline to trust from sent on, unless the present one has
 // passed; it reports whether the session still lives. It is not for a renewal that
 // one sent later has overtaken: what that says of the deadline is past.
-func (s *session) extend(sent Reading, trust time.Duration) bool {
+func (s *session) extend(sent store.Reading, trust time.Duration) bool {
 	next := &window{mono: sent.Mono + trust, wall: sent.Wall + int64(trust)}
 	for {
 		now := s.clock.Now()
@@ -97,7 +97,7 @@ const wallSlack = 10 * time.Millisecond
 // rewind follows a wall clock that was stepped back: its deadline is never
 // further off than the monotonic one, or a sleep as long as the step would go
 // unnoticed.
-func (s *session) rewind(now Reading) {
+func (s *session) rewind(now store.Reading) {
 	w := s.window.Load()
 	if w == closedWindow {
 		return
@@ -111,7 +111,7 @@ func (s *session) rewind(now Reading) {
 func (s *session) close() { s.window.Store(closedWindow) }
 
 // remaining is the time until the deadline; not positive when it is over.
-func (s *session) remaining(now Reading) time.Duration {
+func (s *session) remaining(now store.Reading) time.Duration {
 	w := s.window.Load()
 	if w == closedWindow {
 		return 0

@@ -202,7 +202,7 @@ func (k *Keeper) setbackLocked(err error, byStore bool) error {
 }
 
 // tickSetback sees whether a setback is over.
-func (k *Keeper) tickSetback(now Reading, soon func(time.Duration)) {
+func (k *Keeper) tickSetback(now store.Reading, soon func(time.Duration)) {
 	s := k.setback
 	switch {
 	case s.looking:

@@ -74,7 +74,7 @@ func TestSetbackIsForTheOperatorToDecide(t *testing.T) {
 		k, h := b.keeper("a", nil)
 		other, err := k.Lease("other")
 		require.NoError(t, err)
-		for range 10 { // the token is well above what an empty store begins with
+		for range 10 { // the token is well above what an empty db begins with
 			acquired(t, h)
 			require.NoError(t, h.Release(t.Context()))
 		}
@@ -156,8 +156,8 @@ func TestFollowersForgetWhatWasBeforeASetback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newSetbackBed(t)
 		watcher, _ := b.keeper("w", nil)
-		var events []lease.Event
-		stop, err := watcher.Watch("job", func(ev lease.Event) { events = append(events, ev) })
+		var events []store.Event
+		stop, err := watcher.Watch("job", func(ev store.Event) { events = append(events, ev) })
 		require.NoError(t, err)
 		defer stop()
 		_, h := b.keeper("a", nil)
@@ -182,8 +182,8 @@ func TestFollowersForgetWhatWasBeforeASetback(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		require.Len(t, events, 2)
-		require.Equal(t, lease.EventReset, events[0].Kind)
-		require.Equal(t, lease.EventPut, events[1].Kind)
+		require.Equal(t, store.EventReset, events[0].Kind)
+		require.Equal(t, store.EventPut, events[1].Kind)
 		require.Equal(t, lease.Token(2), events[1].Record.Token)
 		require.ErrorIs(t, h.Release(t.Context()), lease.ErrUnknown, "it has noticed, too: what stands is looked at when that is over")
 	})
@@ -227,17 +227,17 @@ func (n *noticing) Accepted() int { return int(n.accepted.Load()) }
 // forget as well.
 func TestAHistoryIsAcceptedForAllKeepersOfAStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &noticing{Switch: faultstore.NewSwitch(memory.New())}
+		db := &noticing{Switch: faultstore.NewSwitch(memory.New())}
 		keeper := func(id string) *lease.Keeper {
-			k, err := lease.NewKeeper(store, lease.Config{ID: id, TTL: 3 * time.Second})
+			k, err := lease.NewKeeper(db, lease.Config{ID: id, TTL: 3 * time.Second})
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, k.Close(context.Background())) })
 			return k
 		}
 		a, b := keeper("a"), keeper("b")
 		resets := 0
-		stop, err := b.Watch("job", func(ev lease.Event) {
-			if ev.Kind == lease.EventReset {
+		stop, err := b.Watch("job", func(ev store.Event) {
+			if ev.Kind == store.EventReset {
 				resets++
 			}
 		})
@@ -249,9 +249,9 @@ func TestAHistoryIsAcceptedForAllKeepersOfAStore(t *testing.T) {
 			acquired(t, h)
 			require.NoError(t, h.Release(t.Context()))
 		}
-		store.lost.Store(true)
+		db.lost.Store(true)
 		require.ErrorIs(t, a.Health(t.Context()), lease.ErrSetback)
-		store.Switch.To(memory.New())
+		db.Switch.To(memory.New())
 		require.NoError(t, a.AcceptHistory(t.Context()))
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
@@ -265,8 +265,8 @@ func TestAHistoryIsAcceptedForAllKeepersOfAStore(t *testing.T) {
 // A decision on a node that has made no request since is one all the same.
 func TestAHistoryIsAcceptedBeforeItWasNoticed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &noticing{Switch: faultstore.NewSwitch(memory.New())}
-		k, err := lease.NewKeeper(store, lease.Config{ID: "a", TTL: 3 * time.Second, Logger: zap.NewNop()})
+		db := &noticing{Switch: faultstore.NewSwitch(memory.New())}
+		k, err := lease.NewKeeper(db, lease.Config{ID: "a", TTL: 3 * time.Second, Logger: zap.NewNop()})
 		require.NoError(t, err)
 		defer func() { require.NoError(t, k.Close(context.Background())) }()
 		h, err := k.Lease("job")
@@ -275,21 +275,21 @@ func TestAHistoryIsAcceptedBeforeItWasNoticed(t *testing.T) {
 			acquired(t, h)
 			require.NoError(t, h.Release(t.Context()))
 		}
-		store.Switch.To(memory.New())
-		store.lost.Store(true)
+		db.Switch.To(memory.New())
+		db.lost.Store(true)
 		began := time.Now()
 		require.NoError(t, k.AcceptHistory(t.Context()))
 		require.Equal(t, 3*time.Second, time.Since(began), "it has taken effect")
-		require.Equal(t, 1, store.Accepted())
+		require.Equal(t, 1, db.Accepted())
 		require.NoError(t, k.Setback())
 		require.Less(t, acquired(t, h), lease.Token(10))
 		require.NoError(t, h.Release(t.Context()))
 
-		store.away.Store(true)
+		db.away.Store(true)
 		require.ErrorIs(t, k.AcceptHistory(t.Context()), errDown, "what it says can't be known")
-		store.away.Store(false)
+		db.away.Store(false)
 		require.NoError(t, k.AcceptHistory(t.Context()), "nothing is to be accepted")
-		require.Equal(t, 1, store.Accepted())
+		require.Equal(t, 1, db.Accepted())
 	})
 }
 
@@ -297,8 +297,8 @@ func TestAHistoryIsAcceptedBeforeItWasNoticed(t *testing.T) {
 func TestAHistoryIsAcceptedWhileAnAcquisitionIsOnItsWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newSetbackBed(t)
-		store := faultstore.Wrap(b.sw)
-		k, err := lease.NewKeeper(store, lease.Config{ID: "a", TTL: 3 * time.Second, Logger: zap.NewNop()})
+		db := faultstore.Wrap(b.sw)
+		k, err := lease.NewKeeper(db, lease.Config{ID: "a", TTL: 3 * time.Second, Logger: zap.NewNop()})
 		require.NoError(t, err)
 		defer func() { require.NoError(t, k.Close(within(t, time.Minute))) }()
 		h, err := k.Lease("job")
@@ -308,7 +308,7 @@ func TestAHistoryIsAcceptedWhileAnAcquisitionIsOnItsWay(t *testing.T) {
 			require.NoError(t, h.Release(t.Context()))
 		}
 		b.wipe(0)
-		store.SetRule(faultstore.On(faultstore.Fault{Kind: faultstore.ReplyLate, Delay: time.Second / 2}, faultstore.Acquire))
+		db.SetRule(faultstore.On(faultstore.Fault{Kind: faultstore.ReplyLate, Delay: time.Second / 2}, faultstore.Acquire))
 		ended := make(chan error, 1)
 		go func() {
 			_, err := h.Acquire(t.Context())
@@ -328,10 +328,10 @@ func TestAHistoryIsAcceptedWhileAnAcquisitionIsOnItsWay(t *testing.T) {
 func TestKeepersOfAStoreDoNotAcceptInTurns(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			store := &noticing{Switch: faultstore.NewSwitch(memory.New())}
+			db := &noticing{Switch: faultstore.NewSwitch(memory.New())}
 			var hs []*lease.Handle
 			for i := range 3 {
-				k, err := lease.NewKeeper(store, lease.Config{ID: fmt.Sprint(i), TTL: 3 * time.Second, AcceptSetbacks: true, Logger: zap.NewNop()})
+				k, err := lease.NewKeeper(db, lease.Config{ID: fmt.Sprint(i), TTL: 3 * time.Second, AcceptSetbacks: true, Logger: zap.NewNop()})
 				require.NoError(t, err)
 				defer func() {
 					ctx := within(t, time.Second)
@@ -343,8 +343,8 @@ func TestKeepersOfAStoreDoNotAcceptInTurns(t *testing.T) {
 				acquired(t, h)
 			}
 			back := func() {
-				store.Switch.To(memory.New())
-				store.lost.Store(true)
+				db.Switch.To(memory.New())
+				db.lost.Store(true)
 			}
 			back()
 			for i, h := range hs { // each notices at a time of its own
@@ -359,7 +359,7 @@ func TestKeepersOfAStoreDoNotAcceptInTurns(t *testing.T) {
 				back()
 			}
 			time.Sleep(12 * time.Second)
-			accepted := store.Accepted()
+			accepted := db.Accepted()
 			require.LessOrEqual(t, accepted, 2)
 			for _, h := range hs { // one that was idle hears of the decision with its next call
 				_, _, _ = h.Holder(t.Context())
@@ -370,7 +370,7 @@ func TestKeepersOfAStoreDoNotAcceptInTurns(t *testing.T) {
 				acquired(t, h)
 			}
 			time.Sleep(time.Minute)
-			require.Equal(t, accepted, store.Accepted())
+			require.Equal(t, accepted, db.Accepted())
 			for _, h := range hs {
 				require.True(t, h.CheckAlive(), "what was won after it was accepted is held")
 				require.NoError(t, h.Release(t.Context()))
@@ -386,8 +386,8 @@ func (rudeHistorian) Accepted() int { panic("rude") }
 
 func TestAHistorianThatPanicsHarmsNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := rudeHistorian{&noticing{Switch: faultstore.NewSwitch(memory.New())}}
-		k, err := lease.NewKeeper(store, lease.Config{ID: "a", TTL: 3 * time.Second, Logger: zap.NewNop()})
+		db := rudeHistorian{&noticing{Switch: faultstore.NewSwitch(memory.New())}}
+		k, err := lease.NewKeeper(db, lease.Config{ID: "a", TTL: 3 * time.Second, Logger: zap.NewNop()})
 		require.NoError(t, err)
 		h, err := k.Lease("job")
 		require.NoError(t, err)

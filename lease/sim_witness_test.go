@@ -36,7 +36,7 @@ type confirmed struct {
 	tried    []time.Duration // renewals sent since
 }
 
-func (w *witness) init(c lease.Clock) {
+func (w *witness) init(c store.Clock) {
 	w.now = func() time.Duration { return c.Now().Mono }
 	w.deleted, w.under = map[string]lease.Token{}, map[store.Held]store.SessionID{}
 	w.sessions, w.disturbed = map[store.SessionID]*confirmed{}, math.MinInt64
@@ -157,13 +157,13 @@ func (w witnessed) Acquire(ctx context.Context, s store.Session, claims []store.
 	return outs, err
 }
 
-func (w witnessed) Watch(ctx context.Context, of store.Scope) iter.Seq2[lease.Event, error] {
-	return func(yield func(lease.Event, error) bool) {
+func (w witnessed) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event, error] {
+	return func(yield func(store.Event, error) bool) {
 		for ev, err := range w.Store.Watch(ctx, of) {
 			if !yield(ev, err) {
 				return
 			}
-			if err == nil && ev.Kind == lease.EventDelete { // the Keeper has taken it up
+			if err == nil && ev.Kind == store.EventDelete { // the Keeper has taken it up
 				w.n.seen.Lock()
 				w.n.deleted[ev.Record.Name] = max(w.n.deleted[ev.Record.Name], ev.Revision)
 				w.n.seen.Unlock()

@@ -41,11 +41,11 @@ func (k *Keeper) watchDown() {
 
 // onEvent takes up a deletion of any name. It can end a term or wake a waiter, never
 // begin a term.
-func (k *Keeper) onEvent(ev Event) {
+func (k *Keeper) onEvent(ev store.Event) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	h := k.handles[ev.Record.Name]
-	if ev.Kind != EventDelete || h == nil {
+	if ev.Kind != store.EventDelete || h == nil {
 		return
 	}
 	k.stepLocked(h.opLocked(), settle.Event{What: settle.Deleted, Token: ev.Revision}, said{})
@@ -196,7 +196,7 @@ func (d *herd) next(now time.Duration) time.Duration {
 }
 
 // tickWaiting looks at the names that are due.
-func (k *Keeper) tickWaiting(now Reading, soon func(time.Duration)) {
+func (k *Keeper) tickWaiting(now store.Reading, soon func(time.Duration)) {
 	var names []string
 	marks := map[string]Token{}
 	for h := range k.waiting {

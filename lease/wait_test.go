@@ -128,15 +128,15 @@ func TestPollingBacksTheWatchUp(t *testing.T) {
 // deafStore's watches tell their snapshot and nothing after it.
 type deafStore struct{ *memory.Store }
 
-func (d *deafStore) Watch(ctx context.Context, of store.Scope) iter.Seq2[lease.Event, error] {
-	return func(yield func(lease.Event, error) bool) {
+func (d *deafStore) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event, error] {
+	return func(yield func(store.Event, error) bool) {
 		for ev, err := range d.Store.Watch(ctx, of) {
-			if !yield(ev, err) || ev.Kind == lease.EventSynced {
+			if !yield(ev, err) || ev.Kind == store.EventSynced {
 				break
 			}
 		}
 		<-ctx.Done()
-		yield(lease.Event{}, ctx.Err())
+		yield(store.Event{}, ctx.Err())
 	}
 }
 

@@ -4,23 +4,25 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/store"
 )
 
 func TestWindowIsOverWhenEitherClockPassed(t *testing.T) {
 	w := &window{mono: 10, wall: 100}
-	require.True(t, w.holds(Reading{Mono: 9, Wall: 99}))
-	require.False(t, w.holds(Reading{Mono: 10, Wall: 99}))
-	require.False(t, w.holds(Reading{Mono: 9, Wall: 100}))
-	require.False(t, closedWindow.holds(Reading{Mono: -1 << 62, Wall: -1 << 62}))
+	require.True(t, w.holds(store.Reading{Mono: 9, Wall: 99}))
+	require.False(t, w.holds(store.Reading{Mono: 10, Wall: 99}))
+	require.False(t, w.holds(store.Reading{Mono: 9, Wall: 100}))
+	require.False(t, closedWindow.holds(store.Reading{Mono: -1 << 62, Wall: -1 << 62}))
 }
 
 // fixedClock is a clock that stands where it is put.
 type fixedClock struct {
-	Clock
-	now Reading
+	store.Clock
+	now store.Reading
 }
 
-func (c *fixedClock) Now() Reading { return c.now }
+func (c *fixedClock) Now() store.Reading { return c.now }
 
 func windowed(w window) (*session, *fixedClock, *int) {
 	c, kicks := &fixedClock{}, 0
@@ -31,10 +33,10 @@ func windowed(w window) (*session, *fixedClock, *int) {
 
 func TestAWindowFoundClosedStaysClosed(t *testing.T) {
 	s, c, kicks := windowed(window{mono: 10, wall: 10})
-	require.True(t, s.trusts(Reading{Mono: 9, Wall: 9}))
-	require.False(t, s.trusts(Reading{Mono: 10, Wall: 9}))
+	require.True(t, s.trusts(store.Reading{Mono: 9, Wall: 9}))
+	require.False(t, s.trusts(store.Reading{Mono: 10, Wall: 9}))
 	require.Equal(t, 1, *kicks)
-	require.False(t, s.trusts(Reading{}), "also for an earlier reading")
+	require.False(t, s.trusts(store.Reading{}), "also for an earlier reading")
 	require.Equal(t, 1, *kicks, "one kick is enough")
 	require.False(t, s.extend(c.now, 100), "nor does a renewal reopen it")
 	require.Zero(t, s.remaining(c.now))
@@ -42,29 +44,29 @@ func TestAWindowFoundClosedStaysClosed(t *testing.T) {
 
 func TestExtendTakesTheLaterSent(t *testing.T) {
 	s, c, _ := windowed(window{mono: 10, wall: 10})
-	c.now = Reading{Mono: 5, Wall: 5}
-	require.True(t, s.extend(Reading{Mono: 4, Wall: 4}, 10))
-	require.True(t, s.extend(Reading{Mono: 2, Wall: 2}, 10), "the answer to an earlier one comes later")
+	c.now = store.Reading{Mono: 5, Wall: 5}
+	require.True(t, s.extend(store.Reading{Mono: 4, Wall: 4}, 10))
+	require.True(t, s.extend(store.Reading{Mono: 2, Wall: 2}, 10), "the answer to an earlier one comes later")
 	require.EqualValues(t, 9, s.remaining(c.now))
-	c.now = Reading{Mono: 14, Wall: 13}
-	require.False(t, s.extend(Reading{Mono: 13, Wall: 13}, 10), "the deadline has passed")
+	c.now = store.Reading{Mono: 14, Wall: 13}
+	require.False(t, s.extend(store.Reading{Mono: 13, Wall: 13}, 10), "the deadline has passed")
 	s, c, _ = windowed(window{mono: 10, wall: 10})
-	c.now = Reading{Mono: 9, Wall: 9}
-	require.False(t, s.extend(Reading{Mono: 1, Wall: 1}, 8), "an answer that says it is over already")
+	c.now = store.Reading{Mono: 9, Wall: 9}
+	require.False(t, s.extend(store.Reading{Mono: 1, Wall: 1}, 8), "an answer that says it is over already")
 	require.False(t, s.trusts(c.now))
 }
 
 func TestAWallClockSteppedBackDoesNotHideASleep(t *testing.T) {
 	s, _, _ := windowed(window{mono: 1e9, wall: 1e9})
-	s.rewind(Reading{Mono: 0, Wall: -5e9})
-	require.True(t, s.trusts(Reading{Mono: 0, Wall: -5e9}))
-	require.False(t, s.trusts(Reading{Mono: 0, Wall: -4e9}), "a sleep of a second, by the new wall clock")
+	s.rewind(store.Reading{Mono: 0, Wall: -5e9})
+	require.True(t, s.trusts(store.Reading{Mono: 0, Wall: -5e9}))
+	require.False(t, s.trusts(store.Reading{Mono: 0, Wall: -4e9}), "a sleep of a second, by the new wall clock")
 	s, _, _ = windowed(window{mono: 1e9, wall: 1e9})
 	before := s.window.Load()
-	s.rewind(Reading{Mono: 1e8, Wall: 1e8 - int64(wallSlack)})
-	s.rewind(Reading{Mono: 1e8, Wall: 9e8})
+	s.rewind(store.Reading{Mono: 1e8, Wall: 1e8 - int64(wallSlack)})
+	s.rewind(store.Reading{Mono: 1e8, Wall: 9e8})
 	require.Same(t, before, s.window.Load(), "slewing, and a step ahead, change nothing")
 	s.close()
-	s.rewind(Reading{Mono: 0, Wall: -5e9})
-	require.False(t, s.trusts(Reading{}), "nothing reopens it")
+	s.rewind(store.Reading{Mono: 0, Wall: -5e9})
+	require.False(t, s.trusts(store.Reading{}), "nothing reopens it")
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // This file is what a node makes of what it hears: records of others, and the
@@ -39,20 +40,20 @@ func newRoster(n names, self Member) roster {
 }
 
 // member takes up an event of a member record. An error says that it can't be read.
-func (r *roster) member(ev lease.Event) error {
+func (r *roster) member(ev store.Event) error {
 	name := ev.Record.Name
 	key, ours := r.names.memberKey(name)
 	switch ev.Kind {
-	case lease.EventSynced:
+	case store.EventSynced:
 		r.synced.members = true
-	case lease.EventReset:
+	case store.EventReset:
 		clear(r.members)
-	case lease.EventDelete:
+	case store.EventDelete:
 		delete(r.unreadable, name)
 		if ev.Revision >= r.members[key].Token {
 			delete(r.members, key)
 		}
-	case lease.EventPut:
+	case store.EventPut:
 		if !ours || ev.Record.Owner.Incarnation == r.self.Incarnation || ev.Record.Token <= r.members[key].Token {
 			return nil
 		}
@@ -72,20 +73,20 @@ func (r *roster) member(ev lease.Event) error {
 // notice takes up an event of a leaving record. An error says that it can't be
 // read. A member stays one that leaves when the record goes: the member's own goes
 // before, but they arrive by different watches.
-func (r *roster) notice(ev lease.Event) error {
+func (r *roster) notice(ev store.Event) error {
 	name := ev.Record.Name
 	key, ours := r.names.leavingKey(name)
 	switch ev.Kind {
-	case lease.EventSynced:
+	case store.EventSynced:
 		r.synced.notices = true
-	case lease.EventReset:
+	case store.EventReset:
 		clear(r.notices)
-	case lease.EventDelete:
+	case store.EventDelete:
 		delete(r.unreadable, name)
 		if ev.Revision >= r.notices[key].token {
 			delete(r.notices, key)
 		}
-	case lease.EventPut:
+	case store.EventPut:
 		if !ours || ev.Record.Owner.Incarnation == r.self.Incarnation || ev.Record.Token <= r.notices[key].token {
 			return nil
 		}
@@ -188,8 +189,8 @@ func (b *ballot) ended(t lease.Token) {
 }
 
 // event takes up an event of the leader's record.
-func (b *ballot) event(ev lease.Event) {
-	if ev.Kind == lease.EventReset {
+func (b *ballot) event(ev store.Event) {
+	if ev.Kind == store.EventReset {
 		b.holder, b.token, b.seen, b.past = lease.Owner{}, 0, 0, b.own
 		return
 	}
@@ -197,9 +198,9 @@ func (b *ballot) event(ev lease.Event) {
 		return // another, whose name begins alike
 	}
 	switch {
-	case ev.Kind == lease.EventPut && ev.Record.Token >= b.seen:
+	case ev.Kind == store.EventPut && ev.Record.Token >= b.seen:
 		b.holder, b.token, b.seen = ev.Record.Owner, ev.Record.Token, ev.Record.Token
-	case ev.Kind == lease.EventDelete && ev.Revision >= b.seen:
+	case ev.Kind == store.EventDelete && ev.Revision >= b.seen:
 		b.holder, b.token, b.seen = lease.Owner{}, 0, ev.Revision
 	}
 }

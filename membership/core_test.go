@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 func owner(id string) lease.Owner {
@@ -69,7 +70,7 @@ func streams(self lease.Owner, h []ownership) (record, own []step) {
 	standing := lease.Token(0)
 	for i, o := range h {
 		token := lease.Token(10 * (i + 1))
-		put := lease.Event{Kind: lease.EventPut, Revision: token, Record: lease.Record{Name: "leader/g", Owner: o.who, Token: token}}
+		put := store.Event{Kind: store.EventPut, Revision: token, Record: lease.Record{Name: "leader/g", Owner: o.who, Token: token}}
 		if o.list {
 			record = append(record, step{text: fmt.Sprint("put ", token), do: func(b *ballot) { b.event(put) }, token: token})
 			standing = token
@@ -83,7 +84,7 @@ func streams(self lease.Owner, h []ownership) (record, own []step) {
 			}
 		}
 		if o.how == "deleted" && standing != 0 {
-			gone := lease.Event{Kind: lease.EventDelete, Revision: token, Record: lease.Record{Name: "leader/g"}}
+			gone := store.Event{Kind: store.EventDelete, Revision: token, Record: lease.Record{Name: "leader/g"}}
 			record = append(record, step{text: fmt.Sprint("delete ", token), do: func(b *ballot) { b.event(gone) }, token: token})
 			standing = 0
 		}
@@ -149,8 +150,8 @@ func checkBallot(t *testing.T, self lease.Owner, h []ownership, order []step) {
 				old.do(&b)
 			}
 		}
-		b.event(lease.Event{Kind: lease.EventPut, Revision: 99, Record: lease.Record{Name: "leader/gg", Token: 99, Owner: owner("x")}})
-		b.event(lease.Event{Kind: lease.EventBad, Record: lease.Record{Name: "leader/g"}})
+		b.event(store.Event{Kind: store.EventPut, Revision: 99, Record: lease.Record{Name: "leader/gg", Token: 99, Owner: owner("x")}})
+		b.event(store.Event{Kind: store.EventBad, Record: lease.Record{Name: "leader/g"}})
 		if b != was {
 			fail("an event of the past counts")
 		}
@@ -175,13 +176,13 @@ func TestElectionTellsNothingBeforeItIsKnown(t *testing.T) {
 		var told []lease.Owner
 		e.feed.Follow(func(_, leader lease.Owner, _ int) { told = append(told, leader) })
 		put := func(name, who string, token lease.Token) {
-			e.hear(lease.Event{Kind: lease.EventPut, Revision: token, Record: lease.Record{Name: name, Owner: owner(who), Token: token}})
+			e.hear(store.Event{Kind: store.EventPut, Revision: token, Record: lease.Record{Name: name, Owner: owner(who), Token: token}})
 		}
 		put("leader/gg", "x", 1)
 		put("leader/g", "b", 2)
 		synctest.Wait()
 		require.Empty(t, told, "the snapshot is not complete")
-		e.hear(lease.Event{Kind: lease.EventSynced})
+		e.hear(store.Event{Kind: store.EventSynced})
 		put("leader/ggg", "x", 3)
 		synctest.Wait()
 		require.Equal(t, []lease.Owner{owner("b")}, told)
@@ -202,10 +203,10 @@ func TestUnreadableRecords(t *testing.T) {
 		m[key] = value
 		return m
 	}
-	put := func(name string, token lease.Token, meta map[string]string) lease.Event {
-		return lease.Event{Kind: lease.EventPut, Revision: token, Record: lease.Record{Name: name, Owner: o, Token: token, Metadata: meta}}
+	put := func(name string, token lease.Token, meta map[string]string) store.Event {
+		return store.Event{Kind: store.EventPut, Revision: token, Record: lease.Record{Name: name, Owner: o, Token: token, Metadata: meta}}
 	}
-	for what, ev := range map[string]lease.Event{
+	for what, ev := range map[string]store.Event{
 		"no metadata":     put(name, 2, nil),
 		"newer format":    put(name, 2, with(keyFormat, "2")),
 		"roles":           put(name, 2, with(keyRoles, "x")),
@@ -228,7 +229,7 @@ func TestUnreadableRecords(t *testing.T) {
 			require.NoError(t, r.member(put(name, 3, good)))
 			require.Len(t, r.list(), 1)
 		} else {
-			require.NoError(t, r.member(lease.Event{Kind: lease.EventDelete, Record: lease.Record{Name: ev.Record.Name}, Revision: 2}))
+			require.NoError(t, r.member(store.Event{Kind: store.EventDelete, Record: lease.Record{Name: ev.Record.Name}, Revision: 2}))
 		}
 		require.Empty(t, r.unreadable, what)
 	}
@@ -239,7 +240,7 @@ func TestUnreadableRecords(t *testing.T) {
 		r := newRoster(n, Member{ID: "a", Incarnation: "a-1"})
 		require.ErrorIs(t, r.notice(put(leavingName, 2, meta)), lease.ErrBadRecord, what)
 		require.Len(t, r.unreadable, 1, what)
-		require.NoError(t, r.notice(lease.Event{Kind: lease.EventDelete, Record: lease.Record{Name: leavingName}, Revision: 2}))
+		require.NoError(t, r.notice(store.Event{Kind: store.EventDelete, Record: lease.Record{Name: leavingName}, Revision: 2}))
 		require.Empty(t, r.unreadable, what)
 	}
 }

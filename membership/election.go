@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/feed"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // Election is a Group's source of leadership: the leader is the node that holds the lease
@@ -154,9 +155,9 @@ func (e *Election) notice() {
 }
 
 // hear takes up an event of the leader's record.
-func (e *Election) hear(ev lease.Event) {
+func (e *Election) hear(ev store.Event) {
 	e.update(func() {
-		if ev.Kind == lease.EventSynced {
+		if ev.Kind == store.EventSynced {
 			e.synced = true
 			return
 		}

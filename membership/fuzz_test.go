@@ -43,7 +43,7 @@ func FuzzRoster(f *testing.F) {
 			case 3:
 				m = nil
 			}
-			ev := lease.Event{Kind: lease.EventKind(what % 5), Revision: token, Record: lease.Record{Owner: who, Token: token, Metadata: m}}
+			ev := store.Event{Kind: store.EventKind(what % 5), Revision: token, Record: lease.Record{Owner: who, Token: token, Metadata: m}}
 			if what&0x80 == 0 {
 				ev.Record.Name = member
 				err = r.member(ev)
@@ -66,7 +66,7 @@ func FuzzRoster(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			require.NoError(t, r.member(lease.Event{Kind: lease.EventDelete, Revision: 1 << 62, Record: lease.Record{Name: member}}))
+			require.NoError(t, r.member(store.Event{Kind: store.EventDelete, Revision: 1 << 62, Record: lease.Record{Name: member}}))
 		}
 		require.Empty(t, r.list())
 	})

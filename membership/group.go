@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/feed"
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // Group is one node's part in a group of nodes. Join makes it; end it with
@@ -168,7 +169,7 @@ func (g *Group) onLost(l lease.Loss) {
 }
 
 // hear takes up an event of a record.
-func (g *Group) hear(ev lease.Event, take func(lease.Event) error) {
+func (g *Group) hear(ev store.Event, take func(store.Event) error) {
 	g.mu.Lock()
 	defer g.unlock()
 	if err := take(ev); err != nil {

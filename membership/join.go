@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // Join makes the Keeper's owner a member of group: it holds the lease
@@ -74,8 +75,8 @@ func Join(ctx context.Context, keeper *lease.Keeper, group string, opts ...Optio
 	g.member.OnLost(g.onLost)
 	g.report()
 	g.holders.Go(func() { g.holdMember(hold) })
-	for prefix, f := range map[string]func(lease.Event) error{names.members: g.roster.member, names.leaving: g.roster.notice} {
-		stop, err := keeper.Watch(prefix, func(ev lease.Event) { g.hear(ev, f) })
+	for prefix, f := range map[string]func(store.Event) error{names.members: g.roster.member, names.leaving: g.roster.notice} {
+		stop, err := keeper.Watch(prefix, func(ev store.Event) { g.hear(ev, f) })
 		if err != nil {
 			g.abort()
 			if errors.Is(err, lease.ErrUnsupported) {

@@ -281,9 +281,9 @@ func (w *world) watch() (history func() []string) {
 			switch {
 			case err != nil:
 				return
-			case ev.Kind == lease.EventSynced:
+			case ev.Kind == store.EventSynced:
 				synced = true
-			case synced && ev.Kind == lease.EventPut:
+			case synced && ev.Kind == store.EventPut:
 				seen.add("+" + ev.Record.Name)
 			case synced:
 				seen.add("-" + ev.Record.Name)

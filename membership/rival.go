@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // This file is about two lives of one ID at a time. The later one is the member. One
@@ -110,8 +111,8 @@ func (g *Group) unopposed(ctx context.Context) error {
 		return err
 	}
 	objects := make(chan struct{}, 1)
-	stop, err := g.keeper.Watch(name, func(ev lease.Event) {
-		if ev.Kind == lease.EventPut && ev.Record.Name == name {
+	stop, err := g.keeper.Watch(name, func(ev store.Event) {
+		if ev.Kind == store.EventPut && ev.Record.Name == name {
 			select {
 			case objects <- struct{}{}:
 			default:

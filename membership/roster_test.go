@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // truth is a group by random histories: what stands in the store, and what its
@@ -20,14 +21,14 @@ type truth struct {
 	names   names
 	counter lease.Token
 	records map[string]lease.Record
-	streams [2][]lease.Event // of members, of leavings: not yet heard
+	streams [2][]store.Event // of members, of leavings: not yet heard
 }
 
 func (w *truth) put(name string, o lease.Owner, meta map[string]string) lease.Token {
 	w.counter++
 	rec := lease.Record{Name: name, Owner: o, Token: w.counter, Metadata: meta}
 	w.records[name] = rec
-	w.tell(lease.Event{Kind: lease.EventPut, Record: rec, Revision: rec.Token})
+	w.tell(store.Event{Kind: store.EventPut, Record: rec, Revision: rec.Token})
 	return rec.Token
 }
 
@@ -35,11 +36,11 @@ func (w *truth) remove(name string) {
 	if rec, ok := w.records[name]; ok {
 		delete(w.records, name)
 		w.counter++
-		w.tell(lease.Event{Kind: lease.EventDelete, Record: lease.Record{Name: name}, Revision: rec.Token})
+		w.tell(store.Event{Kind: store.EventDelete, Record: lease.Record{Name: name}, Revision: rec.Token})
 	}
 }
 
-func (w *truth) tell(ev lease.Event) {
+func (w *truth) tell(ev store.Event) {
 	i := 0
 	if _, ok := w.names.leavingKey(ev.Record.Name); ok {
 		i = 1
@@ -166,16 +167,16 @@ func (w *truth) hear(t *testing.T, roster *roster, count int, look func()) {
 		}
 		ev := w.streams[i][0]
 		w.streams[i] = w.streams[i][1:]
-		take := []func(lease.Event) error{roster.member, roster.notice}[i]
+		take := []func(store.Event) error{roster.member, roster.notice}[i]
 		require.NoError(t, take(ev))
 		look()
-		if ev.Kind == lease.EventPut && w.r.IntN(4) == 0 {
+		if ev.Kind == store.EventPut && w.r.IntN(4) == 0 {
 			require.NoError(t, take(ev), "told twice")
 			before := roster.list()
 			old := ev
 			old.Record.Token, old.Record.Metadata = ev.Record.Token-1, map[string]string{keyFormat: "old"}
 			require.NoError(t, take(old), "a put of the past")
-			old.Kind, old.Revision = lease.EventDelete, ev.Revision-1
+			old.Kind, old.Revision = store.EventDelete, ev.Revision-1
 			require.NoError(t, take(old), "a deletion of the past")
 			require.Equal(t, before, roster.list())
 			look()

@@ -101,7 +101,7 @@ func (s *sim) watchReigns(ctx context.Context) {
 		if err != nil {
 			return
 		}
-		if ev.Kind == lease.EventPut {
+		if ev.Kind == store.EventPut {
 			s.mu.Lock()
 			s.reigns = append(s.reigns, ev.Record)
 			s.mu.Unlock()

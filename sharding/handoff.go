@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/stateful"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // This part moves a shard from node to node:
@@ -130,7 +131,7 @@ type port struct {
 
 func (p port) Name() string                         { return p.s.name }
 func (p port) Self() *wire.Node                     { return p.c.self }
-func (p port) Clock() lease.Clock                   { return p.c.clock }
+func (p port) Clock() store.Clock                   { return p.c.clock }
 func (p port) Log() *zap.Logger                     { return p.c.log.With(zap.String("shard", p.s.name)) }
 func (p port) Life() context.Context                { return p.c.life }
 func (p port) State() handover.Machine              { return p.s.m }

@@ -25,6 +25,7 @@ import (
 	"github.com/holdfast-go/holdfast/sharding/internal/coordinator"
 	"github.com/holdfast-go/holdfast/sharding/internal/directory"
 	"github.com/holdfast-go/holdfast/singleton"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // What calls what in a Region:
@@ -53,7 +54,7 @@ type Region struct {
 	system  *actor.ActorSystem
 	group   *membership.Group
 	keeper  *lease.Keeper
-	clock   lease.Clock
+	clock   store.Clock
 	log     *zap.Logger
 	names   directory.Names
 	self    *wire.Node

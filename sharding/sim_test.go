@@ -111,7 +111,7 @@ func play(of *testkit.Sim, play func(*sim)) {
 	s.draw()
 	ctx, cancel := context.WithCancel(s.T.Context())
 	defer cancel()
-	go s.WatchRecords(ctx, "shard/", func(lease.Event) {})
+	go s.WatchRecords(ctx, "shard/", func(store.Event) {})
 	for i, sl := range s.slots {
 		if i < 2 || s.R.IntN(4) > 0 {
 			s.restart(sl)

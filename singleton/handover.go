@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // This file is the host's side of a planned change of host. The host begins it when it is
@@ -369,7 +370,7 @@ type port struct{ c *controller }
 
 func (p port) Name() string                         { return p.c.lname }
 func (p port) Self() *wire.Node                     { return p.c.proxy.Self }
-func (p port) Clock() lease.Clock                   { return p.c.clock }
+func (p port) Clock() store.Clock                   { return p.c.clock }
 func (p port) Log() *zap.Logger                     { return p.c.log }
 func (p port) Life() context.Context                { return p.c.life }
 func (p port) State() handover.Machine              { return p.c.hold }

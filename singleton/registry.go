@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // registry is what an actor system knows of its singletons.
@@ -133,24 +134,24 @@ type directory struct {
 	told    map[string]func(hostNoticed)
 }
 
-func (d *directory) onEvent(ev lease.Event) {
+func (d *directory) onEvent(ev store.Event) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	name := ev.Record.Name
 	switch ev.Kind {
-	case lease.EventPut:
+	case store.EventPut:
 		rec := ev.Record
 		rec.Name, rec.Metadata = strings.Clone(name), d.saidLocked(rec.Metadata)
 		d.records[name] = rec
 		if f := d.told[name]; f != nil {
 			f(hostNoticed{record: rec, known: true})
 		}
-	case lease.EventDelete:
+	case store.EventDelete:
 		delete(d.records, name)
 		if f := d.told[name]; f != nil {
 			f(hostNoticed{})
 		}
-	case lease.EventReset:
+	case store.EventReset:
 		clear(d.records)
 		for _, f := range d.told {
 			f(hostNoticed{reset: true})

@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/testkit"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/singleton"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // This file judges a simulated history, beside testkit.Sim. What is checked, and where:
@@ -158,9 +159,9 @@ func (s *sim) pass(n *testkit.Node, name string, token lease.Token) {
 }
 
 // see takes up what becomes of the record; under Mu.
-func (s *sim) see(ev lease.Event) {
+func (s *sim) see(ev store.Event) {
 	s.Log("store: %v of token %d, of %s", ev.Kind, ev.Record.Token, ev.Record.Owner.ID)
-	if ev.Kind == lease.EventPut {
+	if ev.Kind == store.EventPut {
 		s.checkSaid(ev.Record)
 	}
 }

@@ -35,7 +35,7 @@ type Manager struct {
 	set     settings
 	owned   bool // it coordinates shards, which stop it: StopAll does not
 	props   *actor.Props
-	clock   lease.Clock
+	clock   store.Clock
 	log     *zap.Logger
 	metrics *instruments
 	outlet  *outlet.Outlet

@@ -4,7 +4,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // Alarm is a timer of a loop: its function runs in a turn of that loop, and no more once the
@@ -12,12 +12,12 @@ import (
 type Alarm struct{ set *alarm }
 
 type alarm struct {
-	timer lease.Timer
+	timer store.Timer
 	at    time.Duration // by SetBy
 }
 
 // Set has post, which may be called on any goroutine, get f after d.
-func (a *Alarm) Set(clock lease.Clock, post func(func()), d time.Duration, f func()) {
+func (a *Alarm) Set(clock store.Clock, post func(func()), d time.Duration, f func()) {
 	a.Stop()
 	s := &alarm{}
 	a.set = s
@@ -32,7 +32,7 @@ func (a *Alarm) Set(clock lease.Clock, post func(func()), d time.Duration, f fun
 }
 
 // SetBy is Set, unless the Alarm is set for at or an earlier time already; now is the same clock's.
-func (a *Alarm) SetBy(clock lease.Clock, post func(func()), now, at time.Duration, f func()) {
+func (a *Alarm) SetBy(clock store.Clock, post func(func()), now, at time.Duration, f func()) {
 	if a.set != nil && a.set.at <= at {
 		return
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // Question is the process whose PID an asked message has as its sender. It takes
@@ -272,7 +273,7 @@ const patience = time.Minute
 // Broke answers, with Unconfirmed, what was sent to the node at address on a link before
 // the present one: at once, or where moved says that it may have been forwarded by then, a
 // minute later, if it has not ended, come back or gone elsewhere.
-func (u *InFlight) Broke(clock lease.Clock, address string, present uint64, moved bool) {
+func (u *InFlight) Broke(clock store.Clock, address string, present uint64, moved bool) {
 	switch {
 	case !moved:
 		u.fail(address, present)

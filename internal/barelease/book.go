@@ -73,7 +73,7 @@ func (b *Book) free(name string, own uint64) bool {
 // Node is a participant, with a clock of its own and a link to the Book.
 type Node struct {
 	book  *Book
-	clock lease.Clock
+	clock store.Clock
 
 	mu     sync.Mutex
 	healed chan struct{}   // closed by Heal; nil: the link is whole
@@ -81,7 +81,7 @@ type Node struct {
 }
 
 // NewNode returns one. A nil clock is the system's.
-func NewNode(b *Book, clock lease.Clock) *Node {
+func NewNode(b *Book, clock store.Clock) *Node {
 	if clock == nil {
 		clock = store.SystemClock()
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // Lease is the right of one node to one name. Safe for concurrent use.
@@ -27,7 +28,7 @@ type Lease struct {
 
 	mu       sync.Mutex // guards what follows. No request is made under it, and no users' code runs
 	own      uint64     // the present ownership; 0: there is none
-	timer    lease.Timer
+	timer    store.Timer
 	handlers []*func(lease.Loss)
 }
 

@@ -115,12 +115,12 @@ type randomClock struct {
 	now    time.Duration
 }
 
-func (c *randomClock) Now() lease.Reading {
+func (c *randomClock) Now() store.Reading {
 	c.now += time.Duration(c.random.IntN(20))
-	return lease.Reading{Mono: c.now, Wall: int64(c.now)}
+	return store.Reading{Mono: c.now, Wall: int64(c.now)}
 }
 
-func (c *randomClock) AfterFunc(time.Duration, func()) lease.Timer { panic("not used") }
+func (c *randomClock) AfterFunc(time.Duration, func()) store.Timer { panic("not used") }
 
 func TestTheGateAddsNoAllocation(t *testing.T) {
 	system := newSystem()

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -27,8 +28,8 @@ func newSystem() *actor.ActorSystem {
 
 // deadlineTerm is a term that checks as a real one does.
 type deadlineTerm struct {
-	clock    lease.Clock
-	deadline atomic.Pointer[lease.Reading]
+	clock    store.Clock
+	deadline atomic.Pointer[store.Reading]
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 }
@@ -38,7 +39,7 @@ const (
 	termToken = lease.Token(42)
 )
 
-func newDeadlineTerm(clock lease.Clock, left time.Duration) *deadlineTerm {
+func newDeadlineTerm(clock store.Clock, left time.Duration) *deadlineTerm {
 	t := &deadlineTerm{clock: clock}
 	t.ctx, t.cancel = context.WithCancelCause(context.Background())
 	t.renew(left)
@@ -48,18 +49,18 @@ func newDeadlineTerm(clock lease.Clock, left time.Duration) *deadlineTerm {
 // renew sets the deadline to left from now.
 func (t *deadlineTerm) renew(left time.Duration) {
 	now := t.clock.Now()
-	t.deadline.Store(&lease.Reading{Mono: now.Mono + left, Wall: now.Wall + int64(left)})
+	t.deadline.Store(&store.Reading{Mono: now.Mono + left, Wall: now.Wall + int64(left)})
 }
 
 // end ends the term as its engine would: trust first, then the context.
 func (t *deadlineTerm) end(cause error) {
-	t.deadline.Store(&lease.Reading{})
+	t.deadline.Store(&store.Reading{})
 	t.cancel(cause)
 }
 
 // expire lets the deadline pass without anybody having noticed: the timer that
 // ends the context is late.
-func (t *deadlineTerm) expire() { t.deadline.Store(&lease.Reading{}) }
+func (t *deadlineTerm) expire() { t.deadline.Store(&store.Reading{}) }
 
 func (t *deadlineTerm) Name() string             { return termName }
 func (t *deadlineTerm) Token() lease.Token       { return termToken }

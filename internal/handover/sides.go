@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // InviteWait is how long a node that was asked may take to answer with an offer.
@@ -30,7 +31,7 @@ const QuietPeriod = 500 * time.Millisecond
 type Port interface {
 	Name() string
 	Self() *wire.Node
-	Clock() lease.Clock
+	Clock() store.Clock
 	Log() *zap.Logger
 	Send(address string, m proto.Message)
 	// Post has f called on the loop.

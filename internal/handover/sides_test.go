@@ -45,13 +45,13 @@ type side struct {
 // ticking is a clock that never tells the same time twice, as true ones do.
 type ticking struct{ told atomic.Int64 }
 
-func (c *ticking) Now() lease.Reading {
+func (c *ticking) Now() store.Reading {
 	r := store.SystemClock().Now()
 	r.Mono += time.Duration(c.told.Add(1))
 	return r
 }
 
-func (c *ticking) AfterFunc(d time.Duration, f func()) lease.Timer {
+func (c *ticking) AfterFunc(d time.Duration, f func()) store.Timer {
 	return store.SystemClock().AfterFunc(d, f)
 }
 
@@ -81,7 +81,7 @@ func sides(t *testing.T) (host, next *side) {
 
 func (s *side) Name() string                                       { return "n" }
 func (s *side) Self() *wire.Node                                   { return s.self }
-func (s *side) Clock() lease.Clock                                 { return &s.clock }
+func (s *side) Clock() store.Clock                                 { return &s.clock }
 func (s *side) Log() *zap.Logger                                   { return zap.NewNop() }
 func (s *side) Life() context.Context                              { return context.Background() }
 func (s *side) State() handover.Machine                            { return s.m }

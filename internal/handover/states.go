@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // If an actor's next life gets no state, one node reports the cold start, once:
@@ -257,7 +257,7 @@ const unsentFor = time.Minute
 // Config says what is handed over, and to whom.
 type Config struct {
 	System *actor.ActorSystem
-	Clock  lease.Clock
+	Clock  store.Clock
 	Actor  string // that takes it on the next host
 	Limit  int    // of one message, in bytes
 	Name   string
@@ -310,7 +310,7 @@ type Sending struct {
 	told    bool
 	pumping bool
 	again   bool
-	timer   lease.Timer
+	timer   store.Timer
 }
 
 // Send hands states over, which are empty afterwards, and says how many they were.

@@ -413,7 +413,7 @@ func (s *Sim) given(is bool, name string, token lease.Token, how string) {
 }
 
 // WatchRecords checks I2, and I4 for records that expire. It calls see, under Mu.
-func (s *Sim) WatchRecords(ctx context.Context, prefix string, see func(lease.Event)) {
+func (s *Sim) WatchRecords(ctx context.Context, prefix string, see func(store.Event)) {
 	type standing struct {
 		token, highest lease.Token
 		owner          string
@@ -423,7 +423,7 @@ func (s *Sim) WatchRecords(ctx context.Context, prefix string, see func(lease.Ev
 		if err != nil {
 			return
 		}
-		if ev.Kind == lease.EventSynced {
+		if ev.Kind == store.EventSynced {
 			continue
 		}
 		name, rec := ev.Record.Name, ev.Record
@@ -435,7 +435,7 @@ func (s *Sim) WatchRecords(ctx context.Context, prefix string, see func(lease.Ev
 		s.Mu.Lock()
 		see(ev)
 		gone := st.token
-		if st.token = 0; ev.Kind == lease.EventPut {
+		if st.token = 0; ev.Kind == store.EventPut {
 			if rec.Owner.Incarnation != st.owner && rec.Token <= st.highest {
 				s.Fail("I2: token %d of %s for %s after %d", rec.Token, name, rec.Owner.ID, st.highest)
 			}

@@ -13,6 +13,7 @@ import (
 	lab "github.com/holdfast-go/holdfast/lab/machine"
 	"github.com/holdfast-go/holdfast/lab/scene"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // sizes say how much is compared.
@@ -158,8 +159,8 @@ func (t *turns) print(run *scene.Run) {
 // name is held.
 func watching(ctx context.Context, k *lease.Keeper, p sizes, name string) (seen func(context.Context) time.Time) {
 	told := make(chan time.Time, 16)
-	_, err := k.Watch(name, func(e lease.Event) {
-		if e.Kind == lease.EventSynced || e.Kind == lease.EventPut {
+	_, err := k.Watch(name, func(e store.Event) {
+		if e.Kind == store.EventSynced || e.Kind == store.EventPut {
 			select {
 			case told <- time.Now():
 			default:

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // Now reads the machine's monotonic clock, which is the same for all processes.
@@ -22,19 +22,19 @@ func Now() time.Duration {
 
 // Clock is the machine's, so that the readings of all Keepers compare; from a reading on at a quarter of
 // its rate, if that is not zero.
-type Clock struct{ Slow lease.Reading }
+type Clock struct{ Slow store.Reading }
 
-// Now implements lease.Clock.
-func (c Clock) Now() lease.Reading {
-	r := lease.Reading{Mono: Now(), Wall: time.Now().UnixNano()}
-	if c.Slow != (lease.Reading{}) {
+// Now implements store.Clock.
+func (c Clock) Now() store.Reading {
+	r := store.Reading{Mono: Now(), Wall: time.Now().UnixNano()}
+	if c.Slow != (store.Reading{}) {
 		r.Mono, r.Wall = c.Slow.Mono+(r.Mono-c.Slow.Mono)/4, c.Slow.Wall+(r.Wall-c.Slow.Wall)/4
 	}
 	return r
 }
 
-// AfterFunc implements lease.Clock.
-func (Clock) AfterFunc(d time.Duration, f func()) lease.Timer { return time.AfterFunc(d, f) }
+// AfterFunc implements store.Clock.
+func (Clock) AfterFunc(d time.Duration, f func()) store.Timer { return time.AfterFunc(d, f) }
 
 // Pause waits for d or for ctx to end.
 func Pause(ctx context.Context, d time.Duration) error {

@@ -135,7 +135,7 @@ func (t *timer) fire() {
 	t.f()
 }
 
-// Stop implements lease.Timer.
+// Stop implements store.Timer.
 func (t *timer) Stop() bool {
 	t.c.mu.Lock()
 	defer t.c.mu.Unlock()

@@ -33,7 +33,7 @@ func (k kit) deletions(ctx context.Context) iteration {
 	return k.look(ctx, store.Scope{Deletions: true})
 }
 
-// look watches until lease.EventSynced, and a moment longer.
+// look watches until store.EventSynced, and a moment longer.
 func (k kit) look(ctx context.Context, of store.Scope) (it iteration) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/sharding/internal/directory"
 	"github.com/holdfast-go/holdfast/sharding/placement"
 	"github.com/holdfast-go/holdfast/singleton"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // Coordinator is the actor that decides.
@@ -298,7 +299,7 @@ func (c *Coordinator) onLeave(m *wire.Depart) {
 type Env struct {
 	Table   *directory.Table
 	Members func() membership.Snapshot
-	Clock   lease.Clock
+	Clock   store.Clock
 	// Send sends to the Region at an address. It does not block.
 	Send func(address string, msg any)
 	// Emit tells what became of the Coordinator under a token.

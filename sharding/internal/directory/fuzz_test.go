@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // Whatever stands in the records of a type, what is made of them does not panic and
@@ -39,7 +40,7 @@ func FuzzTable(f *testing.F) {
 			} else {
 				require.ErrorIs(t, err, lease.ErrBadRecord)
 			}
-			ev := lease.Event{Kind: lease.EventKind(kind % 5), Revision: token}
+			ev := store.Event{Kind: store.EventKind(kind % 5), Revision: token}
 			before := table.All()
 			switch what & 0x7f % 4 {
 			case 0:

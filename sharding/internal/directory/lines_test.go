@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // A node with another number of shards may hold all of them, and many may differ: the log has one line
@@ -22,7 +23,7 @@ func TestLinesOfAnotherNumberOfShards(t *testing.T) {
 	now := time.Second
 	table := New(Config{Names: names, Shards: 100, Log: zap.New(core), Elapsed: func() time.Duration { return now }})
 	put := func(i int, life string) {
-		table.onShard(lease.Event{Kind: lease.EventPut, Record: lease.Record{Name: names.Shard(i),
+		table.onShard(store.Event{Kind: store.EventPut, Record: lease.Record{Name: names.Shard(i),
 			Owner: lease.Owner{ID: "z", Incarnation: life}, Token: lease.Token(i + 1), Metadata: map[string]string{keyShards: "256"}}})
 	}
 	for i := range 256 {

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // Table is what a node knows of a type by the records of its leases: who holds
@@ -95,7 +96,7 @@ func (t *Table) Follow(k *lease.Keeper) (stop func(), err error) {
 	}
 	for _, x := range []struct {
 		prefix string
-		f      func(lease.Event)
+		f      func(store.Event)
 	}{{n.Shards, t.onShard}, {n.Regions, t.onRegion}, {n.Coordinator, t.onCoordinator}} {
 		s, err := k.Watch(x.prefix, x.f)
 		if err != nil {
@@ -107,12 +108,12 @@ func (t *Table) Follow(k *lease.Keeper) (stop func(), err error) {
 	return stop, nil
 }
 
-func (t *Table) onShard(ev lease.Event) {
-	if ev.Kind == lease.EventSynced {
+func (t *Table) onShard(ev store.Event) {
+	if ev.Kind == store.EventSynced {
 		t.sync(&t.synced.shards)
 		return
 	}
-	if ev.Kind == lease.EventReset {
+	if ev.Kind == store.EventReset {
 		t.reset(t.clearLocked)
 		return
 	}
@@ -123,7 +124,7 @@ func (t *Table) onShard(ev lease.Event) {
 	t.mu.Lock()
 	s := &t.shards[i]
 	switch ev.Kind {
-	case lease.EventPut:
+	case store.EventPut:
 		if ev.Record.Token < s.Last {
 			t.mu.Unlock()
 			return
@@ -131,7 +132,7 @@ func (t *Table) onShard(ev lease.Event) {
 		rec := ev.Record
 		rec.Name, rec.Metadata = t.c.Name(i), nil
 		*s = ShardRecord{Record: rec, Held: true, Last: rec.Token}
-	case lease.EventDelete:
+	case store.EventDelete:
 		if !s.Held || ev.Revision != 0 && ev.Revision < s.Record.Token {
 			t.mu.Unlock()
 			return
@@ -149,10 +150,10 @@ func (t *Table) onShard(ev lease.Event) {
 
 // count reports whether a change counts: records by nodes that know of another number
 // of shards do not.
-func (t *Table) count(ev lease.Event) bool {
+func (t *Table) count(ev store.Event) bool {
 	name := ev.Record.Name
-	if ev.Kind != lease.EventPut {
-		return ev.Kind == lease.EventDelete
+	if ev.Kind != store.EventPut {
+		return ev.Kind == store.EventDelete
 	}
 	n, err := CountOf(ev.Record)
 	if err != nil {
@@ -174,17 +175,17 @@ func (t *Table) count(ev lease.Event) bool {
 	return true
 }
 
-func (t *Table) onRegion(ev lease.Event) {
-	if ev.Kind == lease.EventSynced {
+func (t *Table) onRegion(ev store.Event) {
+	if ev.Kind == store.EventSynced {
 		t.sync(&t.synced.regions)
 		return
 	}
-	if ev.Kind == lease.EventReset {
+	if ev.Kind == store.EventReset {
 		t.reset(func() { clear(t.regions) })
 		return
 	}
 	differs := ""
-	if ev.Kind == lease.EventPut && t.news(ev.Record) {
+	if ev.Kind == store.EventPut && t.news(ev.Record) {
 		if differs = Said.Differs(ev.Record, t.c.Settings); differs != "" {
 			agree.Tell(t.c.Log, ev.Record, differs)
 		}
@@ -192,13 +193,13 @@ func (t *Table) onRegion(ev lease.Event) {
 	ok := t.count(ev)
 	t.mu.Lock()
 	switch {
-	case ev.Kind == lease.EventDelete:
+	case ev.Kind == store.EventDelete:
 		for inc, g := range t.regions {
 			if name, _ := t.c.Names.Region(g.Owner); name == ev.Record.Name && (ev.Revision == 0 || ev.Revision >= g.Token) {
 				delete(t.regions, inc)
 			}
 		}
-	case ok && ev.Kind == lease.EventPut:
+	case ok && ev.Kind == store.EventPut:
 		rec := ev.Record
 		if name, err := t.c.Names.Region(rec.Owner); err == nil && name == rec.Name && rec.Token >= t.regions[rec.Owner.Incarnation].Token {
 			t.regions[rec.Owner.Incarnation] = Registration{rec.Owner, rec.Token, rec.Metadata[keyHosts] == "1",
@@ -217,8 +218,8 @@ func (t *Table) news(rec lease.Record) bool {
 	return !known && rec.Owner.Incarnation != t.c.Self
 }
 
-func (t *Table) onCoordinator(ev lease.Event) {
-	if ev.Kind == lease.EventReset {
+func (t *Table) onCoordinator(ev store.Event) {
+	if ev.Kind == store.EventReset {
 		t.reset(func() { t.coordinator = lease.Record{} })
 		return
 	}
@@ -227,11 +228,11 @@ func (t *Table) onCoordinator(ev lease.Event) {
 	}
 	t.mu.Lock()
 	switch ev.Kind {
-	case lease.EventPut:
+	case store.EventPut:
 		if ev.Record.Token >= t.coordinator.Token {
 			t.coordinator = ev.Record
 		}
-	case lease.EventDelete:
+	case store.EventDelete:
 		t.coordinator = lease.Record{Token: t.coordinator.Token}
 	}
 	t.c.Coordinator()
