@@ -130,7 +130,7 @@ func (c Config) complete(lim store.Limits) (Config, error) {
 	if !(c.Jitter < 1) {
 		return c, invalid("Jitter", c.Jitter, "below 1")
 	}
-	if err := c.checkTTL("lease.Config.TTL", c.TTL, lim, RenewDefault()); err != nil {
+	if err := c.checkTTL("lease.Config.TTL", c.TTL, lim, Renewal{}); err != nil {
 		return c, err
 	}
 	def(&c.AttemptTimeout, min(c.TTL/4, 5*time.Second))

@@ -13,8 +13,9 @@ import (
 
 // This file says when the sessions of a lease are renewed.
 
-// Renewal says when a lease is renewed while it is held (WithRenewal). The zero value is
-// RenewDefault. Values compare with ==, and travel as text: String and UnmarshalText.
+// Renewal says when a lease is renewed while it is held (WithRenewal). The zero value, the default,
+// renews when Config.RenewFraction of the TTL has passed, a third unless that is set: two renewals
+// may fail. Values compare with ==, and travel as text: String and UnmarshalText.
 //
 // The trust window is the TTL less Config.Margin: for so long a holder trusts its lease after a
 // renewal was sent. What a renewal can be repeated for, if it fails, is what is left of it.
@@ -34,10 +35,6 @@ const (
 	byHand
 	notAtAll
 )
-
-// RenewDefault renews when Config.RenewFraction of the TTL has passed, a third unless that is
-// set: two renewals may fail.
-func RenewDefault() Renewal { return Renewal{} }
 
 // RenewEager renews when half of the TTL has passed: RenewAt(0.5), so with two requests for
 // three of the default. It is eager beside RenewLazy.
@@ -79,7 +76,7 @@ func RenewNever() Renewal { return Renewal{way: notAtAll} }
 // are renewed together.
 func (r Renewal) Automatic() bool { return r.way < onActivity }
 
-// WithRenewal says when the lease is renewed. Default: RenewDefault. A combination of policy, TTL,
+// WithRenewal says when the lease is renewed. Default: the zero Renewal. A combination of policy, TTL,
 // margin and jitter that can't be kept is ErrInvalid, with the bound, of Keeper.Lease. Sessions are
 // shared only among leases of the same TTL and policy.
 func WithRenewal(r Renewal) Option { return func(o *options) { o.renewal = r } }
@@ -110,7 +107,7 @@ var renewalWords = []struct {
 	word string
 	r    Renewal
 }{
-	{"default", RenewDefault()}, {"eager", RenewEager()}, {"lazy", RenewLazy()}, {"adaptive", RenewAdaptive()},
+	{"default", Renewal{}}, {"eager", RenewEager()}, {"lazy", RenewLazy()}, {"adaptive", RenewAdaptive()},
 	{"activity", RenewOnActivity()}, {"manual", RenewByHand()}, {"never", RenewNever()},
 }
 

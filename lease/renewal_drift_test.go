@@ -101,7 +101,7 @@ func TestAdaptiveAgainstFixed(t *testing.T) {
 	t.Logf("seed %d", seed)
 	cost := map[lease.Renewal]driftCost{}
 	table := []string{fmt.Sprintf("%-9s %13s %16s %14s   (TTL %v, %d h)", "renewal", "false losses", "without it", "requests/hour", ttl, hours)}
-	policies := []lease.Renewal{lease.RenewAdaptive(), lease.RenewDefault(), lease.RenewEager()}
+	policies := []lease.Renewal{lease.RenewAdaptive(), (lease.Renewal{}), lease.RenewEager()}
 	if tier.Nightly() {
 		policies = append(policies, lease.RenewAt(0.2), lease.RenewLazy())
 	}
@@ -111,7 +111,7 @@ func TestAdaptiveAgainstFixed(t *testing.T) {
 		table = append(table, fmt.Sprintf("%-9v %13d %16v %14d", r, c.losses, c.without.Round(time.Second), c.requests/hours))
 	}
 	t.Log("\n" + strings.Join(table, "\n"))
-	adaptive, usual := cost[lease.RenewAdaptive()], cost[lease.RenewDefault()]
+	adaptive, usual := cost[lease.RenewAdaptive()], cost[(lease.Renewal{})]
 	for r, c := range cost {
 		if r == lease.RenewAdaptive() {
 			continue

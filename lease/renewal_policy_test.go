@@ -56,7 +56,7 @@ func noJitter(c *lease.Config) { c.Jitter = -1 }
 // Each policy renews when it says, without and with jitter.
 func TestWhenPoliciesRenew(t *testing.T) {
 	for r, at := range map[lease.Renewal]time.Duration{
-		lease.RenewDefault():  ttl / 3,
+		(lease.Renewal{}):     ttl / 3,
 		lease.RenewEager():    ttl / 2,
 		lease.RenewAt(0.2):    ttl / 5,
 		lease.RenewAt(0.73):   ttl * 73 / 100,
@@ -117,7 +117,7 @@ func TestPoliciesDoNotShareSessions(t *testing.T) {
 			}
 			return ids
 		}
-		for _, r := range []lease.Renewal{lease.RenewDefault(), lease.RenewEager(), lease.RenewAt(0.2), lease.RenewAt(0.25), lease.RenewLazy(), lease.RenewAdaptive()} {
+		for _, r := range []lease.Renewal{(lease.Renewal{}), lease.RenewEager(), lease.RenewAt(0.2), lease.RenewAt(0.25), lease.RenewLazy(), lease.RenewAdaptive()} {
 			require.Len(t, hold(r.String(), 3, lease.WithRenewal(r)), 1, "%v shares", r)
 			require.Len(t, hold("short "+r.String(), 3, lease.WithRenewal(r), lease.WithTTL(ttl/2)), 1, "%v shares", r)
 		}

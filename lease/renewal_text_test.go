@@ -28,10 +28,10 @@ func TestPoliciesTravelAsText(t *testing.T) {
 	var r lease.Renewal
 	require.NoError(t, r.UnmarshalText([]byte("0.5")))
 	require.True(t, r == lease.RenewEager(), "the same policy by another word")
-	require.Equal(t, lease.RenewDefault(), lease.RenewalOf())
+	require.Equal(t, (lease.Renewal{}), lease.RenewalOf())
 
 	for r, automatic := range map[lease.Renewal]bool{
-		lease.RenewDefault(): true, lease.RenewAt(0.2): true, lease.RenewLazy(): true, lease.RenewAdaptive(): true,
+		(lease.Renewal{}): true, lease.RenewAt(0.2): true, lease.RenewLazy(): true, lease.RenewAdaptive(): true,
 		lease.RenewOnActivity(): false, lease.RenewByHand(): false, lease.RenewNever(): false,
 	} {
 		require.Equal(t, automatic, r.Automatic(), r.String())

@@ -162,7 +162,7 @@ func TestRenewalsByHandGoTogether(t *testing.T) {
 
 // With other policies Renew extends the session earlier, and its rhythm goes on from there.
 func TestRenewDoesNoHarmElsewhere(t *testing.T) {
-	for _, r := range []lease.Renewal{lease.RenewDefault(), lease.RenewLazy(), lease.RenewAdaptive(), lease.RenewOnActivity()} {
+	for _, r := range []lease.Renewal{(lease.Renewal{}), lease.RenewLazy(), lease.RenewAdaptive(), lease.RenewOnActivity()} {
 		t.Run(r.String(), func(t *testing.T) {
 			bubble(t, func(t *testing.T, store *memory.Store) {
 				a := start(t, store, "a", noJitter)

@@ -74,7 +74,7 @@ func TestSetbackIsForTheOperatorToDecide(t *testing.T) {
 		k, h := b.keeper("a", nil)
 		other, err := k.Lease("other")
 		require.NoError(t, err)
-		for range 10 { // the token is well above what an empty db begins with
+		for range 10 { // the token is well above what an empty store begins with
 			acquired(t, h)
 			require.NoError(t, h.Release(t.Context()))
 		}

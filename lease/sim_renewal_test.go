@@ -25,7 +25,7 @@ func drawRenewal(r *simulate.Random) lease.Renewal {
 	if i := r.IntN(2 * len(all)); i < len(all) {
 		return all[i]
 	}
-	return lease.RenewDefault()
+	return (lease.Renewal{})
 }
 
 // judgeSharing checks that a session is of one policy, and of one name if that is not renewed by

@@ -97,7 +97,7 @@ func (n *simNode) judgeLoss(name string, r lease.Renewal, x lease.Loss) {
 		n.s.fail("%s %s: token %d expired at %v, though a renewal is confirmed until %v", n.id, name, x.Token, now, c.deadline)
 	}
 	// The attempts of a whole Keeper may be set to take longer than its TTL allows.
-	bounded := c.ttl < n.s.cfg.TTL || n.s.cfg.AttemptTimeout <= n.s.cfg.TTL/4 || r != lease.RenewDefault()
+	bounded := c.ttl < n.s.cfg.TTL || n.s.cfg.AttemptTimeout <= n.s.cfg.TTL/4 || r != (lease.Renewal{})
 	if r == lease.RenewAdaptive() && c.took > c.ttl/5 { // which is given the time that answers take
 		bounded = false
 	}
