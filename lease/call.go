@@ -61,36 +61,59 @@ func callWithin[T any](k *Keeper, limit time.Duration, f func(context.Context) (
 
 // ask is call for a caller that may leave before the answer.
 func ask[T any](ctx context.Context, k *Keeper, f func(context.Context) (T, error)) (T, error) {
-	type reply struct {
-		v   T
-		err error
-	}
-	var zero T
-	if err := ctx.Err(); err != nil {
-		return zero, err
-	}
-	ch := make(chan reply, 1)
-	k.mu.Lock()
-	if k.closed {
-		k.mu.Unlock()
-		return zero, ErrClosed
-	}
-	k.wg.Go(func() {
-		v, err := call(k, func(kctx context.Context) (T, error) {
+	return background(ctx, k, func() (T, error) {
+		return call(k, func(kctx context.Context) (T, error) {
 			kctx, cancel := context.WithCancel(kctx)
 			defer cancel()
 			defer context.AfterFunc(ctx, cancel)()
 			return f(bear(kctx, ctx))
 		})
-		ch <- reply{v, err}
+	}, func(T) {})
+}
+
+// background runs f, whose result undoLocked takes back if the caller leaves before it.
+func background[T any](ctx context.Context, k *Keeper, f func() (T, error), undoLocked func(T)) (v T, err error) {
+	if ctx.Err() != nil {
+		return v, context.Cause(ctx)
+	}
+	done, left := make(chan struct{}), false // left is guarded by k.mu
+	var zero T
+	k.mu.Lock()
+	if k.closed {
+		k.mu.Unlock()
+		return v, ErrClosed
+	}
+	k.wg.Go(func() {
+		got, failed := f()
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		switch {
+		case !left:
+			v, err = got, failed
+		case failed == nil:
+			undoLocked(got)
+		}
+		close(done)
 	})
 	k.mu.Unlock()
 	select {
-	case r := <-ch:
-		return r.v, r.err
+	case <-done:
+		return v, err
 	case <-ctx.Done():
-		return zero, ctx.Err()
 	case <-k.ctx.Done():
-		return zero, ErrClosed
 	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	select {
+	case <-done:
+		if err == nil { // at the last moment
+			return v, nil
+		}
+	default:
+		left = true
+	}
+	if ctx.Err() != nil {
+		return zero, context.Cause(ctx)
+	}
+	return zero, ErrClosed
 }

@@ -137,7 +137,15 @@ func (h *Handle) Offer(ctx context.Context) (Offer, error) {
 		return Offer{}, err
 	}
 	k := h.k
-	s, err := k.reserveFor(ctx, h)
+	within, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer k.clock.AfterFunc(k.cfg.OperationTimeout, func() {
+		cancel(fmt.Errorf("no session within %v", k.cfg.OperationTimeout))
+	}).Stop()
+	if h.isClosed() {
+		return Offer{}, k.errorf(h.name, ErrClosed)
+	}
+	s, err := background(within, k, func() (*session, error) { return k.reserve(ctx, h.pool) }, k.unreserveLocked)
 	if err != nil {
 		return Offer{}, k.errorf(h.name, err)
 	}
@@ -153,52 +161,6 @@ func (h *Handle) Offer(ctx context.Context) (Offer, error) {
 	k.watchLocked()
 	k.kick()
 	return o, nil
-}
-
-// reserveFor is reserve for a caller that may go away.
-func (k *Keeper) reserveFor(ctx context.Context, h *Handle) (*session, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	var s *session
-	var err error
-	done, left := make(chan struct{}), false // left is guarded by k.mu
-	k.mu.Lock()
-	if k.closing || h.closed {
-		k.mu.Unlock()
-		return nil, ErrClosed
-	}
-	k.wg.Go(func() {
-		got, failed := k.reserve(ctx, h.pool)
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		if left && got != nil {
-			k.unreserveLocked(got)
-			got = nil
-		}
-		s, err = got, failed
-		close(done)
-	})
-	k.mu.Unlock()
-	late := make(chan struct{})
-	defer k.clock.AfterFunc(k.cfg.OperationTimeout, func() { close(late) }).Stop()
-	why := fmt.Errorf("no session within %v", k.cfg.OperationTimeout)
-	select {
-	case <-done:
-		return s, err
-	case <-late:
-	case <-ctx.Done():
-		why = ctx.Err()
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	left = true
-	select {
-	case <-done: // at the last moment
-		return s, err
-	default:
-		return nil, why
-	}
 }
 
 // List returns every record whose name begins with prefix (bytes), as the store
