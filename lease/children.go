@@ -81,7 +81,7 @@ func (k *Keeper) awaitedLocked(o *op, c *Handle) {
 	if o.Replied { // its caller has gone
 		o.until = k.clock.Now().Mono + k.cfg.OperationTimeout
 	}
-	k.stepLocked(o, settle.Event{What: settle.Rested}, said{})
+	k.stepLocked(o, settle.Event{What: settle.Rested}, &said{})
 }
 
 // childrenHeld says which children o waits for, and why its caller does no more.

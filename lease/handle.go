@@ -256,9 +256,9 @@ func (h *Handle) unsettledLocked() bool {
 }
 
 // winLocked begins the term that o has won.
-func (k *Keeper) winLocked(o *op, a said, settled bool) {
+func (k *Keeper) winLocked(o *op, a *said, settled bool) {
 	h, rec := o.h, a.out.Record
-	t := &term{name: h.name, token: rec.Token, nonce: rec.Nonce, sess: a.by, since: k.clock.Now().Mono, continues: a.out.Replaced, parent: o.under}
+	t := &term{name: h.name, token: rec.Token, nonce: rec.Nonce, sess: a.by, since: a.at.Mono, continues: a.out.Replaced, parent: o.under}
 	t.origin = h.originLocked(rec, a.by)
 	if o.Given == rec.Token {
 		t.adopted = o.Offer
@@ -269,15 +269,13 @@ func (k *Keeper) winLocked(o *op, a said, settled bool) {
 	a.by.held++
 	h.current.Store(t)
 	h.toldChildrenLocked()
-	k.later.hold(1, k.instruments.held)
+	k.count(k.instruments.held, 1)
 	k.log.Info("won", zap.String("lease", h.name), zap.Uint64("token", uint64(t.token)))
 	k.offerServedLocked(h.name)
-	k.measure(func(i *instruments) {
-		i.won.Add(1)
-		if settled {
-			i.settlements.Add(1)
-		}
-	})
+	k.count(k.instruments.won, 1)
+	if settled {
+		k.count(k.instruments.settlements, 1)
+	}
 }
 
 // endLocked ends the term, if there is one: CheckAlive turns false, then
@@ -292,7 +290,7 @@ func (h *Handle) endLocked(cause error) *term {
 	t.over.Store(true) // with it end those that hang on it, whose contexts are done before its own
 	h.orphanLocked(t, cause)
 	t.end(cause)
-	h.k.later.hold(-1, h.k.instruments.held)
+	h.k.count(h.k.instruments.held, -1)
 	return t
 }
 

@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -9,7 +8,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/feed"
-	"github.com/holdfast-go/holdfast/internal/meters"
 )
 
 // laterMost bounds what waits to be logged or measured.
@@ -21,9 +19,6 @@ type later struct {
 	log   *zap.Logger // the user's
 	least zapcore.Level
 	queue feed.Queue
-	held  atomic.Int64 // leases held
-	holds atomic.Bool  // that waits to be measured
-	told  int64        // what was measured last; the queue's
 }
 
 // The classes of the queue: a burst of lines drops no measurement.
@@ -52,21 +47,6 @@ func newLater(log *zap.Logger, fields ...zap.Field) *later {
 			}
 		}}
 	return l
-}
-
-// hold measures that n more leases are held. One such item waits at a time, for all changes until then,
-// and its key keeps the queue from dropping it.
-func (l *later) hold(n int64, c meters.Counter) {
-	l.held.Add(n)
-	if l.holds.Swap(true) {
-		return
-	}
-	l.queue.Put(measurements, feed.Item{Key: l, Do: func() {
-		l.holds.Store(false)
-		n := l.held.Load()
-		c.Add(n - l.told)
-		l.told = n
-	}})
 }
 
 // wait waits for a moment until nothing is left to do.

@@ -90,7 +90,7 @@ func (h *Handle) do(ctx context.Context, o *op) (bool, error) {
 	o.until = k.clock.Now().Mono + k.cfg.OperationTimeout
 	h.queue = append(h.queue, o)
 	if h.op != nil {
-		if k.stepLocked(h.op, settle.Event{What: settle.Overtaken}, said{}); h.op.Phase == settle.Idle {
+		if k.stepLocked(h.op, settle.Event{What: settle.Overtaken}, &said{}); h.op.Phase == settle.Idle {
 			h.op = nil
 		}
 	}
@@ -150,7 +150,7 @@ func (k *Keeper) leave(o *op, why error) {
 		}
 	}
 	o.left = why
-	k.stepLocked(o, settle.Event{What: settle.Left}, said{})
+	k.stepLocked(o, settle.Event{What: settle.Left}, &said{})
 }
 
 // unknown makes err one that is ErrUnknown.
@@ -173,7 +173,7 @@ func (k *Keeper) nextLocked(h *Handle) {
 	if o.Kind == settle.Acquire && h.parent != nil {
 		o.under = h.parent.current.Load()
 	}
-	k.stepLocked(o, settle.Event{What: settle.Begin}, said{})
+	k.stepLocked(o, settle.Event{What: settle.Begin}, &said{})
 }
 
 // opLocked is what h does, or an operation that is none.
@@ -189,10 +189,11 @@ type said struct {
 	by  *session // that an acquisition was for
 	out store.Outcome
 	err error
+	at  store.Reading // when it was taken up, if time matters
 }
 
 // stepLocked takes o a step on.
-func (k *Keeper) stepLocked(o *op, e settle.Event, a said) {
+func (k *Keeper) stepLocked(o *op, e settle.Event, a *said) {
 	e.Now = k.factsLocked(o, e.What, a)
 	if a.err != nil {
 		o.lastErr = a.err
@@ -204,37 +205,47 @@ func (k *Keeper) stepLocked(o *op, e settle.Event, a said) {
 	}
 }
 
-// factsLocked are the circumstances of o.
-func (k *Keeper) factsLocked(o *op, what settle.What, a said) settle.Facts {
-	h, now := o.h, k.clock.Now().Mono
+// factsLocked are the circumstances of o, as far as the event needs them.
+func (k *Keeper) factsLocked(o *op, what settle.What, a *said) settle.Facts {
+	h := o.h
+	if what == settle.Sent || what == settle.Deleted {
+		return settle.Facts{}
+	}
 	f := settle.Facts{
 		Orphaned: o.orphaned(),
-		Children: h.childStandsLocked(),
+		Children: len(h.children) > 0 && h.childStandsLocked(),
 		Behind:   len(h.queue) > 0,
-		Trusted:  a.by != nil && !a.by.dead && a.by.trusts(k.clock.Now()),
-		Late:     now > o.until,
 		Closing:  k.closing,
 		Closed:   k.closed,
 		Setback:  k.setback != nil,
 		ByStore:  k.setback != nil && k.setback.byStore,
 	}
-	switch what {
-	case settle.Begin:
-		f.Alive, f.Suspect = h.CheckAlive(), k.recon.suspects(h.name)
-		if given := k.offers[h.name]; o.offer != nil && given != nil && given.nonce == o.offer.Nonce {
-			f.Given = store.Held{Name: h.name, Token: given.token, Nonce: given.nonce}
+	if what == settle.Begin {
+		f.Alive = h.CheckAlive()
+		f.Suspect = o.Kind == settle.Release && k.recon.suspects(h.name)
+		if o.Kind == settle.Acquire && o.offer != nil {
+			if given := k.offers[h.name]; given != nil && given.nonce == o.offer.Nonce {
+				f.Given = store.Held{Name: h.name, Token: given.token, Nonce: given.nonce}
+			}
 		}
-	case settle.Sent:
-	default:
+		return f
+	}
+	if what == settle.Answered && a.by == nil && a.err == nil {
+		return f // a release or transfer asks no time
+	}
+	now := k.clock.Now()
+	a.at = now
+	f.Trusted = a.by != nil && !a.by.dead && a.by.trusts(now)
+	if f.Late = now.Mono > o.until; !a.out.OK {
 		pause := min(retryMax, retryMax/10<<min(o.Failures, 4))
 		o.pause = time.Duration(float64(pause) * (0.5 + mrand.Float64()/2))
-		f.Spent = now+o.pause > o.until
+		f.Spent = now.Mono+o.pause > o.until
 	}
 	return f
 }
 
 // carryOutLocked does what was decided of o.
-func (k *Keeper) carryOutLocked(o *op, e settle.Effect, a said) {
+func (k *Keeper) carryOutLocked(o *op, e settle.Effect, a *said) {
 	h := o.h
 	switch e.Do {
 	case settle.Send:
@@ -245,7 +256,7 @@ func (k *Keeper) carryOutLocked(o *op, e settle.Effect, a said) {
 		k.clock.AfterFunc(o.pause, func() {
 			k.mu.Lock()
 			defer k.mu.Unlock()
-			k.stepLocked(o, settle.Event{What: settle.Due}, said{})
+			k.stepLocked(o, settle.Event{What: settle.Due}, &said{})
 		})
 	case settle.Lose:
 		k.loseLocked(h, k.reason(o, e.Why, a))
@@ -262,7 +273,7 @@ func (k *Keeper) carryOutLocked(o *op, e settle.Effect, a said) {
 	case settle.Hold:
 		k.winLocked(o, a, e.OK)
 	case settle.CountBack:
-		k.measure(func(i *instruments) { i.givenBack.Add(1) })
+		k.count(k.instruments.givenBack, 1)
 		o.mayDirect = false // until stays: others may queue behind it
 	case settle.Note:
 		if o.lastErr = k.reason(o, e.Why, a); e.Why == settle.Inconsistent {
@@ -284,16 +295,16 @@ func (k *Keeper) carryOutLocked(o *op, e settle.Effect, a said) {
 		switch {
 		case o.Kind != settle.Acquire || e.OK:
 		case e.Why == settle.AnotherHolds:
-			k.measure(func(i *instruments) { i.refused.Add(1) })
+			k.count(k.instruments.refused, 1)
 		default:
-			k.measure(func(i *instruments) { i.failed.Add(1) })
+			k.count(k.instruments.failed, 1)
 		}
 		k.nextLocked(h)
 	}
 }
 
 // reason is the error for a decision's reason.
-func (k *Keeper) reason(o *op, why settle.Why, a said) error {
+func (k *Keeper) reason(o *op, why settle.Why, a *said) error {
 	switch why {
 	case settle.Expired:
 		return ErrExpired
@@ -362,7 +373,7 @@ func (k *Keeper) abandonAcquiresLocked(h *Handle, cause error) {
 	h.queue = rest
 	if o := h.op; o != nil && o.Kind == settle.Acquire {
 		o.left = cause
-		k.stepLocked(o, settle.Event{What: settle.Dropped}, said{})
+		k.stepLocked(o, settle.Event{What: settle.Dropped}, &said{})
 	}
 }
 

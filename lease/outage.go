@@ -24,6 +24,9 @@ type outage struct {
 func (k *Keeper) heard(what string, sent store.Reading, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if err == nil && !k.outage.on && !k.denial.on {
+		return
+	}
 	o, now := &k.outage, k.clock.Now()
 	k.deniedLocked(what, sent, now, err)
 	switch {

@@ -243,7 +243,7 @@ func (r *reconciler) release(held []store.Held) {
 				continue
 			}
 			if i < len(outs) && outs[i].OK {
-				k.measure(func(i *instruments) { i.reconciled.Add(1) })
+				k.count(k.instruments.reconciled, 1)
 				k.log.Info("released a record that no lease claimed", zap.String("lease", h.Name), zap.Uint64("token", uint64(h.Token)))
 			}
 		}

@@ -22,7 +22,7 @@ func (k *Keeper) sendAcquires(p *pool, ops []*op) {
 		if err != nil {
 			k.mu.Lock()
 			for _, o := range ops { // nothing was sent: not unknown
-				k.stepLocked(o, settle.Event{What: settle.NoSession, Fault: fault(err)}, said{err: err})
+				k.stepLocked(o, settle.Event{What: settle.NoSession, Fault: fault(err)}, &said{err: err})
 			}
 			k.mu.Unlock()
 			return
@@ -88,19 +88,19 @@ func (k *Keeper) wanted(ops []*op) []*op {
 		if o.reserved != nil {
 			k.unreserveLocked(o.reserved)
 		}
-		k.stepLocked(o, settle.Event{What: settle.Unwanted}, said{})
+		k.stepLocked(o, settle.Event{What: settle.Unwanted}, &said{})
 		return true
 	})
 }
 
 // unansweredLocked: err came in place of an answer.
 func (k *Keeper) unansweredLocked(o *op, err error) {
-	k.stepLocked(o, settle.Event{What: settle.NoAnswer, Fault: fault(err)}, said{err: err})
+	k.stepLocked(o, settle.Event{What: settle.NoAnswer, Fault: fault(err)}, &said{err: err})
 }
 
 // answeredLocked takes up an outcome, of an acquisition under s.
 func (k *Keeper) answeredLocked(o *op, s *session, out store.Outcome) {
-	k.stepLocked(o, settle.Event{What: settle.Answered, Answer: k.answer(o, out)}, said{by: s, out: out, err: out.Err})
+	k.stepLocked(o, settle.Event{What: settle.Answered, Answer: k.answer(o, out)}, &said{by: s, out: out, err: out.Err})
 }
 
 func (k *Keeper) answer(o *op, out store.Outcome) settle.Answer {
@@ -140,7 +140,11 @@ func (k *Keeper) sendingLocked(ops []*op) bool {
 	}
 	for _, o := range ops {
 		o.mark = o.h.claim.Seen
-		k.stepLocked(o, settle.Event{What: settle.Sent, Nonce: uint64(newID())}, said{})
+		e := settle.Event{What: settle.Sent}
+		if o.Kind == settle.Acquire {
+			e.Nonce = uint64(newID())
+		}
+		k.stepLocked(o, e, &said{})
 	}
 	return true
 }
@@ -177,7 +181,7 @@ func (k *Keeper) sendReleases(ops []*op) {
 			rec := found[o.h.name]
 			a := k.answer(o, store.Outcome{Record: rec})
 			a.Another = k.othersLocked(o.h, rec)
-			if k.stepLocked(o, settle.Event{What: settle.Looked, Answer: a}, said{}); o.Phase == settle.Idle {
+			if k.stepLocked(o, settle.Event{What: settle.Looked, Answer: a}, &said{}); o.Phase == settle.Idle {
 				continue // nothing of it stands
 			}
 		}

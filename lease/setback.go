@@ -259,7 +259,7 @@ func (k *Keeper) forgetLocked() {
 	for _, h := range k.handles {
 		o := h.opLocked()
 		o.mark = 0 // the store answers from the accepted history
-		k.stepLocked(o, settle.Event{What: settle.Forgotten}, said{})
+		k.stepLocked(o, settle.Event{What: settle.Forgotten}, &said{})
 	}
 	k.newEraLocked(k.era.forget + 1)
 }

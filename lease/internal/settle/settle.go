@@ -238,13 +238,12 @@ type Effects struct {
 type step struct {
 	State
 	e   Event
-	now Facts
 	out Effects
 }
 
 // Next is the machine.
 func Next(at State, e Event) (State, Effects) {
-	s := &step{State: at, e: e, now: e.Now}
+	s := &step{State: at, e: e}
 	switch e.What {
 	case Begin:
 		s.begin()
@@ -278,13 +277,13 @@ func Next(at State, e Event) (State, Effects) {
 			s.moved(e.Answer)
 		}
 	case Due:
-		if s.now.Closed || s.Abandoned {
+		if s.e.Now.Closed || s.Abandoned {
 			s.retry()
 		} else {
 			s.send()
 		}
 	case Rested:
-		if s.now.Setback {
+		if s.e.Now.Setback {
 			s.failed(InSetback, true)
 		} else {
 			s.send()
@@ -353,23 +352,23 @@ func (s *step) failed(why Why, maybe bool) {
 }
 
 func (s *step) begin() {
-	if !s.now.Alive && s.Status == Held { // found dead before anything else noticed
+	if !s.e.Now.Alive && s.Status == Held { // found dead before anything else noticed
 		s.End()
 		s.do(Lose, Expired)
 	}
 	switch s.Kind {
 	case Acquire:
 		switch {
-		case s.now.Alive:
+		case s.e.Now.Alive:
 			s.end(true, Plainly, false)
-		case s.now.Setback:
+		case s.e.Now.Setback:
 			s.fail(InSetback)
-		case s.now.Orphaned && s.Stands != store.Held{}:
+		case s.e.Now.Orphaned && s.Stands != store.Held{}:
 			s.giveBack(s.Stands, ParentLost, false) // the caller has nothing running under it
-		case s.now.Orphaned:
+		case s.e.Now.Orphaned:
 			s.end(false, ParentLost, false)
 		default:
-			if g := s.now.Given; g.Token > s.Stands.Token {
+			if g := s.e.Now.Given; g.Token > s.Stands.Token {
 				s.stands(g)
 				s.Given = g.Token
 			}
@@ -378,15 +377,15 @@ func (s *step) begin() {
 	case Release:
 		s.stop()
 		switch {
-		case s.Status == Free && !s.now.Suspect:
+		case s.Status == Free && !s.e.Now.Suspect:
 			s.end(false, Plainly, false)
-		case s.now.Setback:
+		case s.e.Now.Setback:
 			s.failed(InSetback, true)
 		default:
 			s.part()
 		}
 	case Transfer:
-		if !s.now.Alive {
+		if !s.e.Now.Alive {
 			s.end(false, NotHeld, false)
 			return
 		}
@@ -409,7 +408,7 @@ func (s *step) stop() {
 // part gives up what stands, when nothing that hangs on the name does. Nothing can begin to, as the term
 // that it would begin under has ended.
 func (s *step) part() {
-	if !s.now.Children {
+	if !s.e.Now.Children {
 		s.send()
 		return
 	}
@@ -450,7 +449,7 @@ func (s *step) giveWay() (gone bool) {
 
 // yield gives way to what is queued.
 func (s *step) yield() {
-	if s.now.Behind && s.giveWay() {
+	if s.e.Now.Behind && s.giveWay() {
 		s.do(Proceed, Plainly)
 	}
 }
@@ -491,7 +490,7 @@ func (s *step) unanswered(f Fault) {
 
 // retry sends again after a pause that grows, unless its bounds are reached.
 func (s *step) retry() {
-	switch now := &s.now; {
+	switch now := &s.e.Now; {
 	case now.Closed, now.Closing && s.Kind != Release:
 		s.fail(NodeClosed)
 	case now.ByStore:
@@ -547,7 +546,7 @@ func (s *step) acquired(a Answer) {
 
 // claimAgain repeats a claim at once: the next one settles it.
 func (s *step) claimAgain() {
-	if s.Abandoned || s.now.Closing || s.now.Late {
+	if s.Abandoned || s.e.Now.Closing || s.e.Now.Late {
 		s.fail(NotSettled)
 		return
 	}
@@ -563,15 +562,15 @@ func (s *step) won(a Answer) {
 	case a.Record.Nonce != s.Nonce, a.Record.Token == 0:
 		s.do(Note, Inconsistent)
 		s.giveBack(a.Record, Inconsistent, false)
-	case s.now.Setback:
+	case s.e.Now.Setback:
 		s.giveBack(a.Record, InSetback, false)
-	case s.Abandoned, s.now.Closing:
+	case s.Abandoned, s.e.Now.Closing:
 		s.giveBack(a.Record, NodeClosed, false)
-	case !s.now.Trusted:
+	case !s.e.Now.Trusted:
 		s.winAgain(a.Record, Expired)
 	case a.Record.Token <= s.Gone: // it was taken away before its answer came
 		s.winAgain(a.Record, RecordGone)
-	case s.now.Orphaned:
+	case s.e.Now.Orphaned:
 		s.giveBack(a.Record, ParentLost, false)
 	default:
 		settled := s.Unknown || s.Stands != store.Held{}
