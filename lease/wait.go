@@ -48,7 +48,7 @@ func (k *Keeper) onEvent(ev store.Event) {
 	if ev.Kind != store.EventDelete || h == nil {
 		return
 	}
-	if h.op != nil || h.claim.Status == settle.Held && ev.Revision >= h.claim.Stands.Token { // else it says nothing
+	if h.op != nil || h.claim.Status == settle.Held { // else there is nothing to decide
 		k.stepLocked(h.opLocked(), settle.Event{What: settle.Deleted, Token: ev.Revision}, &said{})
 	}
 	k.freeLocked(h)
