@@ -27,7 +27,7 @@ func call[T any](k *Keeper, f func(context.Context) (T, error)) (T, error) {
 
 // callWithin is call with a bound of its own.
 func callWithin[T any](k *Keeper, limit time.Duration, f func(context.Context) (T, error)) (v T, err error) {
-	defer func() { k.heed(err) }()
+	defer func() { k.history.heed(err) }()
 	type reply struct {
 		v   T
 		err error
@@ -116,4 +116,29 @@ func background[T any](ctx context.Context, k *Keeper, f func() (T, error), undo
 		return zero, context.Cause(ctx)
 	}
 	return zero, ErrClosed
+}
+
+// What follows brings the values of a caller's context, such as a trace, to the requests that
+// are made for it. When those end is the Keeper's.
+
+// bearing is a context with the values of another beside its own.
+type bearing struct {
+	context.Context
+	values context.Context
+}
+
+// Value looks at the context itself first: package context finds by values, too, what ends it.
+func (b bearing) Value(key any) any {
+	if v := b.Context.Value(key); v != nil {
+		return v
+	}
+	return b.values.Value(key)
+}
+
+// bear returns ctx with the values of caller; nil and context.Background() have none.
+func bear(ctx, caller context.Context) context.Context {
+	if caller == nil || caller == context.Background() {
+		return ctx
+	}
+	return bearing{ctx, caller}
 }

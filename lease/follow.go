@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/feed"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -33,7 +34,7 @@ func (k *Keeper) Watch(prefix string, f func(store.Event)) (stop func(), err err
 	if f == nil {
 		return nil, refused(fmt.Errorf("f: %w: nil", ErrInvalid))
 	}
-	can, err := ask(context.Background(), k, k.canFollow)
+	can, err := ask(context.Background(), k, k.watches.canFollow)
 	switch {
 	case errors.Is(err, ErrClosed):
 		return nil, refused(err)
@@ -51,13 +52,13 @@ func (k *Keeper) Watch(prefix string, f func(store.Event)) (stop func(), err err
 			k.guard("Watch", prefix, func() { f(ev) })
 		}
 	}
-	k.followLocked(ctx, cancel, &follower{k: k, prefix: prefix, emit: emit})
+	k.watches.followLocked(ctx, cancel, &follower{k: k, prefix: prefix, emit: emit})
 	return cancel, nil
 }
 
 // canFollow asks without asking: a store that can't watch or list says so even
 // to a context that is done.
-func (k *Keeper) canFollow(ctx context.Context) (bool, error) {
+func (k *watches) canFollow(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	cancel()
 	if w, ok := k.store.(store.Watcher); ok {
@@ -84,7 +85,7 @@ const (
 )
 
 // refreshIn is for how long a watch is trusted to run that says nothing of itself.
-func (k *Keeper) refreshIn() time.Duration {
+func (k *watches) refreshIn() time.Duration {
 	return time.Duration(float64(refreshRounds*k.cfg.TTL) * (0.75 + mrand.Float64()/4))
 }
 
@@ -116,9 +117,9 @@ type follower struct {
 }
 
 // followLocked follows records by f until ctx ends, and then calls end.
-func (k *Keeper) followLocked(ctx context.Context, end func(), f *follower) {
+func (k *watches) followLocked(ctx context.Context, end func(), f *follower) {
 	f.heard.forget()
-	f.era = k.era
+	f.era = k.history.era
 	k.wg.Go(func() { defer end(); f.run(ctx) })
 }
 
@@ -130,14 +131,14 @@ func (f *follower) interrupted(err error) {
 	if errors.Is(err, errRefresh) {
 		return
 	}
-	f.k.heed(err)
+	f.k.history.heed(err)
 	switch {
 	case err == nil:
 		f.fails = 0
 	case errors.Is(err, ErrSetback): // that is logged once
 		f.lapse()
 	case f.failed():
-		f.k.aside("following records was interrupted", zap.String("prefix", f.prefix), zap.Error(err))
+		f.k.reach.aside("following records was interrupted", zap.String("prefix", f.prefix), zap.Error(err))
 		f.lapse()
 	}
 }
@@ -178,7 +179,7 @@ func (f *follower) run(ctx context.Context) {
 		if errors.Is(err, ErrDenied) {
 			pause = max(pause, f.k.cfg.TTL)
 		}
-		f.k.rest(ctx, time.Duration(float64(pause)*(0.5+mrand.Float64())), nil)
+		f.k.watches.rest(ctx, time.Duration(float64(pause)*(0.5+mrand.Float64())), nil)
 		pause = min(retryMax, 2*pause)
 	}
 }
@@ -223,11 +224,11 @@ func (f *follower) follow(ctx context.Context, w store.Watcher) (progress bool, 
 		switch {
 		case ev.Kind == store.EventSynced:
 			timer.Stop()
-			timer = endIn(f.k.refreshIn(), errRefresh)
+			timer = endIn(f.k.watches.refreshIn(), errRefresh)
 		case ev.Kind == store.EventProgress && progress:
 			timer.Stop()
-			timer = endIn(f.k.refreshIn(), errRefresh)
-			f.k.heed(nil)
+			timer = endIn(f.k.watches.refreshIn(), errRefresh)
+			f.k.history.heed(nil)
 		case !progress:
 			timer.Stop()
 			timer = endIn(f.k.cfg.AttemptTimeout, errSilent)
@@ -253,7 +254,7 @@ func (f *follower) follow(ctx context.Context, w store.Watcher) (progress bool, 
 			f.bad(ev)
 		case store.EventSynced:
 			f.sync(seen)
-			f.k.heed(nil)
+			f.k.history.heed(nil)
 			if f.up != nil {
 				f.up()
 			}
@@ -294,16 +295,16 @@ func (f *follower) judge(rec Record) error {
 	}
 	f.k.mu.Lock()
 	defer f.k.mu.Unlock()
-	if f.k.era.forget != f.era.forget {
+	if f.k.history.era.forget != f.era.forget {
 		return nil // what was heard is of no account any more
 	}
-	return f.k.oldLocked(rec.Name, rec.Token, last.token)
+	return f.k.history.oldLocked(rec.Name, rec.Token, last.token)
 }
 
 // renew takes up an era that has begun.
 func (f *follower) renew() {
 	was := f.era
-	f.era = f.k.eraNow()
+	f.era = f.k.history.eraNow()
 	if f.era.forget != was.forget {
 		f.heard.forget()
 		f.emit(store.Event{Kind: store.EventReset})
@@ -315,7 +316,7 @@ func (f *follower) put(ev store.Event) {
 		return // told before the interruption
 	}
 	f.heard.put(ev.Record.Name, markOf(ev.Record))
-	f.k.toldOfOffer(ev.Record)
+	f.k.offers.told(ev.Record)
 	f.emit(ev)
 }
 
@@ -353,4 +354,268 @@ func (f *follower) caught() {
 	if f.caughtUp != nil {
 		f.caughtUp()
 	}
+}
+
+// What follows follows records where the store can't watch: listings, or looks at the one name that
+// is followed, become events.
+
+// poll looks, PollMin apart with jitter, and at once when an era ends.
+func (f *follower) poll(ctx context.Context) {
+	k := f.k
+	k.watches.polls(+1)
+	defer k.watches.polls(-1)
+	for ctx.Err() == nil {
+		f.renew()
+		err := f.list(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		f.interrupted(err)
+		k.watches.rest(ctx, time.Duration(float64(k.cfg.PollMin)*(0.5+mrand.Float64())), f.era.ctx.Done())
+	}
+}
+
+// polls counts by more, or fewer, followers that poll.
+func (k *watches) polls(by int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.polling += by
+}
+
+// rest waits on the Keeper's clock, until woken at the latest.
+func (k *watches) rest(ctx context.Context, d time.Duration, wake <-chan struct{}) {
+	over := make(chan struct{})
+	defer k.clock.AfterFunc(d, func() { close(over) }).Stop()
+	select {
+	case <-over:
+	case <-wake:
+	case <-ctx.Done():
+	}
+}
+
+// look makes a look at the one name that is followed into events.
+func (f *follower) look() error {
+	found, err := f.k.get(context.Background(), []string{f.name})
+	if err != nil {
+		return err
+	}
+	if rec, ok := found[f.name]; ok {
+		err = f.read(rec)
+	} else if m, stood := f.heard.stands[f.name]; stood {
+		f.gone(f.name, m)
+	}
+	if err == nil {
+		f.caught()
+	}
+	return err
+}
+
+// read takes up one record as it was read.
+func (f *follower) read(rec Record) error {
+	if rec.Token == 0 { // it is no record
+		f.bad(store.Event{Kind: store.EventBad, Record: rec})
+		return nil
+	}
+	if err := f.judge(rec); err != nil {
+		return err
+	}
+	f.put(store.Event{Kind: store.EventPut, Record: rec, Revision: rec.Token})
+	return nil
+}
+
+// gone tells that what stood does not any more.
+func (f *follower) gone(name string, m mark) {
+	f.delete(store.Event{Kind: store.EventDelete, Record: Record{Name: name, Token: m.token}, Revision: m.token})
+}
+
+// heard is what a follower was told of names.
+type heard struct {
+	stands map[string]mark
+	// The highest tokens of what is gone: an older history shows itself when a name
+	// comes again under one that is not above. Names that are never held again are
+	// forgotten, a generation of goneAtOnce at a time.
+	gone, goneBefore map[string]mark
+}
+
+// mark is one ownership of a name, without its name. The zero mark is what is no record.
+type mark struct {
+	token Token
+	nonce uint64
+}
+
+func markOf(r Record) mark { return mark{r.Token, r.Nonce} }
+
+// goneAtOnce bounds a generation of what is gone: of the latest so many names that were
+// deleted, and at most twice as many, the tokens are remembered.
+const goneAtOnce = 4096
+
+func (d *heard) forget() { *d = heard{stands: map[string]mark{}} }
+
+// last is the latest ownership of a name that was told of; zero if none is remembered.
+func (d *heard) last(name string) mark {
+	for _, of := range []map[string]mark{d.stands, d.gone, d.goneBefore} {
+		if m := of[name]; m.token != 0 {
+			return m
+		}
+	}
+	return mark{}
+}
+
+func (d *heard) put(name string, m mark) {
+	if m.token == 0 { // what is no record says nothing of tokens
+		d.bury(name, d.last(name))
+	}
+	d.stands[name] = m
+}
+
+func (d *heard) delete(name string) {
+	d.bury(name, d.stands[name])
+	delete(d.stands, name)
+}
+
+func (d *heard) bury(name string, m mark) {
+	if m.token == 0 {
+		return
+	}
+	if len(d.gone) >= goneAtOnce {
+		d.gone, d.goneBefore = nil, d.gone
+	}
+	if d.gone == nil {
+		d.gone = map[string]mark{}
+	}
+	d.gone[name] = m
+}
+
+// What follows tells who holds one name.
+//
+//	follower ─▶ holding: what stands, once it is known ─▶ the latest alone waits ─▶ a goroutine of its own ─▶ f
+//	  (a watch, or looks PollMin apart)
+
+// HolderState says what is known of a name's holder.
+type HolderState uint8
+
+const (
+	// HolderUnknown: the store has not answered for a TTL of the Keeper's, or its history went
+	// back (ErrSetback). What was told before may be past.
+	HolderUnknown HolderState = iota
+	// NameFree: the name is free.
+	NameFree
+	// NameHeld: the name is held.
+	NameHeld
+)
+
+// Holding is what FollowHolder tells.
+type Holding struct {
+	State HolderState
+	// Record is the holder's, of NameHeld alone. If what stands is no record (ErrBadRecord) it has
+	// nothing but its Name.
+	Record Record
+}
+
+// is reports whether both tell the same.
+func (h Holding) is(other Holding) bool {
+	return h.State == other.State && markOf(h.Record) == markOf(other.Record)
+}
+
+// FollowHolder calls f with who holds name: as soon as that is known, and then with each change, until
+// stop or the end of the Keeper. A change is another ownership: the same owner under a new token, too.
+// Calls are in the order of the changes. A change that was undone before f was called, as f is slow or
+// the store can't watch, is left out; what stands in the end never is. f gets HolderUnknown when the
+// store has not answered for a TTL (a silent watch is found within four), and what stands when it
+// answers again.
+//
+// It follows the watch of the store, or, if that can't, asks for the name, PollMin apart with
+// jitter. What f gets is past when it gets it: it is for people and routes. CheckAlive and the token
+// say who may act.
+//
+// f is called from a goroutine of its own, one call at a time; it may block, and then no further call
+// is made. A panic of it is logged. stop may be called from f; it does not wait for a call that has
+// begun, and none begins after it. Errors: ErrInvalid (the name, or no f), ErrClosed.
+func (k *Keeper) FollowHolder(name string, f func(Holding)) (stop func(), err error) {
+	if err := store.ValidateName(name); err != nil {
+		return nil, err
+	}
+	switch {
+	case k.store == nil:
+		return nil, errUnmade
+	case f == nil:
+		return nil, k.errorf(name, fmt.Errorf("FollowHolder: f: %w: nil", ErrInvalid))
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closing {
+		return nil, k.errorf(name, ErrClosed)
+	}
+	ctx, cancel := context.WithCancel(k.ctx)
+	h := &holderFeed{}
+	first := true
+	unfollow := h.feed.Follow(func(previous, latest Holding, _ int) {
+		if ctx.Err() != nil || !first && previous.is(latest) { // what changed in between was undone
+			return
+		}
+		first = false
+		k.guard("FollowHolder", name, func() { f(latest) })
+	})
+	k.watches.followLocked(ctx, cancel, &follower{
+		k: k, prefix: name, name: name, emit: h.hear, caughtUp: h.known, lapsed: h.unknown,
+	})
+	return func() { unfollow(); cancel() }, nil
+}
+
+// holderFeed is one FollowHolder: the follower's goroutine alone uses it, but for feed.
+type holderFeed struct {
+	stands  Holding // by what was heard
+	isKnown bool    // that is all there is
+
+	latest Holding // that was passed on
+	any    bool    // there is one
+	feed   feed.Latest[Holding]
+}
+
+// hear takes up an event of the name.
+func (h *holderFeed) hear(ev store.Event) {
+	switch ev.Kind {
+	case store.EventPut:
+		h.stands = Holding{NameHeld, ev.Record}
+	case store.EventBad:
+		h.stands = Holding{NameHeld, Record{Name: ev.Record.Name}}
+	case store.EventDelete:
+		if ev.Revision < h.stands.Record.Token {
+			return // of what went before
+		}
+		h.stands = Holding{State: NameFree}
+	case store.EventReset:
+		h.unknown()
+		h.stands = Holding{State: NameFree}
+		return
+	default:
+		return
+	}
+	if h.isKnown {
+		h.tell(h.stands)
+	}
+}
+
+// known: what stands was told. Where nothing was, the name is free.
+func (h *holderFeed) known() {
+	h.isKnown = true
+	if h.stands.State == HolderUnknown {
+		h.stands.State = NameFree
+	}
+	h.tell(h.stands)
+}
+
+// unknown: what stands may be another by now.
+func (h *holderFeed) unknown() {
+	h.isKnown = false
+	h.tell(Holding{})
+}
+
+// tell passes on what is the latest, unless it is as before.
+func (h *holderFeed) tell(latest Holding) {
+	if h.any && h.latest.is(latest) {
+		return
+	}
+	h.latest, h.any = latest, true
+	h.feed.Set(latest)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -89,7 +90,7 @@ func (h *Handle) Release(ctx context.Context) error {
 	if err := h.check(ctx); err != nil {
 		return err
 	}
-	_, err := h.do(ctx, &op{Op: settle.Op{Kind: settle.Release}, h: h})
+	_, err := h.k.ops.do(ctx, &op{Op: settle.Op{Kind: settle.Release}, h: h})
 	return err
 }
 
@@ -108,7 +109,7 @@ func (h *Handle) Transfer(ctx context.Context, o Offer) error {
 	if _, ok := h.k.store.(store.Transferrer); !ok {
 		return h.k.errorf(h.name, ErrUnsupported)
 	}
-	_, err := h.do(ctx, &op{Op: settle.Op{Kind: settle.Transfer, Offer: o.Nonce}, h: h, offer: &o})
+	_, err := h.k.ops.do(ctx, &op{Op: settle.Op{Kind: settle.Transfer, Offer: o.Nonce}, h: h, offer: &o})
 	return err
 }
 
@@ -123,9 +124,9 @@ func (h *Handle) Adopt(ctx context.Context, o Offer) (bool, error) {
 	if o.Name != h.name || o.Owner.Incarnation != h.k.owner.Incarnation {
 		return false, fmt.Errorf("lease.Offer: %w: made for %q by %s, not by this lease", ErrInvalid, o.Name, o.Owner.ID)
 	}
-	won, err := h.do(ctx, &op{Op: settle.Op{Offer: o.Nonce}, h: h, offer: &o})
+	won, err := h.k.ops.do(ctx, &op{Op: settle.Op{Offer: o.Nonce}, h: h, offer: &o})
 	h.k.mu.Lock()
-	h.k.closeOfferLocked(h.name, o.Nonce)
+	h.k.offers.closeLocked(h.name, o.Nonce)
 	h.k.mu.Unlock()
 	return won, err
 }
@@ -145,20 +146,20 @@ func (h *Handle) Offer(ctx context.Context) (Offer, error) {
 	if h.isClosed() {
 		return Offer{}, k.errorf(h.name, ErrClosed)
 	}
-	s, err := background(within, k, func() (*session, error) { return k.reserve(ctx, h.pool) }, k.unreserveLocked)
+	s, err := background(within, k, func() (*session, error) { return k.sessions.reserve(ctx, h.pool) }, k.sessions.unreserveLocked)
 	if err != nil {
 		return Offer{}, k.errorf(h.name, err)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.closing || h.closed {
-		k.unreserveLocked(s)
+		k.sessions.unreserveLocked(s)
 		return Offer{}, k.errorf(h.name, ErrClosed)
 	}
-	k.closeOfferLocked(h.name, 0)
+	k.offers.closeLocked(h.name, 0)
 	o := Offer{Name: h.name, Owner: k.owner, Session: s.ID, TTL: s.TTL, Nonce: uint64(newID()), Lifetime: h.pool.ttl}
-	k.offers[h.name] = &openOffer{nonce: o.Nonce, sess: s, expires: k.clock.Now().Mono + o.Lifetime}
-	k.watchLocked()
+	k.offers.open[h.name] = &openOffer{nonce: o.Nonce, sess: s, expires: k.clock.Now().Mono + o.Lifetime}
+	k.watches.beginLocked()
 	k.kick()
 	return o, nil
 }
@@ -213,7 +214,7 @@ func (h *Handle) Close(ctx context.Context) error {
 	k := h.k
 	k.mu.Lock()
 	h.closed = true // first: nothing may be won behind the release
-	k.abandonAcquiresLocked(h, ErrClosed)
+	k.ops.abandonAcquiresLocked(h, ErrClosed)
 	k.mu.Unlock()
 	defer h.leave()
 	if err := h.Release(ctx); !errors.Is(err, ErrClosed) {
@@ -232,8 +233,8 @@ func (h *Handle) leave() {
 		h.droppedLocked()
 		k.recon.suspectLocked(h.name)
 	}
-	k.closeOfferLocked(h.name, 0)
-	h.dropWaitersLocked()
+	k.offers.closeLocked(h.name, 0)
+	h.k.waits.dropLocked(h)
 	if k.handles[h.name] == h {
 		delete(k.handles, h.name)
 		if h.op != nil {
@@ -243,23 +244,23 @@ func (h *Handle) leave() {
 			}
 		}
 		h.pool.handles--
-		k.dropPoolLocked(h.pool)
+		k.sessions.dropPoolLocked(h.pool)
 	}
-	h.restedLocked()
+	restedLocked(h)
 	k.checkIdleLocked()
 }
 
 // unsettledLocked reports whether h claims something, or is about to, that its owner has to settle.
 // What ended on time ends in the store as well.
-func (h *Handle) unsettledLocked() bool {
+func unsettledLocked(h *Handle) bool {
 	return h.claim.Status != settle.Free && !h.lapsed || h.op != nil
 }
 
 // winLocked begins the term that o has won.
-func (k *Keeper) winLocked(o *op, a *said, settled bool) {
+func (k *operations) winLocked(o *op, a *said, settled bool) {
 	h, rec := o.h, a.out.Record
 	t := &term{name: h.name, token: rec.Token, nonce: rec.Nonce, sess: a.by, since: a.at.Mono, continues: a.out.Replaced, parent: o.under}
-	t.origin = h.originLocked(rec, a.by)
+	t.origin = originLocked(h, rec, a.by)
 	if o.Given == rec.Token {
 		t.adopted = o.Offer
 	}
@@ -268,13 +269,13 @@ func (k *Keeper) winLocked(o *op, a *said, settled bool) {
 	a.by.handles[h] = struct{}{}
 	a.by.held++
 	h.current.Store(t)
-	h.toldChildrenLocked()
-	k.count(k.instruments.held, 1)
+	toldChildrenLocked(h)
+	k.meter.held.add(1)
 	k.log.Info("won", zap.String("lease", h.name), zap.Uint64("token", uint64(t.token)))
-	k.offerServedLocked(h.name)
-	k.count(k.instruments.won, 1)
+	k.offers.servedLocked(h.name)
+	k.meter.won.add(1)
 	if settled {
-		k.count(k.instruments.settlements, 1)
+		k.meter.settlements.add(1)
 	}
 }
 
@@ -288,9 +289,9 @@ func (h *Handle) endLocked(cause error) *term {
 	h.claim.End()
 	t.sess.held--
 	t.over.Store(true) // with it end those that hang on it, whose contexts are done before its own
-	h.orphanLocked(t, cause)
+	orphanLocked(h, t, cause)
 	t.end(cause)
-	h.k.count(h.k.instruments.held, -1)
+	h.k.meter.held.add(-1)
 	return t
 }
 
@@ -298,7 +299,7 @@ func (h *Handle) endLocked(cause error) *term {
 func (h *Handle) droppedLocked() {
 	if h.sess != nil {
 		delete(h.sess.handles, h)
-		h.k.idleSessionLocked(h.sess)
+		h.k.sessions.idleLocked(h.sess)
 		h.sess = nil
 	}
 }
@@ -316,12 +317,12 @@ func (k *Keeper) loseLocked(h *Handle, reason error) {
 	if t == nil {
 		return
 	}
-	k.measureLoss(reason)
+	k.meter.lost(reason)
 	what := "lost"
 	if h.lapsed = errors.Is(reason, ErrLapsed); h.lapsed {
 		what = "lapsed"
 	} else {
-		k.outage.lost++
+		k.reach.outage.lost++
 	}
 	k.log.Info(what, zap.String("lease", h.name), zap.Uint64("token", uint64(t.token)), zap.Error(reason))
 	loss := Loss{Name: h.name, Token: t.token, Reason: reason}
@@ -340,3 +341,137 @@ func (k *Keeper) guard(what, name string, f func()) {
 	}()
 	f()
 }
+
+// What follows asks for a name, or about it, and tells all that the answer says.
+
+// HeldError is the answer to an acquisition that was refused: another holds the name. It
+// is ErrHeld.
+type HeldError struct {
+	// Record stood under the name when the store decided: it is of the same answer.
+	Record Record
+}
+
+// Error says who holds the name.
+func (e *HeldError) Error() string {
+	o := e.Record.Owner
+	at := ""
+	if o.Address != "" {
+		at = " at " + o.Address
+	}
+	return fmt.Sprintf("%v by %s%s (incarnation %s) under token %d", ErrHeld, o.ID, at, o.Incarnation, e.Record.Token)
+}
+
+// Is reports whether target is ErrHeld.
+func (e *HeldError) Is(target error) bool { return target == ErrHeld }
+
+// Acquire implements Lease. It returns after OperationTimeout at the latest,
+// then with ErrUnknown.
+func (h *Handle) Acquire(ctx context.Context) (bool, error) {
+	_, won, err := h.acquire(ctx)
+	return won, err
+}
+
+// AcquireTerm is Acquire, and tells more: the term that was won, or the one there was
+// already; or, as a *HeldError that is ErrHeld, the record that stands. The term may have
+// ended since: it says so itself. The other errors are those of Acquire.
+func (h *Handle) AcquireTerm(ctx context.Context) (Term, error) {
+	o, won, err := h.acquire(ctx)
+	switch {
+	case err != nil:
+		return nil, err
+	case !won:
+		return nil, h.k.errorf(h.name, o.refused)
+	}
+	return o.term, nil
+}
+
+func (h *Handle) acquire(ctx context.Context) (*op, bool, error) {
+	if err := h.check(ctx); err != nil {
+		return nil, false, err
+	}
+	o := &op{h: h}
+	if o.term = h.current.Load(); o.term != nil && o.term.CheckAlive() {
+		return o, true, nil
+	}
+	won, err := h.k.ops.do(ctx, o)
+	return o, won, err
+}
+
+// Get asks the store for the record of name, of any owner: one request, bounded by
+// AttemptTimeout. Errors: ErrNotHeld if it is free, ErrBadRecord if what stands there is no
+// record, ErrInvalid (the name), ErrClosed, ctx's, and those of the store; of all but the
+// first two nothing is known.
+func (k *Keeper) Get(ctx context.Context, name string) (Record, error) {
+	if err := k.check(ctx); err != nil {
+		return Record{}, err
+	}
+	if err := store.ValidateName(name); err != nil {
+		return Record{}, err
+	}
+	recs, err := ask(ctx, k, func(ctx context.Context) ([]Record, error) { return k.store.Get(ctx, name) })
+	switch {
+	case err != nil:
+	case len(recs) == 0:
+		err = ErrNotHeld
+	case recs[0].Token == 0: // it is no record
+		err = ErrBadRecord
+	default:
+		return recs[0], nil
+	}
+	return Record{}, k.errorf(name, err)
+}
+
+// Holder implements HolderFinder, by Keeper.Get.
+func (h *Handle) Holder(ctx context.Context) (Record, bool, error) {
+	if err := h.check(ctx); err != nil {
+		return Record{}, false, err
+	}
+	rec, err := h.k.Get(ctx, h.name)
+	if errors.Is(err, ErrNotHeld) {
+		return Record{}, false, nil
+	}
+	return rec, err == nil, err
+}
+
+// What follows is the metadata of a Handle's record: what the handle was made with, and
+// what its holder says of itself.
+
+// merged returns the keys of both; of a key in both b's value counts. Neither changes.
+func merged(a, b map[string]string) map[string]string {
+	all := make(map[string]string, len(a)+len(b))
+	maps.Copy(all, a)
+	maps.Copy(all, b)
+	return all
+}
+
+// Describe implements Describer.
+func (h *Handle) Describe(about map[string]string) error {
+	if err := h.check(context.Background()); err != nil {
+		return err
+	}
+	for key := range about {
+		if _, taken := h.metadata[key]; taken {
+			return h.k.errorf(h.name, fmt.Errorf("metadata: %w: the key %.64q is in use", ErrInvalid, key))
+		}
+	}
+	if err := h.k.limits.ValidateMetadata(merged(h.metadata, about)); err != nil {
+		return h.k.errorf(h.name, err)
+	}
+	about = merged(about, nil)
+	h.k.mu.Lock()
+	defer h.k.mu.Unlock()
+	h.about = about
+	return nil
+}
+
+// metadataLocked is what an acquisition writes.
+func (h *Handle) metadataLocked() map[string]string {
+	if len(h.about) == 0 {
+		return h.metadata
+	}
+	return merged(h.metadata, h.about)
+}
+
+// passedOnLocked is the metadata of a record that is transferred, without what this
+// holder said of itself. It is never nil: that the store would have to look up.
+func (h *Handle) passedOnLocked() map[string]string { return merged(h.metadata, nil) }

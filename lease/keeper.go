@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -28,58 +27,53 @@ import (
 //
 // One loop serves all its leases; there is no goroutine per lease.
 type Keeper struct {
-	store       store.Store
-	limits      store.Limits
-	cfg         Config
-	clock       store.Clock
-	owner       Owner
-	log         *zap.Logger
-	later       *later
-	instruments *instruments
+	store  store.Store
+	limits store.Limits
+	cfg    Config
+	clock  store.Clock
+	owner  Owner
+	log    *zap.Logger
+	later  *later
+	meter  *instruments
+	life
 
+	mu sync.Mutex // guards all that follows, and the parts' own
+	names
+	sessions sessions
+	ops      operations
+	waits    waits
+	watches  watches
+	offers   offers
+	recon    reconciler
+	history  history
+	reach    reach
+	ending
+}
+
+// life is what runs for as long as a Keeper does.
+type life struct {
 	ctx    context.Context // ends with the Keeper; parent of every store call
 	cancel context.CancelFunc
 	wake   chan struct{}
+	timer  store.Timer    // guarded by mu
 	wg     sync.WaitGroup // every goroutine but those inside a store call
 	calls  sync.WaitGroup // goroutines inside a store call
+}
 
-	mu       sync.Mutex
-	handles  map[string]*Handle
-	leaving  map[*Handle]struct{} // closed ones with an operation in flight
-	parting  map[string]*Handle   // of these, who keeps its record for its children; by name
-	sessions map[store.SessionID]*session
-	bygone   map[store.SessionID]*session // ended here, but not seen to be gone from the store
-	pools    map[sharing]*pool            // shared sessions by TTL and policy
-	releases *lane
-	moves    *lane
-	waiting  map[*Handle]struct{} // handles with a waiter
-	herd     herd                 // of names that became free
-	offers   map[string]*openOffer
-	recon    reconciler
-	setback  *setback // the store's history went back, and that is not over
-	era      era
-	accepted atomic.Int64 // what the store's Historian.Accepted said last
-	outage   outage
-	denial   denial
-	polling  int           // followers that poll, as the store can't watch
-	granted  time.Duration // the TTL of the default pool, by the store; 0: not known
-	slowest  time.Duration // that renewals of the session renewed last took of late
-	timer    store.Timer
-	watching bool          // the watch was started, if the store has one
-	watchOK  bool          // and tells of every change
+// names are the handles of a Keeper.
+type names struct {
+	handles map[string]*Handle
+	leaving map[*Handle]struct{} // closed ones with an operation in flight
+	parting map[string]*Handle   // of these, who keeps its record for its children; by name
+}
+
+// ending is how a Keeper ends.
+type ending struct {
 	closing  bool          // Close was called
 	closed   bool          // and does not wait any more
 	idle     chan struct{} // closed when, while closing, nothing is claimed or in flight
 	ended    chan struct{} // closed when Close is done
 	closeErr error         // set before ended is closed
-}
-
-// openOffer is an invitation of this Keeper that may still be taken up.
-type openOffer struct {
-	nonce   uint64
-	sess    *session
-	expires time.Duration
-	token   Token // of the record that was transferred to it, once that was told; else 0
 }
 
 // NewKeeper validates cfg and starts an engine over s. It returns an error
@@ -99,38 +93,35 @@ func NewKeeper(s store.Store, cfg Config) (*Keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := newInstruments(cfg.MeterProvider, cfg.ID, lim.Name)
+	later := newLater(cfg.Logger, zap.String("keeper", cfg.ID))
+	m, err := newInstruments(cfg.MeterProvider, &later.queue, cfg.ID, lim.Name)
 	if err != nil {
 		return nil, fmt.Errorf("lease.NewKeeper: metrics: %w", err)
 	}
 	k := &Keeper{
-		store:       s,
-		limits:      lim,
-		cfg:         cfg,
-		clock:       cfg.Clock,
-		owner:       Owner{ID: cfg.ID, Incarnation: newIncarnation(), Address: cfg.Address},
-		later:       newLater(cfg.Logger, zap.String("keeper", cfg.ID)),
-		instruments: m,
-		wake:        make(chan struct{}, 1),
-		handles:     map[string]*Handle{},
-		leaving:     map[*Handle]struct{}{},
-		parting:     map[string]*Handle{},
-		sessions:    map[store.SessionID]*session{},
-		bygone:      map[store.SessionID]*session{},
-		pools:       map[sharing]*pool{},
-		waiting:     map[*Handle]struct{}{},
-		offers:      map[string]*openOffer{},
-		idle:        make(chan struct{}),
-		ended:       make(chan struct{}),
+		store:  s,
+		limits: lim,
+		cfg:    cfg,
+		clock:  cfg.Clock,
+		owner:  Owner{ID: cfg.ID, Incarnation: newIncarnation(), Address: cfg.Address},
+		later:  later,
+		meter:  m,
+		life:   life{wake: make(chan struct{}, 1)},
+		names:  names{handles: map[string]*Handle{}, leaving: map[*Handle]struct{}{}, parting: map[string]*Handle{}},
+		ending: ending{idle: make(chan struct{}), ended: make(chan struct{})},
 	}
+	k.sessions = sessions{Keeper: k, all: map[store.SessionID]*session{}, bygone: map[store.SessionID]*session{}, pools: map[sharing]*pool{}}
+	k.waits = waits{Keeper: k, waiting: map[*Handle]struct{}{}}
+	k.offers = offers{Keeper: k, open: map[string]*openOffer{}}
+	k.watches.Keeper, k.history.Keeper, k.reach.Keeper, k.ops.Keeper = k, k, k, k
 	k.log = k.later.logger().With(zap.String("incarnation", k.owner.Incarnation),
 		zap.String("store", lim.Name))
-	k.releases = &lane{send: k.sendReleases}
-	k.moves = &lane{send: k.sendMoves}
+	k.ops.releases = &lane{send: k.ops.sendReleases}
+	k.ops.moves = &lane{send: k.ops.sendMoves}
 	k.recon.init(k)
 	k.ctx, k.cancel = context.WithCancel(context.Background())
-	k.newEraLocked(0)
-	k.accepted.Store(k.acceptedNow())
+	k.history.newEraLocked(0)
+	k.history.accepted.Store(k.history.acceptedNow())
 	k.wg.Go(k.loop)
 	k.kick()
 	return k, nil
@@ -173,13 +164,13 @@ func (k *Keeper) Lease(name string, opts ...Option) (*Handle, error) {
 		return nil, k.errorf(name, ErrNameInUse)
 	}
 	h := &Handle{k: k, name: name, metadata: o.metadata}
-	if err := h.hangLocked(o.parent); err != nil {
+	if err := hangLocked(h, o.parent); err != nil {
 		return nil, k.errorf(name, err)
 	}
 	if of := (sharing{o.ttl, o.renewal}); o.ownSession || !o.renewal.Automatic() {
-		h.pool = k.newPool(of, true)
+		h.pool = k.sessions.newPool(of, true)
 	} else {
-		h.pool = k.poolLocked(of)
+		h.pool = k.sessions.poolLocked(of)
 	}
 	h.pool.handles++
 	k.handles[name] = h
@@ -233,19 +224,19 @@ const never = time.Duration(1<<63 - 1)
 func (k *Keeper) tick(now store.Reading) time.Duration {
 	next := never
 	soon := func(at time.Duration) { next = min(next, max(at-now.Mono, 0)) }
-	k.tickSessions(now, soon)
-	k.tickOffers(now, soon)
-	if k.setback != nil {
-		k.tickSetback(now, soon)
+	k.sessions.tick(now, soon)
+	k.offers.tick(now, soon)
+	if k.history.setback != nil {
+		k.history.tick(now, soon)
 	} else {
 		k.recon.tick(now, soon)
-		k.tickWaiting(now, soon)
+		k.waits.tick(now, soon)
 	}
-	if len(k.sessions) > 0 {
+	if len(k.sessions.all) > 0 {
 		// A second at the most, to notice that the machine slept; and with very
 		// many sessions not one look per session.
 		soon(now.Mono + time.Second)
-		next = max(next, time.Duration(len(k.sessions))*time.Microsecond)
+		next = max(next, time.Duration(len(k.sessions.all))*time.Microsecond)
 	}
 	return next
 }
@@ -268,8 +259,8 @@ func (k *Keeper) Close(ctx context.Context) error {
 		k.closing = true
 		for _, h := range k.handles {
 			k.loseLocked(h, ErrClosed)
-			k.abandonAcquiresLocked(h, ErrClosed)
-			h.dropWaitersLocked()
+			k.ops.abandonAcquiresLocked(h, ErrClosed)
+			h.k.waits.dropLocked(h)
 		}
 	}
 	k.checkIdleLocked()
@@ -321,17 +312,17 @@ func (k *Keeper) Close(ctx context.Context) error {
 // abandoned and the sessions that nothing is claimed under.
 func (k *Keeper) shutLocked() (rest []string, empty []store.Session) {
 	k.closed = true
-	for h := range k.everyHandleLocked() {
-		if h.unsettledLocked() {
+	for h := range k.names.every() {
+		if unsettledLocked(h) {
 			rest = append(rest, h.name)
 		}
-		for _, o := range h.takeOpsLocked() {
+		for _, o := range h.k.ops.takeLocked(h) {
 			o.cutOff(ErrClosed)
 		}
 	}
 	slices.Sort(rest)
 	rest = slices.Compact(rest)
-	for _, s := range k.sessions {
+	for _, s := range k.sessions.all {
 		if len(s.handles) == 0 {
 			empty = append(empty, s.Session)
 		}
@@ -345,15 +336,15 @@ func (k *Keeper) shutLocked() (rest []string, empty []store.Session) {
 	return rest, empty
 }
 
-// everyHandleLocked yields the open handles, and closed ones that are not done.
-func (k *Keeper) everyHandleLocked() iter.Seq[*Handle] {
+// every yields the open handles, and closed ones that are not done.
+func (n *names) every() iter.Seq[*Handle] {
 	return func(yield func(*Handle) bool) {
-		for _, h := range k.handles {
+		for _, h := range n.handles {
 			if !yield(h) {
 				return
 			}
 		}
-		for h := range k.leaving {
+		for h := range n.leaving {
 			if !yield(h) {
 				return
 			}
@@ -366,8 +357,8 @@ func (k *Keeper) checkIdleLocked() {
 	if !k.closing {
 		return
 	}
-	for h := range k.everyHandleLocked() {
-		if h.unsettledLocked() {
+	for h := range k.names.every() {
+		if unsettledLocked(h) {
 			return
 		}
 	}

@@ -1,8 +1,52 @@
+// Package lease makes sure that a piece of work runs in one place at a time, whatever fails. The right
+// to do it is a lease: one name in one store, with an owner, a deadline and a fencing token.
+//
+//	keeper, err := lease.NewKeeper(store, lease.Config{ID: "node-1"})
+//	job, err := keeper.Lease("job/report")
+//	err = lease.Run(ctx, job, func(ctx context.Context, t lease.Term) error {
+//		return report(ctx, t.Token()) // ctx is done when the lease is lost
+//	})
+//
+// At any moment at most one holder of a name sees CheckAlive true, while the rates of clocks differ by
+// less than the margin allows. Tokens of a name strictly increase with every change of owner. A term
+// that has ended never lives again. OnLost is called once for each loss. Every call is bounded.
+//
+// Records belong to sessions, and sessions are renewed: one request for up to a thousand names. A
+// holder trusts by its own clocks, counted from before the request was sent:
+//
+//	send renewal ─────────── reply ────────────────────── deadline ─── margin ─── TTL ends in the store
+//	|<---------------- CheckAlive is true ------------------>|<-- no one acts -->|  another may acquire
+//
+// A handle (Keeper.Lease) goes through terms. In ended the record may still stand, and work may still
+// run, until its owner calls Release or Acquire:
+//
+//	            won (new token)                 lost: OnLost
+//	┌──────┐ ───────────────────▶ ┌──────┐ ───────────────────▶ ┌───────┐
+//	│ free │                      │ held │                      │ ended │
+//	└──────┘ ◀──┐                 └──────┘ ── given up: no ───▶ └───────┘
+//	            │                    ▲         OnLost            │   │
+//	            │                    └──── won (newer token) ────┘   │
+//	            └──────────── settled: nothing of ours stands ───────┘
+//
+// A definite answer ends a term at once, silence ends it at the deadline. Trust ends before a release
+// or a transfer is sent. An unknown outcome is never settled by reading, as the request may land after
+// the read: only a conditional write that yields a newer token makes the handle alive again. Records of
+// a Keeper that no handle claims are released, at least once per TTL.
+//
+// Work that was already running when its deadline passed, or a process that was stopped between
+// CheckAlive and the next line, acts late. Against that the resource refuses old tokens (Fence).
+//
+// The values of a caller's context reach the store. docs/leases.md has more. Package store is what
+// keeps leases, and leasetest tests leases of other makes.
 package lease
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/store"
@@ -174,3 +218,108 @@ func As[T any](l Lease) (T, bool) {
 
 // mostWrappers bounds how far a lease is unwrapped: one that wraps itself is wrapped for ever.
 const mostWrappers = 100
+
+// Reasons of a loss, in Loss.Reason and as the cause of a term's context.
+var (
+	// ErrExpired: the deadline passed by the holder's own clock before a renewal
+	// succeeded.
+	ErrExpired = errors.New("lease expired")
+	// ErrLapsed: the deadline passed of a lease that its policy did not renew (RenewNever,
+	// RenewOnActivity, RenewByHand) and that was not renewed on request: it ended on time. It is
+	// an ErrExpired.
+	ErrLapsed = fmt.Errorf("it was not to be renewed: %w", ErrExpired)
+	// ErrTakenOver: the store says that the name is another's.
+	ErrTakenOver = errors.New("lease taken over")
+	// ErrRecordGone: the store says that the record, or its session, is gone.
+	ErrRecordGone = errors.New("lease record gone")
+	// ErrClosed: the Keeper was closed. Also returned by calls after that, and by those
+	// that it cut off: these are ErrUnknown, too, if the store may have been asked.
+	ErrClosed = errors.New("lease keeper closed")
+)
+
+// Causes of a term's context that are no loss.
+var (
+	ErrReleased    = errors.New("lease released")
+	ErrTransferred = errors.New("lease transferred")
+)
+
+var (
+	// ErrUnknown: no definite answer came within the bounds; the operation may
+	// or may not have been applied, now or later.
+	ErrUnknown = errors.New("lease outcome unknown")
+	// ErrNameInUse: this Keeper has a live handle of that name already.
+	ErrNameInUse = errors.New("lease name in use on this keeper")
+	// ErrHeld: another holds the name; the error is a *HeldError.
+	ErrHeld = errors.New("lease held")
+	// ErrNotHeld: the name is free; of an operation that needs a living term: there
+	// is none.
+	ErrNotHeld = errors.New("lease not held")
+	// ErrTransferRefused: the transfer was surely not applied.
+	ErrTransferRefused = errors.New("lease transfer refused")
+	// ErrStale: a fence has seen a higher token.
+	ErrStale = errors.New("stale fencing token")
+	// ErrStop: f returns an error that is ErrStop to end RunForever.
+	ErrStop = errors.New("not to be run again")
+	// ErrNotDone: what Once ran has returned nil, and its user's done still says that it is not
+	// done.
+	ErrNotDone = errors.New("it was run, and is not done")
+)
+
+// Of stores, under the names by which users meet them; package store says what each means.
+var (
+	ErrInvalid      = store.ErrInvalid
+	ErrUnsupported  = store.ErrUnsupported
+	ErrDenied       = store.ErrDenied
+	ErrBadRecord    = store.ErrBadRecord
+	ErrParentLost   = store.ErrParentLost
+	ErrInconsistent = store.ErrInconsistent
+	ErrSetback      = store.ErrSetback
+)
+
+// Name builds a lease name from a kind and the segments a user gave, each
+// escaped, so that names of different kinds or segments never collide:
+// Name("singleton", "a/b") is "singleton/a%2Fb". It returns an error that is
+// ErrInvalid if a segment is empty or not UTF-8, or the result is too long.
+func Name(kind string, segments ...string) (string, error) {
+	var b strings.Builder
+	b.WriteString(kind)
+	for _, s := range segments {
+		if s == "" {
+			return "", fmt.Errorf("%s name: %w: empty", kind, ErrInvalid)
+		}
+		if !utf8.ValidString(s) {
+			return "", fmt.Errorf("%s name %.64q: %w: not UTF-8", kind, s, ErrInvalid)
+		}
+		b.WriteByte('/')
+		escape(&b, s)
+	}
+	if b.Len() > store.MaxName {
+		return "", fmt.Errorf("%s name %.32q…: %w: %d bytes when escaped, at most %d with its kind",
+			kind, strings.Join(segments, "/"), ErrInvalid, b.Len(), store.MaxName)
+	}
+	name := b.String()
+	return name, store.ValidateName(name)
+}
+
+// escape writes s with '%', '/' and control characters as %XX.
+func escape(b *strings.Builder, s string) {
+	const hex = "0123456789ABCDEF"
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if c == '%' || c == '/' || c < ' ' || c == 0x7f {
+			b.WriteByte('%')
+			b.WriteByte(hex[c>>4])
+			b.WriteByte(hex[c&15])
+			continue
+		}
+		b.WriteByte(c)
+	}
+}
+
+func abbreviate(names []string) string {
+	const most = 20
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return strings.Join(names[:most], ", ") + ", …"
+}

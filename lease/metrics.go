@@ -7,7 +7,10 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/feed"
 	"github.com/holdfast-go/holdfast/internal/meters"
 )
@@ -20,6 +23,7 @@ type instruments struct {
 	renewals, losses                meters.Counter
 	left                            meters.Times
 
+	queue *feed.Queue
 	all   []*tally
 	flush func()      // tell, made once
 	waits atomic.Bool // flush does, to be called
@@ -28,10 +32,19 @@ type instruments struct {
 // tally counts for an instrument that is called later.
 type tally struct {
 	meters.Counter
-	n atomic.Int64 // not told yet
+	of *instruments
+	n  atomic.Int64 // not told yet
 }
 
-func newInstruments(mp metric.MeterProvider, keeper, store string) (*instruments, error) {
+// add counts by more, later. One such item waits at a time, for all that is counted until then, and
+// its key keeps the queue from dropping it.
+func (t *tally) add(by int64) {
+	if t.n.Add(by); !t.of.waits.Swap(true) {
+		t.of.queue.Put(measurements, feed.Item{Key: t.of, Do: t.of.flush})
+	}
+}
+
+func newInstruments(mp metric.MeterProvider, queue *feed.Queue, keeper, store string) (*instruments, error) {
 	m := meters.New(mp, "lease", attribute.String("holdfast.keeper", keeper), attribute.String("holdfast.store", store))
 	acquisitions := m.Counter("acquisitions", "Acquisitions by outcome: won, held by another, given back, error.")
 	var all []*tally
@@ -51,16 +64,11 @@ func newInstruments(mp metric.MeterProvider, keeper, store string) (*instruments
 		left: m.Times("renewal.left", "Time left to the deadline when a renewal was answered.",
 			0.1, 0.25, 0.5, 1, 2, 3, 4, 5, 6, 7, 8, 10, 15, 30, 60),
 	}
-	i.all, i.flush = all, i.tell
-	return i, m.Err()
-}
-
-// count has t count by more, later. One such item waits at a time, for all that is counted until then,
-// and its key keeps the queue from dropping it.
-func (k *Keeper) count(t *tally, by int64) {
-	if t.n.Add(by); !k.instruments.waits.Swap(true) {
-		k.later.queue.Put(measurements, feed.Item{Key: k, Do: k.instruments.flush})
+	for _, t := range all {
+		t.of = i
 	}
+	i.queue, i.all, i.flush = queue, all, i.tell
+	return i, m.Err()
 }
 
 func (i *instruments) tell() {
@@ -72,20 +80,19 @@ func (i *instruments) tell() {
 	}
 }
 
-// measure has instruments called, later.
-func (k *Keeper) measure(f func(*instruments)) {
-	k.later.queue.Put(measurements, feed.Item{Do: func() { f(k.instruments) }})
-}
-
-func (k *Keeper) measureRenewal(outcome string, left time.Duration) {
-	k.measure(func(i *instruments) {
+// renewed measures a renewal, later.
+func (i *instruments) renewed(outcome string, left time.Duration) {
+	i.queue.Put(measurements, feed.Item{Do: func() {
 		i.renewals.With(attribute.String("outcome", outcome)).Add(1)
 		i.left.Record(max(left, 0))
-	})
+	}})
 }
 
-func (k *Keeper) measureLoss(reason error) {
-	k.measure(func(i *instruments) { i.losses.With(attribute.String("reason", nameOfLoss(reason))).Add(1) })
+// lost measures a loss, later.
+func (i *instruments) lost(reason error) {
+	i.queue.Put(measurements, feed.Item{Do: func() {
+		i.losses.With(attribute.String("reason", nameOfLoss(reason))).Add(1)
+	}})
 }
 
 func nameOfLoss(reason error) string {
@@ -99,4 +106,85 @@ func nameOfLoss(reason error) string {
 		}
 	}
 	return "other"
+}
+
+// laterMost bounds what waits to be logged or measured.
+const laterMost = 10_000
+
+// later writes log lines and calls instruments in order, on a goroutine of its own: they are
+// noted under Keeper.mu, where no users' code may run.
+type later struct {
+	log   *zap.Logger // the user's
+	least zapcore.Level
+	queue feed.Queue
+}
+
+// The classes of the queue: a burst of lines drops no measurement.
+const (
+	measurements = iota
+	lines
+)
+
+// newLater adds fields to the lines of the user's logger. It asks that logger for its level when a line
+// is written, and knows the level of the default logger.
+func newLater(log *zap.Logger, fields ...zap.Field) *later {
+	l := &later{log: log.With(fields...), least: zapcore.DebugLevel}
+	switch log.Core() {
+	case boundary.Default().Core():
+		l.least = zapcore.WarnLevel
+	case zapcore.NewNopCore():
+		l.least = zapcore.InvalidLevel
+	}
+	l.queue = feed.Queue{Limit: laterMost,
+		Call: func(f func()) { _ = boundary.Contained(f) }, // it would have to be logged
+		Dropped: func(_ int, n int64, first bool) {
+			if first {
+				_ = boundary.Contained(func() {
+					l.log.Warn("lines or measurements were dropped: the logger or meter is too slow", zap.Int64("count", n))
+				})
+			}
+		}}
+	return l
+}
+
+// wait waits for a moment until nothing is left to do.
+func (l *later) wait() {
+	select {
+	case <-l.queue.Idle():
+	case <-time.After(100 * time.Millisecond):
+	}
+}
+
+// logger returns the user's logger, written later.
+func (l *later) logger() *zap.Logger {
+	return l.log.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return laterCore{c, l} }))
+}
+
+// laterCore is the core of later's logger.
+type laterCore struct {
+	zapcore.Core
+	l *later
+}
+
+func (c laterCore) Enabled(level zapcore.Level) bool { return level >= c.l.least }
+
+func (c laterCore) With(fields []zapcore.Field) zapcore.Core {
+	c.Core = zapcore.NewLazyWith(c.Core, fields)
+	return c
+}
+
+func (c laterCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if c.Enabled(e.Level) {
+		return ce.AddCore(e, c)
+	}
+	return ce
+}
+
+func (c laterCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	c.l.queue.Put(lines, feed.Item{Do: func() {
+		if ce := c.Core.Check(e, nil); ce != nil {
+			ce.Write(fields...)
+		}
+	}})
+	return nil
 }

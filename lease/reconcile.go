@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"slices"
 	"time"
 
@@ -48,7 +50,7 @@ func (r *reconciler) claimedLocked(rec Record) bool {
 	if h := r.k.parting[rec.Name]; h != nil && h.op != nil && h.claim.Stands.Token == rec.Token {
 		return true
 	}
-	o := r.k.offers[rec.Name]
+	o := r.k.offers.open[rec.Name]
 	return o != nil && o.nonce == rec.Nonce
 }
 
@@ -70,7 +72,7 @@ func (r *reconciler) tick(now store.Reading, soon func(time.Duration)) {
 		return
 	}
 	k := r.k
-	if len(k.handles) == 0 && len(r.suspect) == 0 && len(k.sessions) == 0 && len(k.bygone) == 0 {
+	if len(k.handles) == 0 && len(r.suspect) == 0 && len(k.sessions.all) == 0 && len(k.sessions.bygone) == 0 {
 		r.next = now.Mono + k.cfg.TTL
 		return
 	}
@@ -85,7 +87,7 @@ func (r *reconciler) tick(now store.Reading, soon func(time.Duration)) {
 // start runs a round.
 func (r *reconciler) start() {
 	r.running = true
-	full := !r.noList && (!r.k.watchOK || r.behind || r.round%fullRound == 0 || r.doubtLocked())
+	full := !r.noList && (!r.k.watches.runs || r.behind || r.round%fullRound == 0 || r.doubtLocked())
 	var names []string
 	if !full {
 		names = r.namesLocked(r.noList)
@@ -126,7 +128,7 @@ func (r *reconciler) run(names []string, full, behind bool) {
 			k.mu.Lock()
 			r.noList = errors.Is(err, ErrUnsupported)
 			if r.secondLocked(&r.unlisted) && !r.noList {
-				k.asideLocked("listing for reconciliation fails, looking at names instead", zap.Error(err))
+				k.reach.asideLocked("listing for reconciliation fails, looking at names instead", zap.Error(err))
 			}
 			listed = l.found
 			l = look{names: r.namesLocked(true)}
@@ -147,8 +149,8 @@ func (r *reconciler) run(names []string, full, behind bool) {
 		}
 	}
 	if err != nil {
-		if r.secondLocked(&r.fails) && k.setback == nil { // which was logged
-			k.asideLocked("reconciling fails, to be repeated", zap.Error(err))
+		if r.secondLocked(&r.fails) && k.history.setback == nil { // which was logged
+			k.reach.asideLocked("reconciling fails, to be repeated", zap.Error(err))
 		}
 		if behind {
 			r.lag = min(k.cfg.TTL, max(2*r.lag, retryMax/10))
@@ -180,7 +182,7 @@ func (r *reconciler) run(names []string, full, behind bool) {
 // secondLocked counts a failure in a row, but for those of an outage, which is logged by itself. It
 // reports whether it is the second: one may be left of an outage that is over.
 func (r *reconciler) secondLocked(fails *int) bool {
-	if r.k.outage.on {
+	if r.k.reach.outage.on {
 		return false
 	}
 	*fails++
@@ -193,7 +195,7 @@ func (r *reconciler) secondLocked(fails *int) bool {
 func (r *reconciler) lookedLocked(l look, full bool, began time.Duration) {
 	check := func(h *Handle) {
 		if rec, ok := l.found[h.name]; !ok || rec.Owner.Incarnation == r.k.owner.Incarnation {
-			r.k.freeLocked(h)
+			r.k.waits.freeLocked(h)
 		}
 		t := h.current.Load()
 		if h.claim.Status != settle.Held || h.op != nil || t == nil || t.since >= began {
@@ -203,7 +205,7 @@ func (r *reconciler) lookedLocked(l look, full bool, began time.Duration) {
 		switch {
 		case !ok:
 			r.k.loseLocked(h, ErrRecordGone)
-		case r.k.readLocked(h.name, rec.Token, t.token) != nil:
+		case r.k.history.readLocked(h.name, rec.Token, t.token) != nil:
 		case rec.Token != t.token && rec.Owner.Incarnation != r.k.owner.Incarnation:
 			r.k.loseLocked(h, ErrTakenOver)
 		case rec.Token != t.token:
@@ -243,7 +245,7 @@ func (r *reconciler) release(held []store.Held) {
 				continue
 			}
 			if i < len(outs) && outs[i].OK {
-				k.count(k.instruments.reconciled, 1)
+				k.meter.reconciled.add(1)
 				k.log.Info("released a record that no lease claimed", zap.String("lease", h.Name), zap.Uint64("token", uint64(h.Token)))
 			}
 		}
@@ -253,7 +255,8 @@ func (r *reconciler) release(held []store.Held) {
 
 // list reads every record that is this incarnation's or bears the name of one of
 // its handles, and what is no record.
-func (k *Keeper) list() (map[string]Record, error) {
+func (r *reconciler) list() (map[string]Record, error) {
+	k := r.k
 	return call(k, func(ctx context.Context) (map[string]Record, error) {
 		found := map[string]Record{}
 		err := gather(ctx, k.store.List(ctx, store.Query{}), k.badRecord, func(rec Record) {
@@ -273,48 +276,242 @@ func (k *Keeper) badRecord(name string, err error) {
 	k.log.Warn("not a lease record, left alone", zap.String("lease", name), zap.Error(err))
 }
 
-// closeOfferLocked ends the open offer of name (the one with nonce, unless that
-// is 0). What may still be transferred to it is left to reconciliation.
-func (k *Keeper) closeOfferLocked(name string, nonce uint64) {
-	if o := k.offers[name]; o != nil && (nonce == 0 || o.nonce == nonce) {
-		k.recon.suspectLocked(name, k.takeOfferLocked(name))
+// What follows keeps the names that something of this Keeper's may still land under:
+// a request whose outcome was never learnt. Reconciliation looks at each of them
+// once per TTL.
+
+// suspicion is for how long a name is looked at.
+type suspicion struct {
+	rounds int           // this many more, at least
+	under  []*session    // and while one of these lives: a claim under it may land
+	until  time.Duration // but no longer than this: listing finds what lands later
+}
+
+// suspectRounds is for how many rounds, one TTL each, a name stays suspect in any
+// case.
+const suspectRounds = 3
+
+// lateRounds is for how many TTLs a request is taken to be under way at the most,
+// as long as its session lives: else a session that lives as long as the process
+// would keep every name that was ever in doubt.
+const lateRounds = 60
+
+// maxSuspects bounds the names that are looked at one by one. With more of them,
+// a round lists. Where the store lists by session, a round lists with any.
+const maxSuspects = 1000
+
+// suspectLocked makes name suspect. A claim that may still be under way lands in
+// vain once its session is over, and not before: under are the sessions of those.
+func (r *reconciler) suspectLocked(name string, under ...*session) {
+	s := r.suspect[name]
+	if s == nil {
+		s = &suspicion{}
+		r.suspect[name] = s
+	}
+	s.rounds = suspectRounds
+	until := r.k.clock.Now().Mono + lateRounds*r.k.cfg.TTL
+	if len(under) > 0 {
+		s.until = until
+	}
+	for _, x := range under {
+		switch {
+		case x.dead || slices.Contains(s.under, x):
+		case len(r.suspect) > maxSuspects:
+			x.littered = until // and nothing that grows
+		default:
+			s.under = append(s.under, x)
+		}
+	}
+	r.k.kick()
+}
+
+func (r *reconciler) suspects(name string) bool { return r.suspect[name] != nil }
+
+// fadeLocked: name was looked at.
+func (r *reconciler) fadeLocked(name string) {
+	s := r.suspect[name]
+	if s == nil {
+		return
+	}
+	s.rounds--
+	late := r.k.clock.Now().Mono >= s.until
+	s.under = slices.DeleteFunc(s.under, func(x *session) bool { return x.dead || late })
+	if s.rounds <= 0 && len(s.under) == 0 {
+		delete(r.suspect, name)
 	}
 }
 
-// toldOfOffer notes that the offer's name was transferred to it: Adopt claims that record
+// doubtLocked reports whether a listing is to find what may land: of the sessions it may
+// land under, or of everything if there are too many names to look at each.
+func (r *reconciler) doubtLocked() bool {
+	if n := len(r.suspect); n > maxSuspects || n > 0 && r.k.limits.BySession {
+		return true
+	}
+	now := r.k.clock.Now().Mono
+	for _, s := range r.k.sessions.all {
+		if now < s.littered {
+			return true
+		}
+	}
+	return false
+}
+
+// What follows reads what is this Keeper's own: for reconciliation.
+
+// look is what reconciliation has read.
+type look struct {
+	found map[string]Record
+	names []string // whose records, if there are any, were found
+	all   bool     // it is so of every name
+}
+
+// mine reads every record of this incarnation, and of its handles' names those that
+// conclusions are drawn from; waiters: also names that are waited for. Stores that can't
+// list by session are read whole. With an error the look has what was found until then.
+func (r *reconciler) mine(waiters bool) (look, error) {
+	if r.k.limits.BySession {
+		return r.bySession(waiters)
+	}
+	found, err := r.list()
+	return look{found: found, all: true}, err
+}
+
+// bySession is mine by the records of the sessions that this Keeper has, or had and did not
+// see the end of. What should be there and is not is then asked for by name, to learn
+// what has become of it.
+func (r *reconciler) bySession(waiters bool) (look, error) {
+	k := r.k
+	var sessions []store.Session
+	k.mu.Lock()
+	for _, s := range k.sessions.all {
+		sessions = append(sessions, s.Session)
+	}
+	now := k.clock.Now().Mono
+	for _, s := range k.sessions.bygone {
+		sessions = append(sessions, s.Session)
+		if now-s.renewed > max(lateRounds*k.cfg.TTL, 2*s.TTL) { // this is the last time
+			delete(k.sessions.bygone, s.ID)
+		}
+	}
+	k.mu.Unlock()
+	l := look{found: map[string]Record{}}
+	var failed error
+	for _, s := range sessions {
+		recs, err := call(k, func(ctx context.Context) ([]Record, error) {
+			return gatherAll(ctx, k.store.List(ctx, store.Query{Session: s.ID}), k.badRecord)
+		})
+		switch {
+		case errors.Is(err, store.ErrSessionGone):
+			k.mu.Lock()
+			delete(k.sessions.bygone, s.ID)
+			k.mu.Unlock()
+		case err != nil && !answered(err):
+			return l, err
+		case err != nil: // the store's word on this session: the others may be listed
+			failed = err
+		}
+		for _, rec := range recs {
+			l.found[rec.Name] = rec
+		}
+	}
+	if failed != nil {
+		return l, failed
+	}
+	var missed []string
+	k.mu.Lock()
+	for name, h := range k.handles {
+		if _, ok := l.found[name]; ok {
+			l.names = append(l.names, name)
+		} else if h.claim.Status == settle.Held && h.op == nil || waiters && len(h.free) > 0 {
+			missed = append(missed, name)
+		}
+	}
+	k.mu.Unlock()
+	found, err := k.get(context.Background(), missed)
+	maps.Copy(l.found, found)
+	l.names = append(l.names, missed...)
+	return l, err
+}
+
+// gather calls add with the records of a listing; of a value that is no record with its name alone,
+// after it called bad.
+func gather(ctx context.Context, listing iter.Seq2[Record, error], bad func(name string, err error), add func(Record)) error {
+	for rec, err := range listing {
+		switch {
+		case errors.Is(err, ErrBadRecord):
+			bad(rec.Name, err)
+			add(Record{Name: rec.Name})
+		case err != nil:
+			return err
+		default:
+			add(rec)
+		}
+	}
+	return ctx.Err()
+}
+
+// gatherAll returns what gather calls add with.
+func gatherAll(ctx context.Context, listing iter.Seq2[Record, error], bad func(name string, err error)) (recs []Record, err error) {
+	err = gather(ctx, listing, bad, func(rec Record) { recs = append(recs, rec) })
+	return recs, err
+}
+
+// offers are the invitations of a Keeper that may still be taken up, by name.
+type offers struct {
+	*Keeper
+	open map[string]*openOffer
+}
+
+// openOffer is an invitation of this Keeper that may still be taken up.
+type openOffer struct {
+	nonce   uint64
+	sess    *session
+	expires time.Duration
+	token   Token // of the record that was transferred to it, once that was told; else 0
+}
+
+// closeLocked ends the open offer of name (the one with nonce, unless that
+// is 0). What may still be transferred to it is left to reconciliation.
+func (k *offers) closeLocked(name string, nonce uint64) {
+	if o := k.open[name]; o != nil && (nonce == 0 || o.nonce == nonce) {
+		k.recon.suspectLocked(name, k.takeLocked(name))
+	}
+}
+
+// told notes that the offer's name was transferred to it: Adopt claims that record
 // at once, and need not be refused first to learn of it.
-func (k *Keeper) toldOfOffer(rec Record) {
+func (k *offers) told(rec Record) {
 	if rec.Owner.Incarnation != k.owner.Incarnation {
 		return
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if o := k.offers[rec.Name]; o != nil && o.nonce == rec.Nonce {
+	if o := k.open[rec.Name]; o != nil && o.nonce == rec.Nonce {
 		o.token = rec.Token
 	}
 }
 
-// offerServedLocked ends the open offer of a name that was won: under our newer
+// servedLocked ends the open offer of a name that was won: under our newer
 // token a transfer to it finds its condition broken.
-func (k *Keeper) offerServedLocked(name string) {
-	if k.offers[name] != nil {
-		k.takeOfferLocked(name)
+func (k *offers) servedLocked(name string) {
+	if k.open[name] != nil {
+		k.takeLocked(name)
 		k.recon.suspectLocked(name)
 	}
 }
 
-// takeOfferLocked takes the open offer of name away and returns its session.
-func (k *Keeper) takeOfferLocked(name string) *session {
-	s := k.offers[name].sess
-	delete(k.offers, name)
-	k.unreserveLocked(s)
+// takeLocked takes the open offer of name away and returns its session.
+func (k *offers) takeLocked(name string) *session {
+	s := k.open[name].sess
+	delete(k.open, name)
+	k.sessions.unreserveLocked(s)
 	return s
 }
 
-func (k *Keeper) tickOffers(now store.Reading, soon func(time.Duration)) {
-	for name, o := range k.offers {
+func (k *offers) tick(now store.Reading, soon func(time.Duration)) {
+	for name, o := range k.open {
 		if now.Mono >= o.expires || o.sess.dead {
-			k.closeOfferLocked(name, o.nonce)
+			k.closeLocked(name, o.nonce)
 			continue
 		}
 		soon(o.expires)

@@ -240,7 +240,7 @@ func (c Config) adaptedAt(ttl, slowest time.Duration) time.Duration {
 }
 
 // renewIn is the jittered time from one renewal's sending to the next, if that is not asked for.
-func (k *Keeper) renewIn(s *session) time.Duration {
+func (k *sessions) renewIn(s *session) time.Duration {
 	r, c := s.pool.renewal, k.cfg
 	if latest := never; r.way == lazily || r.way == adaptively {
 		if latest = c.lazyAt(s.TTL); r.way == adaptively {
@@ -254,7 +254,7 @@ func (k *Keeper) renewIn(s *session) time.Duration {
 // attemptLocked bounds the next request that renews s. The first of a policy that leaves little
 // time leaves enough for another; one that comes later than it was to, as the answer before it
 // was slow, leaves what it can, and is given what answers take.
-func (k *Keeper) attemptLocked(s *session) time.Duration {
+func (k *sessions) attemptLocked(s *session) time.Duration {
 	usual, r := k.cfg.attempt(s.TTL), s.pool.renewal
 	left := s.remaining(k.clock.Now()) / 5 * 2
 	switch {
@@ -279,7 +279,7 @@ func (k *Keeper) attemptLocked(s *session) time.Duration {
 
 // tookLocked notes how long a renewal of s took, or that none was answered for so long. What was
 // slow is forgotten slowly; the next session begins with it.
-func (k *Keeper) tookLocked(s *session, d time.Duration) {
+func (k *sessions) tookLocked(s *session, d time.Duration) {
 	s.slowest = max(d, s.slowest-(s.slowest-d)/8)
 	k.slowest = s.slowest
 }

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	mrand "math/rand/v2"
+	"reflect"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -163,7 +166,7 @@ func await(ctx context.Context, l Lease, before func() error) error {
 func warn(l Lease) func(string, ...zap.Field) {
 	inner, _ := innermost(l)
 	if h, ok := inner.(*Handle); ok {
-		return h.k.aside
+		return h.k.reach.aside
 	}
 	return boundary.Default().Warn
 }
@@ -172,7 +175,7 @@ func warn(l Lease) func(string, ...zap.Field) {
 func parentOf(l Lease) <-chan struct{} {
 	inner, _ := innermost(l)
 	if h, ok := inner.(*Handle); ok {
-		return h.parentBegins()
+		return parentBegins(h)
 	}
 	return nil
 }
@@ -225,3 +228,355 @@ func (bareTerm) Token() Token                 { return 0 }
 func (bareTerm) Context() context.Context     { return context.Background() }
 func (bareTerm) CheckAlive() bool             { return true }
 func (bareTerm) Check() (time.Duration, bool) { return store.SystemClock().Now().Mono, true }
+
+// TryRun is Run for who does not wait: it makes one attempt (Acquire), and runs f if that wins.
+// If another has the lease, the error is ErrHeld, with the holder as a *HeldError where the lease
+// is a Keeper's, or can tell its holder (HolderFinder); f is not called. It is ErrHeld, too, while
+// another call of Run or of its like, in this process, has the lease or waits for it. It is never
+// ErrHeld if f ran: an error of f's that is so, for another lease was held, is returned as its text.
+//
+// Errors of Acquire are returned as they are: after ErrUnknown the lease may have been free, or
+// won and given back. All else is as Run does it.
+func TryRun(ctx context.Context, l Lease, f func(ctx context.Context, t Term) error) error {
+	const what = "lease.TryRun"
+	if err := checkRun(ctx, what, l, f); err != nil {
+		return err
+	}
+	end, err := takeTurn(ctx, what, l, false)
+	switch {
+	case err != nil:
+		return err
+	case end == nil:
+		return heldError(ctx, l)
+	}
+	defer end()
+	if err := tryAcquire(ctx, l); err != nil {
+		return err
+	}
+	return runUnder(ctx, l, f).tried()
+}
+
+// tryAcquire makes one attempt; nil: l is ours.
+func tryAcquire(ctx context.Context, l Lease) error {
+	if h, ok := l.(*Handle); ok {
+		_, err := h.AcquireTerm(ctx)
+		return err
+	}
+	won, err := l.Acquire(ctx)
+	if err != nil || won {
+		return err
+	}
+	return heldError(ctx, l)
+}
+
+// heldError says that l was not to be had, and by whom it is held, if that can be told.
+func heldError(ctx context.Context, l Lease) error {
+	err := ErrHeld
+	if finder, ok := As[HolderFinder](l); ok {
+		if r, held, failed := finder.Holder(ctx); failed == nil && held {
+			err = &HeldError{Record: r}
+		}
+	}
+	return fmt.Errorf("lease %q: %w", nameOf(l), err)
+}
+
+// Once has f run once in a cluster, however many call it: one caller runs it under l, the others
+// wait until it has, and later callers find that it was done. It returns nil when it is done, by
+// this caller or another.
+//
+// done, and not the lease, says that it was done: a lease ends with its holder, and what was
+// done outlasts that. done reads what f leaves behind, such as a schema's version, and says true if
+// nothing is left for f to do; f must have written that by the time it returns, best in the
+// transaction of its work. It must read that where it was written: a replica that lags says false,
+// and f is run again. done is asked at the beginning, each time that the lease may be free,
+// under the lease before f is called, and after f has returned nil. It does not change anything, and
+// may be called from many processes at once.
+//
+// What may happen:
+//
+//   - The process that runs f dies half way, or loses the lease: done says false, and f is run
+//     again, here or by one that waited, once the lease has ended there. So f must be able to go on
+//     from what it left half done, or write all or nothing.
+//   - f returns an error under a term that stands: Once returns it, and f is not run again here.
+//     One that waits runs it, unless done says true.
+//   - done returns an error: Once returns it. What may fail in passing done repeats itself.
+//   - f returns nil, and done still says false: an error that is ErrNotDone. Others would run it
+//     for ever.
+//   - A process that stands still while it runs f may go on beside the next: what f writes should
+//     bear the term's token, or be under a lock of the database.
+//
+// f's context is done when the term ends or ctx does; f's panics and the errors of acquiring are as
+// with Run. A process that crashed when f was done delays the others by the rest of its TTL at most.
+// That the release failed is logged, and no error: it is done.
+func Once(
+	ctx context.Context, l Lease, done func(ctx context.Context) (bool, error), f func(ctx context.Context, t Term) error,
+) error {
+	const what = "lease.Once"
+	if err := checkRun(ctx, what, l, f); err != nil {
+		return err
+	}
+	if done == nil {
+		return fmt.Errorf("%s: %w: done must not be nil", what, ErrInvalid)
+	}
+	o := once{l: l, done: done, f: f}
+	pauses := backoff{least: 100 * time.Millisecond, most: 10 * time.Second}
+	for {
+		out, err := runTerm(ctx, what, l, func() error { return o.ask(ctx) }, o.run)
+		switch {
+		case o.isDone:
+			if out.release != nil {
+				warn(l)("what is run once is done, and its lease could not be released", zap.String("lease", nameOf(l)), zap.Error(out.release))
+			}
+			return nil
+		case err != nil:
+			return err
+		case out.loss == nil || ctx.Err() != nil || errors.Is(out.loss, ErrClosed):
+			return out.error()
+		}
+		warn(l)("the lease was lost while what is run once was not done", zap.String("lease", nameOf(l)), zap.Error(out.error()))
+		if err := pauses.pause(ctx); err != nil {
+			return errors.Join(err, out.error())
+		}
+	}
+}
+
+// once is one call of Once.
+type once struct {
+	l      Lease
+	done   func(ctx context.Context) (bool, error)
+	f      func(ctx context.Context, t Term) error
+	isDone bool
+}
+
+// errDone ends the waiting for a lease that is not needed any more.
+var errDone = errors.New("it is done")
+
+// ask asks the user whether it is done: then the error is errDone.
+func (o *once) ask(ctx context.Context) error {
+	is, err := o.done(ctx)
+	switch {
+	case err != nil:
+		return fmt.Errorf("lease.Once, lease %q: whether it is done: %w", nameOf(o.l), err)
+	case is:
+		o.isDone = true
+		return errDone
+	}
+	return nil
+}
+
+// run is what is run under the lease.
+func (o *once) run(ctx context.Context, t Term) error {
+	if err := o.ask(ctx); err != nil {
+		return err
+	}
+	if !t.CheckAlive() { // the answer may be old
+		return context.Cause(t.Context())
+	}
+	if err := o.f(ctx, t); err != nil {
+		return err
+	}
+	if err := o.ask(ctx); err != nil {
+		return err
+	}
+	return fmt.Errorf("lease.Once, lease %q: %w", nameOf(o.l), ErrNotDone)
+}
+
+// RunOption sets something of RunForever.
+type RunOption func(*runOptions)
+
+type runOptions struct{ least, most time.Duration }
+
+// WithBackoff sets the pauses of RunForever: the first is least, each is twice the one before and
+// most at the longest, and of each between half and all is taken, at random. Default 1 s and 30 s;
+// least is 1 ms at least, most is at least that and a year at most.
+func WithBackoff(least, most time.Duration) RunOption {
+	return func(o *runOptions) { o.least, o.most = least, most }
+}
+
+// RunForever calls f under l, as Run does, again and again: it leads, and after a loss it waits and
+// leads again. The result of f decides what is next:
+//
+//   - an error that is ErrStop: RunForever returns it;
+//   - the term had ended before f returned: again, after a pause, whatever else f returned. So it
+//     is if f gave the lease up itself, by Release or Transfer;
+//   - nil, and the term stood: f's work is over for good, and RunForever returns nil;
+//   - another error: it is logged, the lease is released, so that another may try, and after a
+//     pause this one does, too;
+//   - a panic is passed on after the release.
+//
+// Pauses grow, with jitter (WithBackoff), and start again after a term that lasted longer than the
+// longest. Between terms other calls of Run for l have their turn.
+//
+// It ends with ctx, and then returns what Run would: f's error, or that of ctx together with why
+// the last attempt failed. It ends with ErrClosed when the Keeper or the handle was closed, and with
+// ErrInvalid. Anything else that keeps it from acquiring is waited out, ErrBadRecord too.
+func RunForever(ctx context.Context, l Lease, f func(ctx context.Context, t Term) error, opts ...RunOption) error {
+	const what = "lease.RunForever"
+	if err := checkRun(ctx, what, l, f); err != nil {
+		return err
+	}
+	o := runOptions{least: time.Second, most: 30 * time.Second}
+	if err := input.Apply(&o, nil, ErrInvalid, opts); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	if o.least < time.Millisecond || o.most < o.least || o.most > longest {
+		return fmt.Errorf("lease.WithBackoff: %w: %v and %v, must be at least 1ms, the second at least the first, and at most %v",
+			ErrInvalid, o.least, o.most, longest)
+	}
+	pauses := backoff{least: o.least, most: o.most}
+	for waits := false; ; {
+		var began time.Time
+		out, err := runTerm(ctx, what, l, nil, func(ctx context.Context, t Term) error {
+			began = time.Now()
+			return f(ctx, t)
+		})
+		ended := errors.Join(err, out.error())
+		switch {
+		case err != nil && (ctx.Err() != nil || errors.Is(err, ErrClosed) || errors.Is(err, ErrInvalid)):
+			return err
+		case err == nil && out.loss == nil && out.err == nil, errors.Is(out.err, ErrStop), errors.Is(out.loss, ErrClosed):
+			return ended
+		case ctx.Err() != nil && out.err != nil && out.loss == nil:
+			return ended
+		}
+		if !began.IsZero() && time.Since(began) > o.most {
+			pauses.reset()
+		}
+		if err == nil || !waits { // it goes on to fail: that was told
+			warn(l)("the work under a lease has ended, it is begun again after a pause", zap.String("lease", nameOf(l)), zap.Error(ended))
+		}
+		waits = err != nil
+		if err := pauses.pause(ctx); err != nil {
+			return fmt.Errorf("%w; before that: %w", err, ended)
+		}
+	}
+}
+
+// backoff is pauses that grow from least to most, each taken with jitter: between half of it and
+// all of it.
+type backoff struct {
+	least, most time.Duration
+	next        time.Duration // 0: least
+}
+
+// pause waits, or ends with ctx and its error.
+func (b *backoff) pause(ctx context.Context) error { return b.rest(ctx, nil, nil, nil) }
+
+// rest is pause that ends when begins is closed, too, and with ErrClosed when left or gone is.
+func (b *backoff) rest(ctx context.Context, begins, left, gone <-chan struct{}) error {
+	t := time.NewTimer(b.grow())
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-begins:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-left:
+	case <-gone:
+	}
+	return ErrClosed
+}
+
+// grow returns the pause that is due.
+func (b *backoff) grow() time.Duration {
+	d := max(b.next, b.least)
+	b.next = b.most
+	if d < b.most/2 {
+		b.next = 2 * d
+	}
+	return time.Duration(float64(d) * (0.5 + mrand.Float64()/2))
+}
+
+// reset has pauses begin at the least again.
+func (b *backoff) reset() { b.next = 0 }
+
+// What follows makes the calls of Run for one lease take turns: each then has a term
+// of its own, and none releases under another's work.
+
+// turns are the leases that Run is called for now.
+var turns = struct {
+	sync.Mutex
+	of map[Lease]*turn
+}{of: map[Lease]*turn{}}
+
+// turn is held by one call of Run at a time; the others wait to send.
+type turn struct {
+	taken chan struct{}
+	calls int // that hold it or wait for it; guarded by turns
+}
+
+// takeTurn begins the turn of a call of Run that is about l, and returns what ends it. If another call
+// is, it waits for that or, unless it waits, returns nil. what is called is for errors.
+func takeTurn(ctx context.Context, what string, l Lease, waits bool) (end func(), err error) {
+	t, leave, err := joinTurn(what, l)
+	if err != nil {
+		return nil, err
+	}
+	end = func() { <-t.taken; leave() }
+	select {
+	case t.taken <- struct{}{}:
+		return end, nil
+	default:
+	}
+	if waits {
+		select {
+		case t.taken <- struct{}{}:
+			return end, nil
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	leave()
+	return nil, err
+}
+
+// joinTurn returns the turn of l, which stays until leave is called.
+func joinTurn(what string, l Lease) (t *turn, leave func(), err error) {
+	l, ok := innermost(l)
+	if !ok {
+		return nil, nil, fmt.Errorf("%s: %w: a %T wraps itself, or is wrapped more than %d times (Unwrap)", what, ErrInvalid, l, mostWrappers)
+	}
+	if !reflect.ValueOf(l).Comparable() {
+		return nil, nil, fmt.Errorf("%s: %w: a %T can't be told from another, must be a pointer or have Unwrap", what, ErrInvalid, l)
+	}
+	turns.Lock()
+	t = turns.of[l]
+	if t == nil {
+		t = &turn{taken: make(chan struct{}, 1)}
+		turns.of[l] = t
+	}
+	t.calls++
+	turns.Unlock()
+	return t, func() {
+		turns.Lock()
+		defer turns.Unlock()
+		if t.calls--; t.calls == 0 {
+			delete(turns.of, l)
+		}
+	}, nil
+}
+
+// innermost returns what l wraps: the same for all wrappers of one lease. ok is false
+// if there is no end of wrappers.
+func innermost(l Lease) (inner Lease, ok bool) {
+	for range mostWrappers {
+		if h, ok := l.(interface{ handle() *Handle }); ok {
+			return h.handle(), true // also from what embeds one
+		}
+		w, ok := l.(interface{ Unwrap() Lease })
+		if !ok {
+			return l, true
+		}
+		next := w.Unwrap()
+		if input.Nil(next) {
+			return l, true
+		}
+		l = next
+	}
+	return l, false
+}
+
+// handle is the handle itself, for a type that embeds it.
+func (h *Handle) handle() *Handle { return h }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -24,6 +25,14 @@ import (
 //
 // Meanwhile nothing is acquired, and Health says why.
 
+// history is what a Keeper knows of the store's.
+type history struct {
+	*Keeper
+	setback  *setback // it went back, and that is not over
+	era      era
+	accepted atomic.Int64 // what the store's Historian.Accepted said last
+}
+
 // setback is one that was noticed and is not over.
 type setback struct {
 	err     error
@@ -43,7 +52,7 @@ type era struct {
 	forget int // how often what had been seen was to be forgotten
 }
 
-func (k *Keeper) newEraLocked(forget int) {
+func (k *history) newEraLocked(forget int) {
 	if k.era.end != nil {
 		k.era.end()
 	}
@@ -51,7 +60,7 @@ func (k *Keeper) newEraLocked(forget int) {
 	k.era = era{ctx, end, forget}
 }
 
-func (k *Keeper) eraNow() era {
+func (k *history) eraNow() era {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.era
@@ -63,10 +72,10 @@ func (k *Keeper) eraNow() era {
 func (k *Keeper) Setback() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.setback == nil {
+	if k.history.setback == nil {
 		return nil
 	}
-	return fmt.Errorf("keeper %s (store %s): %w", k.owner.ID, k.limits.Name, k.setback.err)
+	return fmt.Errorf("keeper %s (store %s): %w", k.owner.ID, k.limits.Name, k.history.setback.err)
 }
 
 // AcceptHistory is the operator's decision after a setback (ErrSetback): tokens
@@ -96,13 +105,13 @@ func (k *Keeper) AcceptHistory(ctx context.Context) error {
 		}
 	}
 	k.mu.Lock()
-	s := k.setback
+	s := k.history.setback
 	if s == nil {
 		defer k.mu.Unlock()
 		if k.closed {
 			return failed(ErrClosed)
 		}
-		k.forgetLocked() // it may have seen what others noticed by, and nothing since
+		k.history.forgetLocked() // it may have seen what others noticed by, and nothing since
 		return nil
 	}
 	s.decided = true
@@ -120,7 +129,7 @@ func (k *Keeper) AcceptHistory(ctx context.Context) error {
 
 // heed notices what an answer of the store says of its history: by the error, or if
 // another Keeper of this Store has accepted one.
-func (k *Keeper) heed(err error) {
+func (k *history) heed(err error) {
 	setback := errors.Is(err, ErrSetback)
 	accepted := k.acceptedNow()
 	if !setback && accepted == k.accepted.Load() {
@@ -138,7 +147,7 @@ func (k *Keeper) heed(err error) {
 }
 
 // acceptedNow is what the store's Historian.Accepted says, if it is one.
-func (k *Keeper) acceptedNow() (n int64) {
+func (k *history) acceptedNow() (n int64) {
 	h, ok := k.store.(store.Historian)
 	if !ok {
 		return 0
@@ -153,14 +162,14 @@ func (k *Keeper) acceptedNow() (n int64) {
 
 // wentBackLocked: a token of name is below one that had been seen before it was
 // asked for.
-func (k *Keeper) wentBackLocked(name string, got, seen Token) error {
+func (k *history) wentBackLocked(name string, got, seen Token) error {
 	return k.setbackLocked(fmt.Errorf("%w: token %d of %q after %d: "+
 		"restore the store so that its tokens are above all that were issued, "+
 		"or reset what fences by them and accept (Keeper.AcceptHistory)", ErrSetback, got, name, seen), false)
 }
 
 // readLocked judges a token of name that was read after seen had been.
-func (k *Keeper) readLocked(name string, got, seen Token) error {
+func (k *history) readLocked(name string, got, seen Token) error {
 	if got >= seen {
 		return nil
 	}
@@ -170,7 +179,7 @@ func (k *Keeper) readLocked(name string, got, seen Token) error {
 // oldLocked: a record of name was read that seen should have come before. Where the
 // store notices by itself, that is for it to judge: it may be an old one, and tokens to
 // come above all. What is no record, of token 0, says nothing.
-func (k *Keeper) oldLocked(name string, got, seen Token) error {
+func (k *history) oldLocked(name string, got, seen Token) error {
 	if _, ok := k.store.(store.Historian); ok || got == 0 {
 		return nil
 	}
@@ -179,7 +188,7 @@ func (k *Keeper) oldLocked(name string, got, seen Token) error {
 
 // setbackLocked ends every term and lets nothing be acquired. It returns the error of
 // the setback, the first that was noticed.
-func (k *Keeper) setbackLocked(err error, byStore bool) error {
+func (k *history) setbackLocked(err error, byStore bool) error {
 	switch {
 	case k.setback != nil:
 		k.setback.byStore = k.setback.byStore || byStore
@@ -188,9 +197,9 @@ func (k *Keeper) setbackLocked(err error, byStore bool) error {
 		return err
 	}
 	longest := k.cfg.TTL
-	for _, s := range k.sessions {
+	for _, s := range k.sessions.all {
 		longest = max(longest, s.TTL)
-		k.endSessionLocked(s, err)
+		k.sessions.endLocked(s, err)
 	}
 	now := k.clock.Now().Mono
 	k.setback = &setback{err: err, byStore: byStore, until: now + longest,
@@ -201,8 +210,8 @@ func (k *Keeper) setbackLocked(err error, byStore bool) error {
 	return err
 }
 
-// tickSetback sees whether a setback is over.
-func (k *Keeper) tickSetback(now store.Reading, soon func(time.Duration)) {
+// tick sees whether a setback is over.
+func (k *history) tick(now store.Reading, soon func(time.Duration)) {
 	s := k.setback
 	switch {
 	case s.looking:
@@ -219,13 +228,13 @@ func (k *Keeper) tickSetback(now store.Reading, soon func(time.Duration)) {
 }
 
 // lookBack asks whether a setback is over, or ends it if that was decided.
-func (k *Keeper) lookBack(s *setback, decided bool) {
+func (k *history) lookBack(s *setback, decided bool) {
 	h, _ := k.store.(store.Historian)
 	before := k.acceptedNow()
 	// What another Keeper of this Store has accepted is not accepted once more: that
 	// one would have to forget again.
 	accept, byOther := decided && h != nil, before > k.accepted.Load()
-	_, err := call(k, func(ctx context.Context) ([]Record, error) {
+	_, err := call(k.Keeper, func(ctx context.Context) ([]Record, error) {
 		if accept && !byOther {
 			return nil, h.AcceptHistory(ctx)
 		}
@@ -255,24 +264,24 @@ func (k *Keeper) lookBack(s *setback, decided bool) {
 
 // forgetLocked has what was seen of the former history be of no account any more, for
 // the Keeper and for the followers of records by it.
-func (k *Keeper) forgetLocked() {
+func (k *history) forgetLocked() {
 	for _, h := range k.handles {
-		o := h.opLocked()
+		o := h.k.ops.ofLocked(h)
 		o.mark = 0 // the store answers from the accepted history
-		k.stepLocked(o, settle.Event{What: settle.Forgotten}, &said{})
+		k.ops.stepLocked(o, settle.Event{What: settle.Forgotten}, &said{})
 	}
 	k.newEraLocked(k.era.forget + 1)
 }
 
 // goOnLocked ends the setback. With forget what was seen of the former history is
 // of no account any more; else tokens are above it.
-func (k *Keeper) goOnLocked(forget bool) {
+func (k *history) goOnLocked(forget bool) {
 	if forget {
 		k.forgetLocked()
 	} else {
 		k.newEraLocked(k.era.forget)
 	}
-	for h := range k.waiting {
+	for h := range k.waits.waiting {
 		h.pollAt, h.polls = k.clock.Now().Mono, 0
 	}
 	close(k.setback.over)

@@ -1,10 +1,15 @@
 package lease
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // term is one ownership by a Keeper. Its deadline is its session's.
@@ -83,3 +88,106 @@ func (t *term) Continues() Token { return t.continues }
 
 // Adopted implements Continuing.
 func (t *term) Adopted(o Offer) bool { return t.adopted != 0 && t.adopted == o.Nonce }
+
+// narrow is a Termed that outer wraps.
+type narrow struct {
+	Termed
+	outer Lease
+}
+
+func (n narrow) Term() (Term, bool) {
+	t, ok := n.Termed.Term()
+	if !ok || input.Nil(t) || !asked(n.outer.CheckAlive, func(error) {}) {
+		return nil, false
+	}
+	return narrowed(t, n.outer), true
+}
+
+func narrowed(t Term, outer Lease) *narrowTerm {
+	return &narrowTerm{Term: t, name: t.Name(), token: t.Token(), outer: outer, ctx: t.Context()}
+}
+
+// narrowTerm is a term that is alive only while what wraps its lease is, too, and while both
+// can be asked.
+type narrowTerm struct {
+	Term
+	name   string
+	token  Token
+	outer  Lease // nil: nothing wraps it
+	ctx    context.Context
+	cancel context.CancelCauseFunc // nil: it is not followed
+	over   atomic.Bool             // was seen dead: it stays so
+}
+
+var _ Continuing = (*narrowTerm)(nil)
+
+func (t *narrowTerm) Name() string             { return t.name }
+func (t *narrowTerm) Token() Token             { return t.token }
+func (t *narrowTerm) Context() context.Context { return t.ctx }
+
+func (t *narrowTerm) CheckAlive() bool {
+	_, alive := t.Check()
+	return alive
+}
+
+func (t *narrowTerm) Check() (at time.Duration, alive bool) {
+	if t.over.Load() || t.ctx.Err() != nil {
+		return store.SystemClock().Now().Mono, false
+	}
+	alive = asked(func() (is bool) { at, is = t.Term.Check(); return is }, t.end)
+	if alive && t.outer != nil && !asked(t.outer.CheckAlive, t.end) {
+		t.over.Store(true)
+		return at, false
+	}
+	return at, alive
+}
+
+// end makes CheckAlive false and then the context done.
+func (t *narrowTerm) end(cause error) {
+	t.over.Store(true)
+	if t.cancel != nil {
+		t.cancel(cause)
+	}
+}
+
+// follow ends the context also when outer tells of a loss, until stop is called, which ends the term.
+func (t *narrowTerm) follow() (stop func()) {
+	t.ctx, t.cancel = context.WithCancelCause(t.Term.Context())
+	var unregister func() bool
+	if t.outer != nil {
+		unregister = t.outer.OnLost(func(loss Loss) { t.cancel(cmp.Or[error](loss.Reason, ErrExpired)) })
+		if !asked(t.outer.CheckAlive, t.cancel) { // a loss before the registration is not told
+			t.cancel(ErrExpired) // unless it said why
+		}
+	}
+	return func() {
+		if unregister != nil { // of an outer it must not be
+			unregister()
+		}
+		t.end(ErrReleased) // or the context within would keep this one
+	}
+}
+
+// Continues implements Continuing.
+func (t *narrowTerm) Continues() Token {
+	if c, ok := t.Term.(Continuing); ok {
+		return c.Continues()
+	}
+	return 0
+}
+
+// Adopted implements Continuing.
+func (t *narrowTerm) Adopted(o Offer) bool {
+	c, ok := t.Term.(Continuing)
+	return ok && c.Adopted(o)
+}
+
+// asked is what alive returns. If that panics it is false, and the term ends with the reason.
+func asked(alive func() bool, end context.CancelCauseFunc) (is bool) {
+	defer func() {
+		if p := recover(); p != nil {
+			end(fmt.Errorf("%w: CheckAlive panicked: %v", ErrInconsistent, p))
+		}
+	}()
+	return alive()
+}

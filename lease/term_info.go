@@ -39,7 +39,7 @@ type origin struct {
 }
 
 // originLocked is that of a term that is won now, by the record.
-func (h *Handle) originLocked(rec Record, s *session) origin {
+func originLocked(h *Handle, rec Record, s *session) origin {
 	o := origin{granted: rec.Granted, renewals: s.renewals.Load(), store: h.k.limits.Name}
 	if o.granted.IsZero() {
 		o.granted = time.Unix(0, h.k.clock.Now().Wall)

@@ -13,35 +13,43 @@ import (
 // This file hears of names: the watch that serves the Keeper's own leases, and
 // the looks at names that are waited for.
 
-// watchLocked starts the Keeper's watch, if the store has one, with the first
+// watches are what a Keeper has followed, for itself and for its users.
+type watches struct {
+	*Keeper
+	begun   bool // its own was, if the store has one
+	runs    bool // and tells of every change
+	polling int  // followers that poll, as the store can't watch
+}
+
+// beginLocked starts the Keeper's watch, if the store has one, with the first
 // use of any lease.
-func (k *Keeper) watchLocked() {
-	if k.watching || k.closed {
+func (k *watches) beginLocked() {
+	if k.begun || k.closed {
 		return
 	}
-	k.watching = true
+	k.begun = true
 	if _, ok := k.store.(store.Watcher); ok {
-		k.followLocked(k.ctx, func() {}, &follower{k: k, emit: k.onEvent, forKeeper: true, up: k.watchBegan, down: k.watchDown})
+		k.followLocked(k.ctx, func() {}, &follower{k: k.Keeper, emit: k.onEvent, forKeeper: true, up: k.began, down: k.down})
 	}
 }
 
-// watchBegan: what happened before this was not told.
-func (k *Keeper) watchBegan() {
+// began: what happened before this was not told.
+func (k *watches) began() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.watchOK = true
+	k.runs = true
 	k.recon.listNowLocked()
 }
 
-func (k *Keeper) watchDown() {
+func (k *watches) down() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.watchOK = false
+	k.runs = false
 }
 
 // onEvent takes up a deletion of any name. It can end a term or wake a waiter, never
 // begin a term.
-func (k *Keeper) onEvent(ev store.Event) {
+func (k *watches) onEvent(ev store.Event) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	h := k.handles[ev.Record.Name]
@@ -49,9 +57,16 @@ func (k *Keeper) onEvent(ev store.Event) {
 		return
 	}
 	if h.op != nil || h.claim.Status == settle.Held { // else there is nothing to decide
-		k.stepLocked(h.opLocked(), settle.Event{What: settle.Deleted, Token: ev.Revision}, &said{})
+		k.ops.stepLocked(h.k.ops.ofLocked(h), settle.Event{What: settle.Deleted, Token: ev.Revision}, &said{})
 	}
-	k.freeLocked(h)
+	k.waits.freeLocked(h)
+}
+
+// waits are the handles with a waiter.
+type waits struct {
+	*Keeper
+	waiting map[*Handle]struct{}
+	herd    herd // of names that became free
 }
 
 // waiter is one pending OnFree, or one Wait.
@@ -73,8 +88,8 @@ func (h *Handle) OnFree(f func()) (stop func() bool) {
 			h.k.guard("OnFree", h.name, f)
 		}
 	}}
-	h.await(w)
-	return func() bool { return h.unwait(w) }
+	h.k.waits.add(h, w)
+	return func() bool { return h.k.waits.remove(h, w) }
 }
 
 // isClosed reports whether the handle or its Keeper is.
@@ -84,15 +99,14 @@ func (h *Handle) isClosed() bool {
 	return h.closed || h.k.closing
 }
 
-// await registers w; false if the handle or its Keeper is closed.
-func (h *Handle) await(w *waiter) bool {
-	k := h.k
+// add registers w; false if the handle or its Keeper is closed.
+func (k *waits) add(h *Handle, w *waiter) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if h.closed || k.closing {
 		return false
 	}
-	k.watchLocked()
+	k.watches.beginLocked()
 	if len(h.free) == 0 {
 		h.pollAt, h.polls = k.clock.Now().Mono, 0
 	}
@@ -102,30 +116,30 @@ func (h *Handle) await(w *waiter) bool {
 	return true
 }
 
-// unwait reports whether w was still registered.
-func (h *Handle) unwait(w *waiter) bool {
-	h.k.mu.Lock()
-	defer h.k.mu.Unlock()
+// remove reports whether w was still registered.
+func (k *waits) remove(h *Handle, w *waiter) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	i := slices.Index(h.free, w)
 	if i < 0 {
 		return false
 	}
 	h.free = slices.Delete(h.free, i, i+1)
 	if len(h.free) == 0 {
-		delete(h.k.waiting, h)
+		delete(k.waiting, h)
 	}
 	return true
 }
 
-// dropWaitersLocked tells waiters that they will be told nothing.
-func (h *Handle) dropWaitersLocked() {
+// dropLocked tells waiters that they will be told nothing.
+func (k *waits) dropLocked(h *Handle) {
 	for _, w := range h.free {
 		if w.gone != nil {
 			close(w.gone)
 		}
 	}
 	h.free = nil
-	delete(h.k.waiting, h)
+	delete(k.waiting, h)
 }
 
 // Wait implements Waiter. Errors: the context's, ErrClosed.
@@ -138,10 +152,10 @@ func (h *Handle) Wait(ctx context.Context) error {
 	}
 	ch := make(chan struct{})
 	w := &waiter{f: func() { close(ch) }, ours: true, gone: make(chan struct{})}
-	if !h.await(w) {
+	if !h.k.waits.add(h, w) {
 		return h.k.errorf(h.name, ErrClosed)
 	}
-	defer h.unwait(w)
+	defer h.k.waits.remove(h, w)
 	select {
 	case <-ch:
 		return nil
@@ -155,7 +169,7 @@ func (h *Handle) Wait(ctx context.Context) error {
 
 // freeLocked tells the waiters for h: at once, unless many names become free together. Then the
 // herd is spread. How many are waited for does not count.
-func (k *Keeper) freeLocked(h *Handle) {
+func (k *waits) freeLocked(h *Handle) {
 	if len(h.free) == 0 {
 		return
 	}
@@ -197,8 +211,8 @@ func (d *herd) next(now time.Duration) time.Duration {
 	return spread
 }
 
-// tickWaiting looks at the names that are due.
-func (k *Keeper) tickWaiting(now store.Reading, soon func(time.Duration)) {
+// tick looks at the names that are due.
+func (k *waits) tick(now store.Reading, soon func(time.Duration)) {
 	var names []string
 	marks := map[string]Token{}
 	for h := range k.waiting {
@@ -217,7 +231,7 @@ func (k *Keeper) tickWaiting(now store.Reading, soon func(time.Duration)) {
 }
 
 // look looks at names that are waited for.
-func (k *Keeper) look(names []string, marks map[string]Token) {
+func (k *waits) look(names []string, marks map[string]Token) {
 	found, err := k.get(context.Background(), names)
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -228,7 +242,7 @@ func (k *Keeper) look(names []string, marks map[string]Token) {
 		h := k.handles[name]
 		rec, ok := found[name]
 		if ok {
-			k.readLocked(name, rec.Token, marks[name])
+			k.history.readLocked(name, rec.Token, marks[name])
 		}
 		if h == nil {
 			continue
@@ -242,15 +256,15 @@ func (k *Keeper) look(names []string, marks map[string]Token) {
 // nextPoll puts the time of the next look on a grid, so that the names of a
 // thousand waiters are looked at by few requests. It rounds down: no pause
 // becomes longer than PollMax.
-func (k *Keeper) nextPoll(now time.Duration, polls int) time.Duration {
+func (k *waits) nextPoll(now time.Duration, polls int) time.Duration {
 	at, grid := now+k.pollIn(polls), k.cfg.PollMin/4
 	return at - (at%grid+grid)%grid // a clock may be below zero
 }
 
 // pollIn is the jittered exponential pause after a number of looks.
-func (k *Keeper) pollIn(polls int) time.Duration {
+func (k *waits) pollIn(polls int) time.Duration {
 	d := k.cfg.PollMax
-	if !k.watchOK {
+	if !k.watches.runs {
 		d = k.cfg.PollMin
 		for range min(polls, 62) {
 			if d >= k.cfg.PollMax/2 {

@@ -126,7 +126,7 @@ var sentinel = regexp.MustCompile(`(?m)^\s*(Err[A-Za-z]+)\s+= errors\.New`)
 // TestEverySentinelErrorIsExplained in the page about leases.
 func TestEverySentinelErrorIsExplained(t *testing.T) {
 	page := read(t, root+"/docs/leases.md")
-	found := sentinel.FindAllStringSubmatch(read(t, root+"/lease/errors.go"), -1)
+	found := sentinel.FindAllStringSubmatch(read(t, root+"/lease/lease.go"), -1)
 	require.NotEmpty(t, found)
 	for _, m := range found {
 		require.Contains(t, page, "`"+m[1]+"`", "docs/leases.md says nothing of lease.%s", m[1])

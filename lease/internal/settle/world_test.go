@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/holdfast-go/holdfast/internal/explore"
 	"github.com/holdfast-go/holdfast/lease/internal/settle"
 	"github.com/holdfast-go/holdfast/store"
 )
@@ -545,5 +544,3 @@ func rank[T ~uint64](all []*T) {
 		}
 	}
 }
-
-func (w world) key() explore.Key { return explore.Hash(w.renumbered()) }
