@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -73,8 +74,8 @@ func ask[T any](ctx context.Context, k *Keeper, f func(context.Context) (T, erro
 
 // background runs f, whose result undoLocked takes back if the caller leaves before it.
 func background[T any](ctx context.Context, k *Keeper, f func() (T, error), undoLocked func(T)) (v T, err error) {
-	if ctx.Err() != nil {
-		return v, context.Cause(ctx)
+	if err := ctx.Err(); err != nil {
+		return v, err
 	}
 	done, left := make(chan struct{}), false // left is guarded by k.mu
 	var zero T
@@ -102,6 +103,7 @@ func background[T any](ctx context.Context, k *Keeper, f func() (T, error), undo
 	case <-ctx.Done():
 	case <-k.ctx.Done():
 	}
+	why := cmp.Or(ctx.Err(), ErrClosed) // not under the lock: a context may be a user's
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	select {
@@ -112,10 +114,7 @@ func background[T any](ctx context.Context, k *Keeper, f func() (T, error), undo
 	default:
 		left = true
 	}
-	if ctx.Err() != nil {
-		return zero, context.Cause(ctx)
-	}
-	return zero, ErrClosed
+	return zero, why
 }
 
 // What follows brings the values of a caller's context, such as a trace, to the requests that

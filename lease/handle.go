@@ -148,6 +148,9 @@ func (h *Handle) Offer(ctx context.Context) (Offer, error) {
 	}
 	s, err := background(within, k, func() (*session, error) { return k.sessions.reserve(ctx, h.pool) }, k.sessions.unreserveLocked)
 	if err != nil {
+		if within.Err() != nil && ctx.Err() == nil {
+			err = context.Cause(within)
+		}
 		return Offer{}, k.errorf(h.name, err)
 	}
 	k.mu.Lock()
