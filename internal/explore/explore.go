@@ -13,6 +13,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"strings"
 	"time"
 )
@@ -32,6 +33,23 @@ func Hash[S comparable](s S) Key {
 func HashBytes(b []byte) Key {
 	sum := sha256.Sum256(b)
 	return Key{binary.LittleEndian.Uint64(sum[:]), binary.LittleEndian.Uint64(sum[8:])}
+}
+
+// Rank renumbers what all point to, but for zeros: for states in which only the order counts.
+func Rank[N ~uint8 | ~uint64](all []*N) {
+	var buf [64]N
+	values := buf[:0]
+	for _, p := range all {
+		if *p != 0 && !slices.Contains(values, *p) {
+			values = append(values, *p)
+		}
+	}
+	slices.Sort(values)
+	for _, p := range all {
+		if *p != 0 {
+			*p = N(slices.Index(values, *p)) + 1
+		}
+	}
 }
 
 // Label names a step: what happens, and between whom. A and B count from 1; 0 is

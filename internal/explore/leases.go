@@ -2,7 +2,6 @@ package explore
 
 import (
 	"errors"
-	"slices"
 )
 
 // Nodes is how many nodes Leases can have.
@@ -101,20 +100,7 @@ func (l *Leases) tokens(refs []*uint8) []*uint8 {
 // Compress renumbers tokens, those that refs point to as well: only their order
 // counts.
 func (l *Leases) Compress(refs ...*uint8) {
-	all := l.tokens(refs)
-	var buf [24]uint8
-	values := buf[:0]
-	for _, p := range all {
-		if *p != 0 && !slices.Contains(values, *p) {
-			values = append(values, *p)
-		}
-	}
-	slices.Sort(values)
-	for _, p := range all {
-		if *p != 0 {
-			*p = uint8(slices.Index(values, *p)) + 1
-		}
-	}
+	Rank(l.tokens(refs))
 }
 
 // Owns reports whether the record is node i's.
