@@ -260,7 +260,7 @@ func (k *Keeper) Close(ctx context.Context) error {
 		for _, h := range k.handles {
 			k.loseLocked(h, ErrClosed)
 			k.ops.abandonAcquiresLocked(h, ErrClosed)
-			h.k.waits.dropLocked(h)
+			k.waits.dropLocked(h)
 		}
 	}
 	k.checkIdleLocked()
@@ -316,7 +316,7 @@ func (k *Keeper) shutLocked() (rest []string, empty []store.Session) {
 		if unsettledLocked(h) {
 			rest = append(rest, h.name)
 		}
-		for _, o := range h.k.ops.takeLocked(h) {
+		for _, o := range k.ops.takeLocked(h) {
 			o.cutOff(ErrClosed)
 		}
 	}

@@ -232,7 +232,7 @@ func (k *operations) factsLocked(o *op, what settle.What, a *said) settle.Facts 
 		f.Suspect = o.Kind == settle.Release && k.recon.suspects(h.name)
 		if o.Kind == settle.Acquire && o.offer != nil {
 			if given := k.offers.open[h.name]; given != nil && given.nonce == o.offer.Nonce {
-				f.Given = store.Held{Name: h.name, Token: given.token, Nonce: given.nonce}
+				f.Given = settle.Ref{Token: given.token, Nonce: given.nonce}
 			}
 		}
 		return f
@@ -552,9 +552,7 @@ func (k *operations) answeredLocked(o *op, s *session, out store.Outcome) {
 func (k *operations) answer(o *op, out store.Outcome) settle.Answer {
 	rec := out.Record
 	a := settle.Answer{OK: out.OK, Fault: fault(out.Err), Replaced: out.Replaced, Ours: rec.Owner.Incarnation == k.owner.Incarnation}
-	if rec.Name != "" {
-		a.Record = rec.Held()
-	}
+	a.Record = settle.Ref{Token: rec.Token, Nonce: rec.Nonce}
 	if o.offer != nil {
 		a.Moved = rec.Nonce == o.offer.Nonce && rec.Owner.Incarnation == o.offer.Owner.Incarnation
 	}
@@ -576,6 +574,11 @@ func fault(err error) settle.Fault {
 		return settle.Unsupported
 	}
 	return settle.Other
+}
+
+// standing is what h claims, to be given up.
+func standing(h *Handle) store.Held {
+	return store.Held{Name: h.name, Token: h.claim.Stands.Token, Nonce: h.claim.Stands.Nonce}
 }
 
 // sendingLocked counts an attempt of each of ops, and reports whether to make it: not
@@ -607,7 +610,7 @@ func (k *operations) sendReleases(ops []*op) {
 		return
 	}
 	for _, o := range ops {
-		if o.h.claim.Stands == (store.Held{}) {
+		if o.h.claim.Stands == (settle.Ref{}) {
 			unsure = append(unsure, o.h.name)
 		}
 	}
@@ -619,7 +622,7 @@ func (k *operations) sendReleases(ops []*op) {
 	}
 	k.mu.Lock()
 	for _, o := range ops {
-		if o.h.claim.Stands == (store.Held{}) {
+		if o.h.claim.Stands == (settle.Ref{}) {
 			if err != nil {
 				k.unansweredLocked(o, err)
 				continue
@@ -631,7 +634,7 @@ func (k *operations) sendReleases(ops []*op) {
 				continue // nothing of it stands
 			}
 		}
-		batch, held = append(batch, o), append(held, o.h.claim.Stands)
+		batch, held = append(batch, o), append(held, standing(o.h))
 	}
 	k.mu.Unlock()
 	if len(batch) == 0 {
@@ -671,7 +674,7 @@ func (k *operations) sendMoves(ops []*op) {
 		return
 	}
 	for i, o := range ops {
-		moves[i] = store.Transfer{Held: o.h.claim.Stands, To: *o.offer, Metadata: o.h.passedOnLocked()}
+		moves[i] = store.Transfer{Held: standing(o.h), To: *o.offer, Metadata: o.h.passedOnLocked()}
 	}
 	k.mu.Unlock()
 	t := k.store.(store.Transferrer) // checked by Handle.Transfer
@@ -729,7 +732,7 @@ func (l *lane) directLocked(k *Keeper, o *op) bool {
 		s.pending++
 		o.reserved = s
 	case settle.Release:
-		if o.h.claim.Stands == (store.Held{}) {
+		if o.h.claim.Stands == (settle.Ref{}) {
 			return false
 		}
 	}

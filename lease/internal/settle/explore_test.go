@@ -8,7 +8,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/explore"
 	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lease/internal/settle"
-	"github.com/holdfast-go/holdfast/store"
 )
 
 // closeOffer ends an offer: what may still be transferred to it is looked for.
@@ -427,13 +426,13 @@ func visit(t *testing.T, models []model, most int) {
 	}
 }
 
-// A history that is accepted begins anew, but for the term that is held.
+// An accepted history forgets every token but that of a held term.
 func TestAcceptedHistory(t *testing.T) {
 	at := settle.State{Claim: settle.Claim{Last: 7, Seen: 9}, Op: settle.Op{Gone: 8}}
 	next, todo := settle.Next(at, settle.Event{What: settle.Forgotten})
 	require.Equal(t, settle.State{}, next)
 	require.Zero(t, todo)
-	at.Status, at.Stands = settle.Held, store.Held{Token: 5, Nonce: 1}
+	at.Status, at.Stands = settle.Held, settle.Ref{Token: 5, Nonce: 1}
 	next, _ = settle.Next(at, settle.Event{What: settle.Forgotten})
 	require.Equal(t, settle.Claim{Status: settle.Held, Stands: at.Stands, Last: 5, Seen: 5}, next.Claim)
 }

@@ -39,10 +39,16 @@ const (
 	Ended
 )
 
+// Ref is one ownership of the name.
+type Ref struct {
+	Token store.Token
+	Nonce uint64
+}
+
 // Claim is what a lease claims of its name.
 type Claim struct {
 	Status Status
-	Stands store.Held  // what stands, or may: a claim replaces it, a release or transfer gives it up; zero while Free
+	Stands Ref         // what stands, or may: a claim replaces it, a release or transfer gives it up; zero while Free
 	Last   store.Token // the highest token the lease ever had
 	Seen   store.Token // the highest token of the name that was ever seen, of any owner
 }
@@ -55,7 +61,7 @@ func (c *Claim) End() {
 }
 
 // Drop forgets what may still stand.
-func (c *Claim) Drop() { c.Status, c.Stands = Free, store.Held{} }
+func (c *Claim) Drop() { c.Status, c.Stands = Free, Ref{} }
 
 // Kind is what an operation is to do. An adoption is an Acquire with an Offer.
 type Kind uint8
@@ -140,10 +146,10 @@ const (
 type Answer struct {
 	OK       bool
 	Fault    Fault
-	Record   store.Held // that stands; zero: none does
-	Ours     bool       // it is of this incarnation
-	Another  bool       // Looked: and came of no acquisition of this lease
-	Moved    bool       // it is of the maker of Op.Offer, and came of a transfer to that
+	Record   Ref  // that stands; zero: none does
+	Ours     bool // it is of this incarnation
+	Another  bool // Looked: and came of no acquisition of this lease
+	Moved    bool // it is of the maker of Op.Offer, and came of a transfer to that
 	Replaced store.Token
 }
 
@@ -159,19 +165,19 @@ type Event struct {
 
 // Facts are the circumstances at the moment of an event.
 type Facts struct {
-	Alive    bool       // the lease's term is
-	Orphaned bool       // the parent's term that the operation is for is not, or there is none
-	Children bool       // something that hangs on the name stands
-	Behind   bool       // another operation is queued
-	Suspect  bool       // something of the name may land late
-	Trusted  bool       // Answered: so is the session that was asked under
-	Late     bool       // no further attempt may be made
-	Spent    bool       // nor after a pause
-	Closing  bool       // the node's: it acquires no more
-	Closed   bool       // and does nothing more
-	Setback  bool       // the store's history went back
-	ByStore  bool       // and the store itself says so
-	Given    store.Held // Acquire, to adopt: the record that was transferred to the offer, once that was told
+	Alive    bool // the lease's term is
+	Orphaned bool // the parent's term that the operation is for is not, or there is none
+	Children bool // something that hangs on the name stands
+	Behind   bool // another operation is queued
+	Suspect  bool // something of the name may land late
+	Trusted  bool // Answered: so is the session that was asked under
+	Late     bool // no further attempt may be made
+	Spent    bool // nor after a pause
+	Closing  bool // the node's: it acquires no more
+	Closed   bool // and does nothing more
+	Setback  bool // the store's history went back
+	ByStore  bool // and the store itself says so
+	Given    Ref  // Acquire, to adopt: the record that was transferred to the offer, once that was told
 }
 
 // Do is what has to be done.
@@ -343,7 +349,7 @@ func (s *step) failed(why Why, maybe bool) {
 	if s.Kind != Transfer {
 		// The caller of Acquire or Release has nothing running under the old term. After a Transfer the
 		// claim stays until it calls one of them.
-		if s.Stands != (store.Held{}) {
+		if s.Stands != (Ref{}) {
 			s.do(Doubt, Plainly)
 		}
 		s.drop()
@@ -363,7 +369,7 @@ func (s *step) begin() {
 			s.end(true, Plainly, false)
 		case s.e.Now.Setback:
 			s.fail(InSetback)
-		case s.e.Now.Orphaned && s.Stands != store.Held{}:
+		case s.e.Now.Orphaned && s.Stands != Ref{}:
 			s.giveBack(s.Stands, ParentLost, false) // the caller has nothing running under it
 		case s.e.Now.Orphaned:
 			s.end(false, ParentLost, false)
@@ -395,7 +401,7 @@ func (s *step) begin() {
 }
 
 // stands notes a record of this node's, with no term.
-func (s *step) stands(r store.Held) { s.Status, s.Stands, s.Last = Ended, r, max(s.Last, r.Token) }
+func (s *step) stands(r Ref) { s.Status, s.Stands, s.Last = Ended, r, max(s.Last, r.Token) }
 
 // stop ends the term at its owner's wish.
 func (s *step) stop() {
@@ -424,9 +430,9 @@ func (s *step) send() {
 
 // giveBack turns a win whose caller has gone into a release. One that is not known, the zero record, is
 // looked for first.
-func (s *step) giveBack(won store.Held, why Why, maybe bool) {
+func (s *step) giveBack(won Ref, why Why, maybe bool) {
 	s.do(CountBack, Plainly)
-	if s.drop(); won != (store.Held{}) {
+	if s.drop(); won != (Ref{}) {
 		s.stands(won)
 	}
 	s.reply(false, why, maybe)
@@ -516,7 +522,7 @@ func (s *step) unwanted(why Why) {
 		s.fail(why)
 		return
 	}
-	s.giveBack(store.Held{}, why, true)
+	s.giveBack(Ref{}, why, true)
 }
 
 // acquired: a definite answer to a claim.
@@ -535,7 +541,7 @@ func (s *step) acquired(a Answer) {
 		}
 		s.do(Note, EarlierStands)
 		s.claimAgain()
-	case a.Ours, a.Record == store.Held{}:
+	case a.Ours, a.Record == Ref{}:
 		s.do(Note, NoReason)
 		s.retry()
 	default:
@@ -573,7 +579,7 @@ func (s *step) won(a Answer) {
 	case s.e.Now.Orphaned:
 		s.giveBack(a.Record, ParentLost, false)
 	default:
-		settled := s.Unknown || s.Stands != store.Held{}
+		settled := s.Unknown || s.Stands != Ref{}
 		s.Status, s.Stands, s.Last = Held, a.Record, a.Record.Token
 		s.add(Effect{Do: Hold, OK: settled})
 		s.end(true, Plainly, false)
@@ -581,7 +587,7 @@ func (s *step) won(a Answer) {
 }
 
 // winAgain: what was won does not count. It may stand or not: own the name under a newer token.
-func (s *step) winAgain(r store.Held, why Why) {
+func (s *step) winAgain(r Ref, why Why) {
 	s.stands(r)
 	s.Unknown = true
 	s.do(Note, why)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/holdfast-go/holdfast/internal/explore"
 	"github.com/holdfast-go/holdfast/lease/internal/settle"
 	"github.com/holdfast-go/holdfast/store"
 )
@@ -50,7 +51,7 @@ type record struct {
 	Line          bool
 }
 
-func (r record) held() store.Held { return store.Held{Token: r.Token, Nonce: r.Nonce} }
+func (r record) held() settle.Ref { return settle.Ref{Token: r.Token, Nonce: r.Nonce} }
 
 // request is one that was sent; Kind says of what, and Look is one that reads.
 type request struct {
@@ -59,7 +60,7 @@ type request struct {
 	Session            uint8
 	Nonce              uint64 // Acquire
 	Supersedes         token
-	Held               store.Held // Release, Transfer
+	Held               settle.Ref // Release, Transfer
 	To, ToSession      uint8
 	Offer              uint64
 	Void               bool // the caller was told that it is not applied
@@ -158,7 +159,7 @@ func (w *world) land(i int, r *request) {
 	n := &w.N[i]
 	r.Landed = true
 	answer := func() {
-		r.Answer.Record = store.Held{}
+		r.Answer.Record = settle.Ref{}
 		if w.Rec.Node != 0 {
 			r.Answer.Record = w.Rec.held()
 		}
@@ -212,7 +213,7 @@ func (w *world) step(i int, e settle.Event) {
 		Trusted: n.Request.Session == n.Session && !n.Over, Closing: n.Closing, Setback: n.Setback,
 	}
 	if e.What == settle.Begin && n.At.Offer != 0 && n.At.Offer == n.Offer && n.At.Kind == settle.Acquire && n.Given != 0 {
-		e.Now.Given, n.Heard = store.Held{Token: n.Given, Nonce: n.Offer}, true
+		e.Now.Given, n.Heard = settle.Ref{Token: n.Given, Nonce: n.Offer}, true
 	}
 	was := n.At
 	n.clean(e)
@@ -327,7 +328,7 @@ func (w *world) judge(i int, was settle.State, e settle.Event, todo settle.Effec
 			if asks {
 				w.broke(errNeedless)
 			}
-		case e.Now.Orphaned && asks != (was.Stands != store.Held{}):
+		case e.Now.Orphaned && asks != (was.Stands != settle.Ref{}):
 			w.broke(errNeedless)
 		case e.Now.Orphaned:
 		case was.Kind == settle.Acquire && e.Now.Alive, was.Kind == settle.Release && was.Status == settle.Free && !e.Now.Suspect,
@@ -346,7 +347,7 @@ func (w *world) judgeFailure(i int, was settle.State, e settle.Event) {
 	n := &w.N[i]
 	over := n.At.Phase == settle.Idle
 	definite := e.Fault == settle.Denied || was.Kind == settle.Acquire && e.Fault == settle.SessionGone || was.Kind == settle.Transfer && e.Fault == settle.Unsupported
-	idle := e.Now.Orphaned || was.Abandoned && !n.Out // an acquisition that nobody has a use for
+	idle := e.Now.Orphaned || was.Abandoned && !n.Out // nothing has a use for the acquisition
 	switch {
 	case definite && n.At.Unknown != was.Unknown, !definite && !n.At.Unknown && !over:
 		w.broke(errSure)
@@ -374,7 +375,7 @@ func (n *node) unsure(e settle.Event) bool {
 	return n.Request.Sent && !n.Request.Look && e.What != settle.Answered
 }
 
-// reply judges what a caller is told.
+// reply judges an answer to a caller.
 func (w *world) reply(i int, was settle.State, e settle.Event, do settle.Effect) {
 	n := &w.N[i]
 	ours := int(w.Rec.Node) == i+1
@@ -382,7 +383,7 @@ func (w *world) reply(i int, was settle.State, e settle.Event, do settle.Effect)
 	warranted := map[settle.Why]bool{
 		settle.Plainly:        do.OK || was.Kind == settle.Release,
 		settle.AsAnswered:     e.Fault != settle.None || a.Fault != settle.None,
-		settle.AnotherHolds:   e.What == settle.Answered && !a.OK && a.Fault == settle.None && !a.Ours && a.Record != store.Held{},
+		settle.AnotherHolds:   e.What == settle.Answered && !a.OK && a.Fault == settle.None && !a.Ours && a.Record != settle.Ref{},
 		settle.NotHeld:        e.What == settle.Begin && !e.Now.Alive,
 		settle.LeftByCaller:   e.What == settle.Left || e.What == settle.Dropped,
 		settle.ParentLost:     e.Now.Orphaned,
@@ -506,7 +507,7 @@ func (w world) renumbered() world {
 	var bufTokens [64]*token
 	var bufNonces [64]*uint64
 	tokens, nonces := bufTokens[:0], bufNonces[:0]
-	held := func(h *store.Held) { tokens, nonces = append(tokens, &h.Token), append(nonces, &h.Nonce) }
+	held := func(h *settle.Ref) { tokens, nonces = append(tokens, &h.Token), append(nonces, &h.Nonce) }
 	tokens = append(tokens, &w.Rec.Token, &w.Last)
 	nonces = append(nonces, &w.Rec.Nonce, &w.Tags)
 	for i := range w.N {
@@ -524,23 +525,7 @@ func (w world) renumbered() world {
 			nonces = append(nonces, &r.Nonce, &r.Offer)
 		}
 	}
-	rank(tokens)
-	rank(nonces)
+	explore.Rank(tokens)
+	explore.Rank(nonces)
 	return w
-}
-
-func rank[T ~uint64](all []*T) {
-	var buf [64]T
-	values := buf[:0]
-	for _, p := range all {
-		if *p != 0 && !slices.Contains(values, *p) {
-			values = append(values, *p)
-		}
-	}
-	slices.Sort(values)
-	for _, p := range all {
-		if *p != 0 {
-			*p = T(slices.Index(values, *p)) + 1
-		}
-	}
 }
