@@ -1,9 +1,8 @@
 package lease
 
 import (
-	"cmp"
-	"context"
 	"fmt"
+	"math"
 	"time"
 	"unicode/utf8"
 
@@ -217,50 +216,6 @@ func (c Config) margin(ttl time.Duration) time.Duration {
 	return max(ttl/10, 100*time.Millisecond)
 }
 
-// Option sets something of one lease.
-type Option func(*options)
-
-type options struct {
-	ttl        time.Duration
-	renewal    Renewal
-	metadata   map[string]string
-	ownSession bool
-	parent     *Handle
-	hangs      bool // WithParent was given
-}
-
-// WithTTL overrides the Keeper's TTL.
-func WithTTL(d time.Duration) Option { return func(o *options) { o.ttl = d } }
-
-// WithMetadata is written into the record with every acquisition. Keys and values
-// are UTF-8, and no more than the store can hold, or Keeper.Lease returns ErrInvalid. Given
-// more than once the keys of all are written; of a key that is given again the later value
-// counts.
-func WithMetadata(m map[string]string) Option {
-	return func(o *options) { o.metadata = merged(o.metadata, m) }
-}
-
-// WithOwnSession gives the lease a session that it shares with no other, so
-// that its expiry and renewal are its own.
-func WithOwnSession() Option { return func(o *options) { o.ownSession = true } }
-
-// What follows holds what is asked of a Keeper, and of its store, against their bounds.
-
-// errUnmade is what a Keeper answers that NewKeeper did not make.
-var errUnmade = fmt.Errorf("keeper: %w: the zero value, must come from lease.NewKeeper", ErrInvalid)
-
-// check is the beginning of the calls that a user may make of a zero Keeper, or with
-// no context.
-func (k *Keeper) check(ctx context.Context) error {
-	if k.store == nil {
-		return errUnmade
-	}
-	if err := input.Context(ctx, ErrInvalid); err != nil {
-		return fmt.Errorf("keeper %s (store %s): %w", k.owner.ID, k.limits.Name, err)
-	}
-	return nil
-}
-
 // checkLimits returns an error that is ErrInvalid if no store has such limits.
 func checkLimits(l store.Limits) error {
 	bad := func(field string, got any, bound string) error {
@@ -281,27 +236,6 @@ func checkLimits(l store.Limits) error {
 	return nil
 }
 
-// configure applies the options of a lease and checks them.
-func (k *Keeper) configure(name string, opts []Option) (options, error) {
-	if k.store == nil {
-		return options{}, errUnmade
-	}
-	if err := k.limits.ValidateName(name); err != nil {
-		return options{}, err
-	}
-	o := options{ttl: k.cfg.TTL}
-	if err := input.Apply(&o, nil, ErrInvalid, opts); err != nil {
-		return o, k.errorf(name, err)
-	}
-	if err := k.cfg.checkTTL("lease.WithTTL", o.ttl, k.limits, o.renewal); err != nil {
-		return o, err
-	}
-	if err := cmp.Or(k.limits.ValidateMetadata(o.metadata), k.checkParent(name, o)); err != nil {
-		return o, k.errorf(name, err)
-	}
-	return o, nil
-}
-
 // ttls returns the shortest and the longest TTL of a Keeper's session.
 func ttls(l store.Limits) (least, most time.Duration) {
 	least, most = max(MinTTL, l.MinTTL), longest
@@ -311,9 +245,89 @@ func ttls(l store.Limits) (least, most time.Duration) {
 	return least, most
 }
 
-// Validate returns what Lease would say of the name and the options, and makes nothing: for
-// settings that are read before they are used. That a handle of the name exists is no error.
-func (k *Keeper) Validate(name string, opts ...Option) error {
-	_, err := k.configure(name, opts)
-	return err
+// leastAttempt is the shortest time that a policy may leave a request to the store.
+const leastAttempt = 20 * time.Millisecond
+
+// checkRenewal checks a policy against the TTL of a lease, which is in its own bounds.
+func (c Config) checkRenewal(field string, r Renewal, ttl time.Duration) error {
+	if err := r.check(); err != nil {
+		return err
+	}
+	margin, window := c.margin(ttl), c.window(ttl)
+	if window <= 0 {
+		return fmt.Errorf("%s: %w: the margin of %v (lease.Config.Margin), must be below the TTL of %v", field, ErrInvalid, margin, ttl)
+	}
+	tight := func(what string, part, least time.Duration) error {
+		return fmt.Errorf("lease.WithRenewal: %w: %v: of a TTL of %v, less a margin of %v, it leaves %v for %s, must be at least %v",
+			ErrInvalid, r, ttl, margin, part, what, least)
+	}
+	switch r.way {
+	case byHand, notAtAll:
+		return nil
+	case lazily:
+		if part := window - c.lazyAt(ttl); part < leastAttempt {
+			return tight("the renewal", part, leastAttempt)
+		}
+		return nil
+	case adaptively:
+		if part := window / quickAttempts; part < leastAttempt {
+			return tight("each of two attempts", part, leastAttempt)
+		}
+		return nil
+	}
+	setting, fraction := "lease.Config.RenewFraction", c.RenewFraction
+	if r.way == atFraction {
+		setting, fraction = "lease.RenewAt", r.fraction
+	}
+	every := c.everyOf(r, ttl)
+	if every < leastRenewal {
+		return fmt.Errorf("%s: %w: %v, must be enough that renewals of a TTL of %v are %v apart or more", setting, ErrInvalid, fraction, ttl, leastRenewal)
+	}
+	latest, least := every+time.Duration(float64(every)*c.Jitter), max(window-c.lazyAt(ttl), leastAttempt)
+	if room := window - latest; room < least {
+		if r.way == atFraction {
+			field = setting
+		}
+		return fmt.Errorf("%s: %w: renewal × (1 + jitter) + margin = %v + %v leaves %v of the TTL of %v for two attempts, must be at least %v: a fraction of at most %.3g",
+			field, ErrInvalid, latest, margin, room, ttl, least, math.Floor(1000*float64(window-least)/float64(ttl)/(1+c.Jitter))/1000)
+	}
+	return nil
+}
+
+// window is the trust window of a session of ttl.
+func (c Config) window(ttl time.Duration) time.Duration { return ttl - c.margin(ttl) }
+
+// lazyAt is when RenewLazy renews, at the latest.
+func (c Config) lazyAt(ttl time.Duration) time.Duration { return c.window(ttl) / 10 * 9 }
+
+// everyOf is the time between renewals, before jitter, of policies that have a fixed one.
+func (c Config) everyOf(r Renewal, ttl time.Duration) time.Duration {
+	if r.way == atFraction {
+		return time.Duration(float64(ttl) * r.fraction)
+	}
+	return c.renewEvery(ttl)
+}
+
+// quickAttempts is into how many parts of the trust window RenewAdaptive cuts it for an attempt
+// while the store is quick. Slower answers double that.
+const quickAttempts = 8
+
+// adaptedAttempt is how long RenewAdaptive gives an attempt: twice what the slowest of late took,
+// by steps, so that sessions alike are renewed by one request. Two of the longest, with what
+// follows them, leave a tenth of the trust window.
+func (c Config) adaptedAttempt(ttl, slowest time.Duration) time.Duration {
+	window := c.window(ttl)
+	for a := window / quickAttempts; a < window/5*2; a *= 2 {
+		if a >= 2*slowest {
+			return a
+		}
+	}
+	return window / 5 * 2
+}
+
+// adaptedAt is when RenewAdaptive renews at the latest: two attempts, each with the tenth in which
+// the store is still heard, and the pause between them come before the deadline.
+func (c Config) adaptedAt(ttl, slowest time.Duration) time.Duration {
+	attempt := c.adaptedAttempt(ttl, slowest)
+	return c.window(ttl) - 2*(attempt+attempt/10) - c.repeatIn(ttl, 1)
 }

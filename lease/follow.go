@@ -3,7 +3,6 @@ package lease
 import (
 	"context"
 	"errors"
-	"fmt"
 	mrand "math/rand/v2"
 	"time"
 
@@ -13,47 +12,61 @@ import (
 	"github.com/holdfast-go/holdfast/store"
 )
 
-// Watch follows every record whose name begins with prefix (bytes): a snapshot
-// (EventPut for each, then one EventSynced) and then the changes, in order per
-// name, until stop or the end of the Keeper. After a failure of the store it
-// takes a new snapshot and tells only the differences, and so it does when it has not
-// heard for three TTLs that the watch still runs (Scope.Progress). Where the store can't watch
-// it lists, PollMin apart with jitter; changes that undo each other between two looks go unseen.
-//
-// f is called from one goroutine and must not block; a panic of it is logged.
-// stop may be called from f; it does not wait for a call of f that has begun,
-// and none begins after it. Errors: ErrInvalid (no f), ErrUnsupported if the
-// store can neither watch nor list, ErrClosed.
-func (k *Keeper) Watch(prefix string, f func(store.Event)) (stop func(), err error) {
-	refused := func(err error) error {
-		return fmt.Errorf("watch %q (keeper %s, store %s): %w", prefix, k.owner.ID, k.limits.Name, err)
-	}
-	if k.store == nil {
-		return nil, errUnmade
-	}
-	if f == nil {
-		return nil, refused(fmt.Errorf("f: %w: nil", ErrInvalid))
-	}
-	can, err := ask(context.Background(), k, k.watches.canFollow)
-	switch {
-	case errors.Is(err, ErrClosed):
-		return nil, refused(err)
-	case err == nil && !can: // else it failed, and is tried again
-		return nil, refused(ErrUnsupported)
-	}
+// watches are what a Keeper has followed, for itself and for its users.
+type watches struct {
+	*names
+	history *history
+	waits   *waits
+	offers  *offers
+	recon   *reconciler
+	deleted func(*entry, Token) // tells what is under way for the name, or its claim
+	begun   bool                // the Keeper's own was, if the store has one
+	polling int                 // followers that poll, as the store can't watch
+}
+
+func (k *watches) begin() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.closing {
-		return nil, refused(ErrClosed)
+	k.beginLocked()
+}
+
+// beginLocked starts the Keeper's watch, if the store has one, with the first
+// use of any lease.
+func (k *watches) beginLocked() {
+	if k.begun || k.closed {
+		return
 	}
-	ctx, cancel := context.WithCancel(k.ctx)
-	emit := func(ev store.Event) {
-		if ctx.Err() == nil {
-			k.guard("Watch", prefix, func() { f(ev) })
-		}
+	k.begun = true
+	if _, ok := k.store.(store.Watcher); ok {
+		k.followLocked(k.ctx, func() {}, &follower{k: k, emit: k.onEvent, forKeeper: true, up: k.began, down: k.down})
 	}
-	k.watches.followLocked(ctx, cancel, &follower{k: k, prefix: prefix, emit: emit})
-	return cancel, nil
+}
+
+// began: what happened before this was not told.
+func (k *watches) began() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.watched = true
+	k.recon.listNowLocked()
+}
+
+func (k *watches) down() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.watched = false
+}
+
+// onEvent takes up a deletion of any name. It can end a term or wake a waiter, never
+// begin a term.
+func (k *watches) onEvent(ev store.Event) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	h := k.handles[ev.Record.Name]
+	if ev.Kind != store.EventDelete || h == nil {
+		return
+	}
+	k.deleted(h, ev.Revision)
+	k.waits.freeLocked(h)
 }
 
 // canFollow asks without asking: a store that can't watch or list says so even
@@ -96,7 +109,7 @@ var (
 
 // follower turns watches that end and lists that repeat into one stream.
 type follower struct {
-	k      *Keeper
+	k      *watches
 	prefix string
 	name   string // the one name that is followed, which is the prefix, too; empty: all under that
 	emit   func(store.Event)
@@ -179,7 +192,7 @@ func (f *follower) run(ctx context.Context) {
 		if errors.Is(err, ErrDenied) {
 			pause = max(pause, f.k.cfg.TTL)
 		}
-		f.k.watches.rest(ctx, time.Duration(float64(pause)*(0.5+mrand.Float64())), nil)
+		f.k.rest(ctx, time.Duration(float64(pause)*(0.5+mrand.Float64())), nil)
 		pause = min(retryMax, 2*pause)
 	}
 }
@@ -224,10 +237,10 @@ func (f *follower) follow(ctx context.Context, w store.Watcher) (progress bool, 
 		switch {
 		case ev.Kind == store.EventSynced:
 			timer.Stop()
-			timer = endIn(f.k.watches.refreshIn(), errRefresh)
+			timer = endIn(f.k.refreshIn(), errRefresh)
 		case ev.Kind == store.EventProgress && progress:
 			timer.Stop()
-			timer = endIn(f.k.watches.refreshIn(), errRefresh)
+			timer = endIn(f.k.refreshIn(), errRefresh)
 			f.k.history.heed(nil)
 		case !progress:
 			timer.Stop()
@@ -269,7 +282,7 @@ func (f *follower) list(ctx context.Context) error {
 	if f.name != "" {
 		return f.look()
 	}
-	recs, err := call(f.k, func(ctx context.Context) ([]Record, error) {
+	recs, err := call(f.k.core, func(ctx context.Context) ([]Record, error) {
 		return gatherAll(ctx, f.k.store.List(ctx, store.Query{Prefix: f.prefix}), func(string, error) {})
 	})
 	if err != nil {
@@ -362,8 +375,8 @@ func (f *follower) caught() {
 // poll looks, PollMin apart with jitter, and at once when an era ends.
 func (f *follower) poll(ctx context.Context) {
 	k := f.k
-	k.watches.polls(+1)
-	defer k.watches.polls(-1)
+	k.polls(+1)
+	defer k.polls(-1)
 	for ctx.Err() == nil {
 		f.renew()
 		err := f.list(ctx)
@@ -371,7 +384,7 @@ func (f *follower) poll(ctx context.Context) {
 			return
 		}
 		f.interrupted(err)
-		k.watches.rest(ctx, time.Duration(float64(k.cfg.PollMin)*(0.5+mrand.Float64())), f.era.ctx.Done())
+		k.rest(ctx, time.Duration(float64(k.cfg.PollMin)*(0.5+mrand.Float64())), f.era.ctx.Done())
 	}
 }
 
@@ -380,17 +393,6 @@ func (k *watches) polls(by int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.polling += by
-}
-
-// rest waits on the Keeper's clock, until woken at the latest.
-func (k *watches) rest(ctx context.Context, d time.Duration, wake <-chan struct{}) {
-	over := make(chan struct{})
-	defer k.clock.AfterFunc(d, func() { close(over) }).Stop()
-	select {
-	case <-over:
-	case <-wake:
-	case <-ctx.Done():
-	}
 }
 
 // look makes a look at the one name that is followed into events.
@@ -515,51 +517,6 @@ type Holding struct {
 // is reports whether both tell the same.
 func (h Holding) is(other Holding) bool {
 	return h.State == other.State && markOf(h.Record) == markOf(other.Record)
-}
-
-// FollowHolder calls f with who holds name: as soon as that is known, and then with each change, until
-// stop or the end of the Keeper. A change is another ownership: the same owner under a new token, too.
-// Calls are in the order of the changes. A change that was undone before f was called, as f is slow or
-// the store can't watch, is left out; what stands in the end never is. f gets HolderUnknown when the
-// store has not answered for a TTL (a silent watch is found within four), and what stands when it
-// answers again.
-//
-// It follows the watch of the store, or, if that can't, asks for the name, PollMin apart with
-// jitter. What f gets is past when it gets it: it is for people and routes. CheckAlive and the token
-// say who may act.
-//
-// f is called from a goroutine of its own, one call at a time; it may block, and then no further call
-// is made. A panic of it is logged. stop may be called from f; it does not wait for a call that has
-// begun, and none begins after it. Errors: ErrInvalid (the name, or no f), ErrClosed.
-func (k *Keeper) FollowHolder(name string, f func(Holding)) (stop func(), err error) {
-	if err := store.ValidateName(name); err != nil {
-		return nil, err
-	}
-	switch {
-	case k.store == nil:
-		return nil, errUnmade
-	case f == nil:
-		return nil, k.errorf(name, fmt.Errorf("FollowHolder: f: %w: nil", ErrInvalid))
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.closing {
-		return nil, k.errorf(name, ErrClosed)
-	}
-	ctx, cancel := context.WithCancel(k.ctx)
-	h := &holderFeed{}
-	first := true
-	unfollow := h.feed.Follow(func(previous, latest Holding, _ int) {
-		if ctx.Err() != nil || !first && previous.is(latest) { // what changed in between was undone
-			return
-		}
-		first = false
-		k.guard("FollowHolder", name, func() { f(latest) })
-	})
-	k.watches.followLocked(ctx, cancel, &follower{
-		k: k, prefix: name, name: name, emit: h.hear, caughtUp: h.known, lapsed: h.unknown,
-	})
-	return func() { unfollow(); cancel() }, nil
 }
 
 // holderFeed is one FollowHolder: the follower's goroutine alone uses it, but for feed.

@@ -1,15 +1,11 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"sync/atomic"
 	"time"
-
-	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease/internal/settle"
@@ -19,31 +15,9 @@ import (
 // Handle is a Keeper's lease of one name. It implements Lease, Termed,
 // HolderFinder, Waiter, TransferLease, and Describer.
 type Handle struct {
-	k        *Keeper
-	name     string
-	metadata map[string]string // of WithMetadata
-	pool     *pool
-	parent   *Handle // of WithParent
-
-	current atomic.Pointer[term] // the term that is held, for CheckAlive
-
-	// Guarded by Keeper.mu.
-	about    map[string]string // of Describe, nil before the first; replaced, never changed
-	claim    settle.Claim
-	sess     *session             // of the claim
-	op       *op                  // in flight: at most one
-	queue    []*op                // behind it, in order
-	children map[*Handle]struct{} // handles made with this as their parent, until they are closed and at rest
-	begun    chan struct{}        // closed when a term begins; nil: no child's Run waits for that
-	handlers []*handler
-	free     []*waiter
-	pollAt   time.Duration
-	polls    int
-	closed   bool
-	lapsed   bool // the last term ended on time: work is not waited for
+	k *Keeper
+	entry
 }
-
-type handler struct{ f func(Loss) }
 
 var (
 	_ Lease         = (*Handle)(nil)
@@ -90,7 +64,7 @@ func (h *Handle) Release(ctx context.Context) error {
 	if err := h.check(ctx); err != nil {
 		return err
 	}
-	_, err := h.k.ops.do(ctx, &op{Op: settle.Op{Kind: settle.Release}, h: h})
+	_, err := h.k.ops.do(ctx, &op{Op: settle.Op{Kind: settle.Release}, h: &h.entry})
 	return err
 }
 
@@ -109,7 +83,7 @@ func (h *Handle) Transfer(ctx context.Context, o Offer) error {
 	if _, ok := h.k.store.(store.Transferrer); !ok {
 		return h.k.errorf(h.name, ErrUnsupported)
 	}
-	_, err := h.k.ops.do(ctx, &op{Op: settle.Op{Kind: settle.Transfer, Offer: o.Nonce}, h: h, offer: &o})
+	_, err := h.k.ops.do(ctx, &op{Op: settle.Op{Kind: settle.Transfer, Offer: o.Nonce}, h: &h.entry, offer: &o})
 	return err
 }
 
@@ -124,7 +98,7 @@ func (h *Handle) Adopt(ctx context.Context, o Offer) (bool, error) {
 	if o.Name != h.name || o.Owner.Incarnation != h.k.owner.Incarnation {
 		return false, fmt.Errorf("lease.Offer: %w: made for %q by %s, not by this lease", ErrInvalid, o.Name, o.Owner.ID)
 	}
-	won, err := h.k.ops.do(ctx, &op{Op: settle.Op{Offer: o.Nonce}, h: h, offer: &o})
+	won, err := h.k.ops.do(ctx, &op{Op: settle.Op{Offer: o.Nonce}, h: &h.entry, offer: &o})
 	h.k.mu.Lock()
 	h.k.offers.closeLocked(h.name, o.Nonce)
 	h.k.mu.Unlock()
@@ -146,7 +120,7 @@ func (h *Handle) Offer(ctx context.Context) (Offer, error) {
 	if h.isClosed() {
 		return Offer{}, k.errorf(h.name, ErrClosed)
 	}
-	s, err := background(within, k, func() (*session, error) { return k.sessions.reserve(ctx, h.pool) }, k.sessions.unreserveLocked)
+	s, err := background(within, &k.core, func() (*session, error) { return k.sessions.reserve(ctx, h.pool) }, k.sessions.unreserveLocked)
 	if err != nil {
 		if within.Err() != nil && ctx.Err() == nil {
 			err = context.Cause(within)
@@ -165,23 +139,6 @@ func (h *Handle) Offer(ctx context.Context) (Offer, error) {
 	k.watches.beginLocked()
 	k.kick()
 	return o, nil
-}
-
-// List returns every record whose name begins with prefix (bytes), as the store
-// has them at a moment during the call: one listing, bounded by AttemptTimeout.
-// What is no record is left out and logged. Errors: ErrUnsupported, ErrClosed, ctx's,
-// and those of the store; then nothing is known.
-func (k *Keeper) List(ctx context.Context, prefix string) ([]Record, error) {
-	if err := k.check(ctx); err != nil {
-		return nil, err
-	}
-	recs, err := ask(ctx, k, func(ctx context.Context) ([]Record, error) {
-		return gatherAll(ctx, k.store.List(ctx, store.Query{Prefix: prefix}), k.badRecord)
-	})
-	if err != nil {
-		return nil, k.errorf(prefix, err)
-	}
-	return slices.DeleteFunc(recs, func(r Record) bool { return r.Token == 0 }), nil
 }
 
 // OnLost implements Lease.
@@ -217,7 +174,7 @@ func (h *Handle) Close(ctx context.Context) error {
 	k := h.k
 	k.mu.Lock()
 	h.closed = true // first: nothing may be won behind the release
-	k.ops.abandonAcquiresLocked(h, ErrClosed)
+	k.ops.abandonAcquiresLocked(&h.entry, ErrClosed)
 	k.mu.Unlock()
 	defer h.leave()
 	if err := h.Release(ctx); !errors.Is(err, ErrClosed) {
@@ -228,7 +185,7 @@ func (h *Handle) Close(ctx context.Context) error {
 
 // leave frees the name of a handle that was closed, however its release ended.
 func (h *Handle) leave() {
-	k := h.k
+	k, e := h.k, &h.entry
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if h.claim.Status == settle.Ended && h.op == nil {
@@ -237,135 +194,21 @@ func (h *Handle) leave() {
 		k.recon.suspectLocked(h.name)
 	}
 	k.offers.closeLocked(h.name, 0)
-	h.k.waits.dropLocked(h)
-	if k.handles[h.name] == h {
+	k.waits.dropLocked(e)
+	if k.handles[h.name] == e {
 		delete(k.handles, h.name)
 		if h.op != nil {
-			k.leaving[h] = struct{}{}
+			k.leaving[e] = struct{}{}
 			if h.op.Phase == settle.Waiting {
-				k.parting[h.name] = h
+				k.parting[h.name] = e
 			}
 		}
 		h.pool.handles--
 		k.sessions.dropPoolLocked(h.pool)
 	}
-	restedLocked(h)
+	k.ops.restedLocked(e)
 	k.checkIdleLocked()
 }
-
-// unsettledLocked reports whether h claims something, or is about to, that its owner has to settle.
-// What ended on time ends in the store as well.
-func unsettledLocked(h *Handle) bool {
-	return h.claim.Status != settle.Free && !h.lapsed || h.op != nil
-}
-
-// winLocked begins the term that o has won.
-func (k *operations) winLocked(o *op, a *said, settled bool) {
-	h, rec := o.h, a.out.Record
-	t := &term{name: h.name, token: rec.Token, nonce: rec.Nonce, sess: a.by, since: a.at.Mono, continues: a.out.Replaced, parent: o.under}
-	t.origin = originLocked(h, rec, a.by)
-	if o.Given == rec.Token {
-		t.adopted = o.Offer
-	}
-	h.droppedLocked() // of an earlier session
-	h.lapsed, h.sess = false, a.by
-	a.by.handles[h] = struct{}{}
-	a.by.held++
-	h.current.Store(t)
-	toldChildrenLocked(h)
-	k.meter.held.add(1)
-	k.log.Info("won", zap.String("lease", h.name), zap.Uint64("token", uint64(t.token)))
-	k.offers.servedLocked(h.name)
-	k.meter.won.add(1)
-	if settled {
-		k.meter.settlements.add(1)
-	}
-}
-
-// endLocked ends the term, if there is one: CheckAlive turns false, then
-// the context is done.
-func (h *Handle) endLocked(cause error) *term {
-	t := h.current.Swap(nil)
-	if t == nil {
-		return nil
-	}
-	h.claim.End()
-	t.sess.held--
-	t.over.Store(true) // with it end those that hang on it, whose contexts are done before its own
-	orphanLocked(h, t, cause)
-	t.end(cause)
-	h.k.meter.held.add(-1)
-	return t
-}
-
-// droppedLocked: nothing of h is claimed any more under a session.
-func (h *Handle) droppedLocked() {
-	if h.sess != nil {
-		delete(h.sess.handles, h)
-		h.k.sessions.idleLocked(h.sess)
-		h.sess = nil
-	}
-}
-
-// loseLocked ends the held term against its owner's will and tells the
-// handlers: each once, in its own goroutine, safe from the others.
-func (k *Keeper) loseLocked(h *Handle, reason error) {
-	if h.sess != nil && !h.sess.dead && !h.sess.trusts(k.clock.Now()) {
-		reason = ErrExpired // before anybody said anything else
-	}
-	if reason == ErrExpired && h.sess != nil {
-		reason = h.sess.expiryLocked()
-	}
-	t := h.endLocked(reason)
-	if t == nil {
-		return
-	}
-	k.meter.lost(reason)
-	what := "lost"
-	if h.lapsed = errors.Is(reason, ErrLapsed); h.lapsed {
-		what = "lapsed"
-	} else {
-		k.reach.outage.lost++
-	}
-	k.log.Info(what, zap.String("lease", h.name), zap.Uint64("token", uint64(t.token)), zap.Error(reason))
-	loss := Loss{Name: h.name, Token: t.token, Reason: reason}
-	for _, e := range h.handlers {
-		go k.guard("OnLost", h.name, func() { e.f(loss) })
-	}
-}
-
-// guard runs a callback. A panic is logged.
-func (k *Keeper) guard(what, name string, f func()) {
-	defer func() {
-		if p := recover(); p != nil {
-			k.log.Error("a callback panicked", zap.String("callback", what), zap.String("name", name),
-				zap.Any("panic", p), zap.Stack("stack"))
-		}
-	}()
-	f()
-}
-
-// What follows asks for a name, or about it, and tells all that the answer says.
-
-// HeldError is the answer to an acquisition that was refused: another holds the name. It
-// is ErrHeld.
-type HeldError struct {
-	// Record stood under the name when the store decided: it is of the same answer.
-	Record Record
-}
-
-// Error says who holds the name.
-func (e *HeldError) Error() string {
-	o := e.Record.Owner
-	at := ""
-	if o.Address != "" {
-		at = " at " + o.Address
-	}
-	return fmt.Sprintf("%v by %s%s (incarnation %s) under token %d", ErrHeld, o.ID, at, o.Incarnation, e.Record.Token)
-}
-
-// Is reports whether target is ErrHeld.
-func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
 // Acquire implements Lease. It returns after OperationTimeout at the latest,
 // then with ErrUnknown.
@@ -392,36 +235,12 @@ func (h *Handle) acquire(ctx context.Context) (*op, bool, error) {
 	if err := h.check(ctx); err != nil {
 		return nil, false, err
 	}
-	o := &op{h: h}
+	o := &op{h: &h.entry}
 	if o.term = h.current.Load(); o.term != nil && o.term.CheckAlive() {
 		return o, true, nil
 	}
 	won, err := h.k.ops.do(ctx, o)
 	return o, won, err
-}
-
-// Get asks the store for the record of name, of any owner: one request, bounded by
-// AttemptTimeout. Errors: ErrNotHeld if it is free, ErrBadRecord if what stands there is no
-// record, ErrInvalid (the name), ErrClosed, ctx's, and those of the store; of all but the
-// first two nothing is known.
-func (k *Keeper) Get(ctx context.Context, name string) (Record, error) {
-	if err := k.check(ctx); err != nil {
-		return Record{}, err
-	}
-	if err := store.ValidateName(name); err != nil {
-		return Record{}, err
-	}
-	recs, err := ask(ctx, k, func(ctx context.Context) ([]Record, error) { return k.store.Get(ctx, name) })
-	switch {
-	case err != nil:
-	case len(recs) == 0:
-		err = ErrNotHeld
-	case recs[0].Token == 0: // it is no record
-		err = ErrBadRecord
-	default:
-		return recs[0], nil
-	}
-	return Record{}, k.errorf(name, err)
 }
 
 // Holder implements HolderFinder, by Keeper.Get.
@@ -434,17 +253,6 @@ func (h *Handle) Holder(ctx context.Context) (Record, bool, error) {
 		return Record{}, false, nil
 	}
 	return rec, err == nil, err
-}
-
-// What follows is the metadata of a Handle's record: what the handle was made with, and
-// what its holder says of itself.
-
-// merged returns the keys of both; of a key in both b's value counts. Neither changes.
-func merged(a, b map[string]string) map[string]string {
-	all := make(map[string]string, len(a)+len(b))
-	maps.Copy(all, a)
-	maps.Copy(all, b)
-	return all
 }
 
 // Describe implements Describer.
@@ -467,14 +275,341 @@ func (h *Handle) Describe(about map[string]string) error {
 	return nil
 }
 
-// metadataLocked is what an acquisition writes.
-func (h *Handle) metadataLocked() map[string]string {
-	if len(h.about) == 0 {
-		return h.metadata
-	}
-	return merged(h.metadata, h.about)
+// Option sets something of one lease.
+type Option func(*options)
+
+type options struct {
+	ttl        time.Duration
+	renewal    Renewal
+	metadata   map[string]string
+	ownSession bool
+	parent     *Handle
+	hangs      bool // WithParent was given
 }
 
-// passedOnLocked is the metadata of a record that is transferred, without what this
-// holder said of itself. It is never nil: that the store would have to look up.
-func (h *Handle) passedOnLocked() map[string]string { return merged(h.metadata, nil) }
+// WithTTL overrides the Keeper's TTL.
+func WithTTL(d time.Duration) Option { return func(o *options) { o.ttl = d } }
+
+// WithMetadata is written into the record with every acquisition. Keys and values
+// are UTF-8, and no more than the store can hold, or Keeper.Lease returns ErrInvalid. Given
+// more than once the keys of all are written; of a key that is given again the later value
+// counts.
+func WithMetadata(m map[string]string) Option {
+	return func(o *options) { o.metadata = merged(o.metadata, m) }
+}
+
+// WithOwnSession gives the lease a session that it shares with no other, so
+// that its expiry and renewal are its own.
+func WithOwnSession() Option { return func(o *options) { o.ownSession = true } }
+
+// configure applies the options of a lease and checks them.
+func (k *Keeper) configure(name string, opts []Option) (options, error) {
+	if k.store == nil {
+		return options{}, errUnmade
+	}
+	if err := k.limits.ValidateName(name); err != nil {
+		return options{}, err
+	}
+	o := options{ttl: k.cfg.TTL}
+	if err := input.Apply(&o, nil, ErrInvalid, opts); err != nil {
+		return o, k.errorf(name, err)
+	}
+	if err := k.cfg.checkTTL("lease.WithTTL", o.ttl, k.limits, o.renewal); err != nil {
+		return o, err
+	}
+	if err := cmp.Or(k.limits.ValidateMetadata(o.metadata), k.checkParent(name, o)); err != nil {
+		return o, k.errorf(name, err)
+	}
+	return o, nil
+}
+
+// Validate returns what Lease would say of the name and the options, and makes nothing: for
+// settings that are read before they are used. That a handle of the name exists is no error.
+func (k *Keeper) Validate(name string, opts ...Option) error {
+	_, err := k.configure(name, opts)
+	return err
+}
+
+// maxAncestors bounds how many leases one can hang on, each on the next: CheckAlive looks
+// at all of them.
+const maxAncestors = 100
+
+// WithParent hangs the lease on another of the same Keeper, which may hang on a third. It is
+// won only while the parent's present term is alive and, where the store has
+// store.Limits.While, only while the record of that term stands, by one conditional write. Its
+// term ends with that term at the latest: CheckAlive is false from the moment at which the
+// parent's is, with no word of the store, whatever the TTLs. OnLost gets ErrParentLost,
+// also if the parent was released or transferred.
+//
+// A parent that is given up, by Release, Transfer, Close or the end of its Run, ends the terms
+// of its children first. Then it waits until none of their records stands: the owner of
+// each knows when the work under it has stopped, and says so as after any loss, by Release,
+// Acquire or Close, after ErrLapsed, too. The end of a child's Run does that. Only then the parent's record is released
+// or moved. If that does not come to be in time the error is ErrChildHeld.
+//
+// Acquire returns ErrParentLost while the parent has no term; Run waits for one. A transfer moves
+// the child's record alone: who adopts it does so under the parent of the handle there, if that
+// has one.
+//
+// Keeper.Lease returns ErrInvalid if parent is nil, of another Keeper, or closed, which is
+// ErrClosed, too; if the lease's name is that of one it would hang on; or if these are more
+// than 100.
+func WithParent(parent *Handle) Option { return func(o *options) { o.parent, o.hangs = parent, true } }
+
+// checkParent checks what WithParent was given for a lease of that name.
+func (k *Keeper) checkParent(name string, o options) error {
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("lease.WithParent: %w: %s", ErrInvalid, fmt.Sprintf(format, args...))
+	}
+	switch p := o.parent; {
+	case !o.hangs:
+		return nil
+	case p == nil:
+		return bad("nil, must be a lease of this keeper")
+	case p.k == nil:
+		return bad("the zero value of a lease, must come from Keeper.Lease")
+	case p.k != k:
+		return bad("%q is a lease of keeper %s (incarnation %s, store %s), must be of this keeper (incarnation %s)",
+			p.name, p.k.owner.ID, p.k.owner.Incarnation, p.k.limits.Name, k.owner.Incarnation)
+	}
+	above := 0
+	for p := &o.parent.entry; p != nil; p = p.parent { // none of them ever changes
+		if above++; p.name == name {
+			return bad("a cycle: %q hangs on %q already, or is it", o.parent.name, name)
+		}
+	}
+	if above > maxAncestors {
+		return bad("%d leases above it, must be at most %d", above, maxAncestors)
+	}
+	return nil
+}
+
+// WithRenewal says when the lease is renewed. Default: the zero Renewal. A combination of policy, TTL,
+// margin and jitter that can't be kept is ErrInvalid, with the bound, of Keeper.Lease. Sessions are
+// shared only among leases of the same TTL and policy.
+func WithRenewal(r Renewal) Option { return func(o *options) { o.renewal = r } }
+
+// RenewalOf returns the policy that a lease with opts has: of the last WithRenewal.
+func RenewalOf(opts ...Option) Renewal {
+	var o options
+	for _, set := range opts {
+		if set != nil {
+			set(&o)
+		}
+	}
+	return o.renewal
+}
+
+// Lease returns the handle for name on this Keeper. It does nothing with the
+// store until it is used. Errors: ErrInvalid (the name or an option is out of
+// its bounds), ErrNameInUse while an earlier handle of the name was not closed,
+// ErrClosed.
+func (k *Keeper) Lease(name string, opts ...Option) (*Handle, error) {
+	o, err := k.configure(name, opts)
+	if err != nil {
+		return nil, err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closing {
+		return nil, k.errorf(name, ErrClosed)
+	}
+	if _, ok := k.handles[name]; ok {
+		return nil, k.errorf(name, ErrNameInUse)
+	}
+	h := &Handle{k: k, entry: entry{name: name, metadata: o.metadata}}
+	if o.parent != nil {
+		if err := h.hangLocked(&o.parent.entry); err != nil {
+			return nil, k.errorf(name, err)
+		}
+	}
+	if of := (sharing{o.ttl, o.renewal}); o.ownSession || !o.renewal.Automatic() {
+		h.pool = k.sessions.newPool(of, true)
+	} else {
+		h.pool = k.sessions.poolLocked(of)
+	}
+	h.pool.handles++
+	k.handles[name] = &h.entry
+	return h, nil
+}
+
+// Renewal returns the policy that the lease was made with.
+func (h *Handle) Renewal() Renewal {
+	if h.k == nil {
+		return Renewal{}
+	}
+	return h.pool.renewal
+}
+
+// Renew asks the store to extend the present term's session, and returns once that is so: from then
+// on it is trusted for a trust window from a moment after the call began. It is for RenewByHand;
+// with the others it does no harm, and all leases of the session are renewed with this one. Calls
+// of the same moment for one session share a request.
+//
+// It tries on, after pauses that grow, until ctx ends, OperationTimeout has passed or the term
+// ends. With the end of ctx and with OperationTimeout the error is ErrUnknown, and what was asked
+// for goes on in the background until the deadline. Other errors: ErrNotHeld if there is no living
+// term, why the term ended meanwhile (the reasons of Loss, ErrReleased, ErrTransferred), ErrDenied,
+// ErrClosed, and ErrInvalid with RenewNever: such a lease ends on time. None of them ends the term.
+func (h *Handle) Renew(ctx context.Context) error {
+	if err := h.check(ctx); err != nil {
+		return err
+	}
+	if err := h.renew(ctx); err != nil {
+		return h.k.errorf(h.name, err)
+	}
+	return nil
+}
+
+func (h *Handle) renew(ctx context.Context) error {
+	k := h.k
+	if h.pool.renewal.way == notAtAll {
+		return fmt.Errorf("lease.Handle.Renew: %w: made with RenewNever, must be another policy", ErrInvalid)
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	t := h.current.Load()
+	if t == nil || !t.CheckAlive() {
+		return notHeld(h)
+	}
+	over := t.Context() // made without the lock
+	late := make(chan struct{})
+	defer k.clock.AfterFunc(k.cfg.OperationTimeout, func() { close(late) }).Stop()
+
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if h.current.Load() != t {
+		return context.Cause(over)
+	}
+	s, asked := h.sess, k.clock.Now().Mono
+	s.wanted = max(s.wanted, asked)
+	k.kick()
+	for s.renewed < asked {
+		answered := s.answeredLocked()
+		why := fmt.Errorf("no definite answer within %v", k.cfg.OperationTimeout)
+		k.mu.Unlock()
+		select {
+		case <-answered:
+			why = nil
+		case <-over.Done():
+			why = nil
+		case <-late:
+		case <-ctx.Done():
+			why = ctx.Err()
+		}
+		k.mu.Lock()
+		switch {
+		case s.renewed >= asked:
+		case over.Err() != nil:
+			return context.Cause(over)
+		case why == nil && s.failures > 0 && errors.Is(s.failure, ErrDenied):
+			return s.failure
+		case why != nil && s.failures > 0:
+			return fmt.Errorf("%w, the last attempt: %w", unknown(why), s.failure)
+		case why != nil:
+			return unknown(why)
+		}
+	}
+	if !t.CheckAlive() { // the Keeper sees it, and says why
+		k.mu.Unlock()
+		defer k.mu.Lock()
+		select {
+		case <-over.Done():
+			return context.Cause(over)
+		case <-k.ctx.Done():
+			return ErrClosed
+		}
+	}
+	return nil
+}
+
+// ShouldRenew reports whether the lease is held, and this fraction of its trust window or more has
+// passed since a renewal was sent that the store confirmed: whether it is time to call Renew, for
+// RenewByHand. It asks nothing of the store.
+func (h *Handle) ShouldRenew(fraction float64) bool {
+	if h.k == nil {
+		return false
+	}
+	h.k.mu.Lock()
+	defer h.k.mu.Unlock()
+	return h.alive() && float64(h.sess.remaining(h.k.clock.Now())) <= (1-fraction)*float64(h.k.cfg.window(h.sess.TTL))
+}
+
+func notHeld(h *Handle) error {
+	h.k.mu.Lock()
+	defer h.k.mu.Unlock()
+	if h.k.closing || h.closed {
+		return ErrClosed
+	}
+	return ErrNotHeld
+}
+
+// Touch says that the lease is in use. With RenewOnActivity that keeps it; with other policies, and
+// while it is not held, it does nothing. It takes no lock and allocates nothing.
+func (h *Handle) Touch() {
+	t := h.current.Load()
+	if t == nil || t.activity.Load() == touched || !t.CheckAlive() { // after its end it is of no use
+		return
+	}
+	if t.activity.Swap(touched) == wanted {
+		h.k.kick()
+	}
+}
+
+// OnFree implements Waiter. The first look is taken at once; then the watch
+// tells, or looks that grow apart from PollMin to PollMax. After Close, the
+// handle's or the Keeper's, f is not called any more.
+func (h *Handle) OnFree(f func()) (stop func() bool) {
+	if f == nil || h.k == nil {
+		return func() bool { return false }
+	}
+	w := &waiter{f: func() {
+		if !h.isClosed() { // it may have been, while a herd was spread
+			h.k.guard("OnFree", h.name, f)
+		}
+	}}
+	h.listen(w)
+	return func() bool { return h.k.waits.remove(&h.entry, w) }
+}
+
+// listen registers w; false if the handle or its Keeper is closed.
+func (h *Handle) listen(w *waiter) bool {
+	if !h.k.waits.add(&h.entry, w) {
+		return false
+	}
+	h.k.watches.begin()
+	return true
+}
+
+// isClosed reports whether the handle or its Keeper is.
+func (h *Handle) isClosed() bool {
+	h.k.mu.Lock()
+	defer h.k.mu.Unlock()
+	return h.closed || h.k.closing
+}
+
+// Wait implements Waiter. Errors: the context's, ErrClosed.
+func (h *Handle) Wait(ctx context.Context) error {
+	if err := h.check(ctx); err != nil {
+		return err
+	}
+	if h.CheckAlive() {
+		return nil
+	}
+	ch := make(chan struct{})
+	w := &waiter{f: func() { close(ch) }, ours: true, gone: make(chan struct{})}
+	if !h.listen(w) {
+		return h.k.errorf(h.name, ErrClosed)
+	}
+	defer h.k.waits.remove(&h.entry, w)
+	select {
+	case <-ch:
+		return nil
+	case <-ctx.Done():
+		return h.k.errorf(h.name, ctx.Err())
+	case <-w.gone:
+	case <-h.k.ctx.Done():
+	}
+	return h.k.errorf(h.name, ErrClosed)
+}

@@ -1,16 +1,12 @@
 package lease
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
-	"iter"
-	mrand "math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -27,51 +23,16 @@ import (
 //
 // One loop serves all its leases; there is no goroutine per lease.
 type Keeper struct {
-	store  store.Store
-	limits store.Limits
-	cfg    Config
-	clock  store.Clock
-	owner  Owner
-	log    *zap.Logger
-	later  *later
-	meter  *instruments
-	life
-
-	mu sync.Mutex // guards all that follows, and the parts' own
+	core
 	names
+	reach    reach
 	sessions sessions
-	ops      operations
+	history  history
 	waits    waits
-	watches  watches
 	offers   offers
 	recon    reconciler
-	history  history
-	reach    reach
-	ending
-}
-
-// life is what runs for as long as a Keeper does.
-type life struct {
-	ctx    context.Context // ends with the Keeper; parent of every store call
-	cancel context.CancelFunc
-	wake   chan struct{}
-	timer  store.Timer    // guarded by mu
-	wg     sync.WaitGroup // every goroutine but those inside a store call
-	calls  sync.WaitGroup // goroutines inside a store call
-}
-
-// names are the handles of a Keeper.
-type names struct {
-	handles map[string]*Handle
-	leaving map[*Handle]struct{} // closed ones with an operation in flight
-	parting map[string]*Handle   // of these, who keeps its record for its children; by name
-}
-
-// ending is how a Keeper ends.
-type ending struct {
-	closing  bool          // Close was called
-	closed   bool          // and does not wait any more
-	idle     chan struct{} // closed when, while closing, nothing is claimed or in flight
+	watches  watches
+	ops      operations
 	ended    chan struct{} // closed when Close is done
 	closeErr error         // set before ended is closed
 }
@@ -98,7 +59,8 @@ func NewKeeper(s store.Store, cfg Config) (*Keeper, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lease.NewKeeper: metrics: %w", err)
 	}
-	k := &Keeper{
+	k := &Keeper{ended: make(chan struct{})}
+	k.core = core{
 		store:  s,
 		limits: lim,
 		cfg:    cfg,
@@ -106,19 +68,26 @@ func NewKeeper(s store.Store, cfg Config) (*Keeper, error) {
 		owner:  Owner{ID: cfg.ID, Incarnation: newIncarnation(), Address: cfg.Address},
 		later:  later,
 		meter:  m,
+		heed:   k.history.heed,
 		life:   life{wake: make(chan struct{}, 1)},
-		names:  names{handles: map[string]*Handle{}, leaving: map[*Handle]struct{}{}, parting: map[string]*Handle{}},
-		ending: ending{idle: make(chan struct{}), ended: make(chan struct{})},
+		idle:   make(chan struct{}),
 	}
-	k.sessions = sessions{Keeper: k, all: map[store.SessionID]*session{}, bygone: map[store.SessionID]*session{}, pools: map[sharing]*pool{}}
-	k.waits = waits{Keeper: k, waiting: map[*Handle]struct{}{}}
-	k.offers = offers{Keeper: k, open: map[string]*openOffer{}}
-	k.watches.Keeper, k.history.Keeper, k.reach.Keeper, k.ops.Keeper = k, k, k, k
-	k.log = k.later.logger().With(zap.String("incarnation", k.owner.Incarnation),
-		zap.String("store", lim.Name))
+	k.log = k.later.logger().With(zap.String("incarnation", k.owner.Incarnation), zap.String("store", lim.Name))
+	k.reach = reach{core: &k.core, standing: k.standingLocked}
+	k.names = names{core: &k.core, reach: &k.reach,
+		handles: map[string]*entry{}, leaving: map[*entry]struct{}{}, parting: map[string]*entry{}}
+	n, ss, h, w, o, r := &k.names, &k.sessions, &k.history, &k.waits, &k.offers, &k.recon
+	k.sessions = sessions{names: n, all: map[store.SessionID]*session{}, bygone: map[store.SessionID]*session{}, pools: map[sharing]*pool{}}
+	k.history.names, k.history.sessions = n, ss
+	k.history.forgotten, k.history.again = k.ops.forgottenLocked, k.lookAgainLocked
+	k.waits = waits{names: n, history: h, waiting: map[*entry]*waiting{}}
+	k.offers = offers{names: n, sessions: ss, recon: r, open: map[string]*openOffer{}}
+	k.recon = reconciler{names: n, sessions: ss, history: h, waits: w, offers: o,
+		suspect: map[string]*suspicion{}, next: k.clock.Now().Mono + k.cfg.TTL}
+	k.watches = watches{names: n, history: h, waits: w, offers: o, recon: r, deleted: k.ops.deletedLocked}
+	k.ops = operations{names: n, sessions: ss, history: h, offers: o, recon: r, watches: &k.watches}
 	k.ops.releases = &lane{send: k.ops.sendReleases}
 	k.ops.moves = &lane{send: k.ops.sendMoves}
-	k.recon.init(k)
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	k.history.newEraLocked(0)
 	k.history.accepted.Store(k.history.acceptedNow())
@@ -127,67 +96,22 @@ func NewKeeper(s store.Store, cfg Config) (*Keeper, error) {
 	return k, nil
 }
 
+// standingLocked is for the log of an outage.
+func (k *Keeper) standingLocked(now store.Reading) (held int, left time.Duration, handles int) {
+	held, left = k.sessions.heldLocked(now)
+	return held, left, len(k.handles)
+}
+
+// lookAgainLocked: the store's history goes on.
+func (k *Keeper) lookAgainLocked() {
+	k.waits.againLocked()
+	k.recon.listNowLocked()
+}
+
 func newIncarnation() string {
 	var b [16]byte
 	rand.Read(b[:]) // never fails
 	return hex.EncodeToString(b[:])
-}
-
-func newID() int64 { return mrand.Int64N(1<<62) + 1 }
-
-// Owner returns this Keeper as records have it.
-func (k *Keeper) Owner() Owner { return k.owner }
-
-// Logger returns the logger that this Keeper was given, or one that passes warnings and
-// errors on to slog.Default(): what is started on a Keeper logs there, too, unless it is
-// told otherwise.
-func (k *Keeper) Logger() *zap.Logger { return cmp.Or(k.cfg.Logger, boundary.Default()) }
-
-// Clock returns the clock this Keeper sees time through.
-func (k *Keeper) Clock() store.Clock { return cmp.Or(k.clock, store.SystemClock()) }
-
-// Lease returns the handle for name on this Keeper. It does nothing with the
-// store until it is used. Errors: ErrInvalid (the name or an option is out of
-// its bounds), ErrNameInUse while an earlier handle of the name was not closed,
-// ErrClosed.
-func (k *Keeper) Lease(name string, opts ...Option) (*Handle, error) {
-	o, err := k.configure(name, opts)
-	if err != nil {
-		return nil, err
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.closing {
-		return nil, k.errorf(name, ErrClosed)
-	}
-	if _, ok := k.handles[name]; ok {
-		return nil, k.errorf(name, ErrNameInUse)
-	}
-	h := &Handle{k: k, name: name, metadata: o.metadata}
-	if err := hangLocked(h, o.parent); err != nil {
-		return nil, k.errorf(name, err)
-	}
-	if of := (sharing{o.ttl, o.renewal}); o.ownSession || !o.renewal.Automatic() {
-		h.pool = k.sessions.newPool(of, true)
-	} else {
-		h.pool = k.sessions.poolLocked(of)
-	}
-	h.pool.handles++
-	k.handles[name] = h
-	return h, nil
-}
-
-// errorf says which name, owner and store an error is about.
-func (k *Keeper) errorf(name string, err error) error {
-	return fmt.Errorf("lease %q (keeper %s, store %s): %w", name, k.owner.ID, k.limits.Name, err)
-}
-
-// kick makes the loop look at what is due; it never blocks.
-func (k *Keeper) kick() {
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
 }
 
 // loop is the Keeper's one clockwork.
@@ -217,8 +141,6 @@ func (k *Keeper) loop() {
 		k.mu.Unlock()
 	}
 }
-
-const never = time.Duration(1<<63 - 1)
 
 // tick does what is due and says in how long to look again.
 func (k *Keeper) tick(now store.Reading) time.Duration {
@@ -288,7 +210,7 @@ func (k *Keeper) Close(ctx context.Context) error {
 		if ctx.Err() != nil {
 			break
 		}
-		_, err := call(k, func(c context.Context) (struct{}, error) { return struct{}{}, k.store.CloseSession(bear(c, ctx), s) })
+		_, err := call(&k.core, func(c context.Context) (struct{}, error) { return struct{}{}, k.store.CloseSession(bear(c, ctx), s) })
 		if err != nil { // nor will the others be closed, most likely: don't wait for each
 			k.log.Warn("empty sessions left to expire", zap.Error(err))
 			break
@@ -312,7 +234,7 @@ func (k *Keeper) Close(ctx context.Context) error {
 // abandoned and the sessions that nothing is claimed under.
 func (k *Keeper) shutLocked() (rest []string, empty []store.Session) {
 	k.closed = true
-	for h := range k.names.every() {
+	for h := range k.every() {
 		if unsettledLocked(h) {
 			rest = append(rest, h.name)
 		}
@@ -336,35 +258,17 @@ func (k *Keeper) shutLocked() (rest []string, empty []store.Session) {
 	return rest, empty
 }
 
-// every yields the open handles, and closed ones that are not done.
-func (n *names) every() iter.Seq[*Handle] {
-	return func(yield func(*Handle) bool) {
-		for _, h := range n.handles {
-			if !yield(h) {
-				return
-			}
-		}
-		for h := range n.leaving {
-			if !yield(h) {
-				return
-			}
-		}
-	}
-}
+// errUnmade is what a Keeper answers that NewKeeper did not make.
+var errUnmade = fmt.Errorf("keeper: %w: the zero value, must come from lease.NewKeeper", ErrInvalid)
 
-// checkIdleLocked tells Close when nothing is claimed or in flight any more.
-func (k *Keeper) checkIdleLocked() {
-	if !k.closing {
-		return
+// check is the beginning of the calls that a user may make of a zero Keeper, or with
+// no context.
+func (k *Keeper) check(ctx context.Context) error {
+	if k.store == nil {
+		return errUnmade
 	}
-	for h := range k.names.every() {
-		if unsettledLocked(h) {
-			return
-		}
+	if err := input.Context(ctx, ErrInvalid); err != nil {
+		return fmt.Errorf("keeper %s (store %s): %w", k.owner.ID, k.limits.Name, err)
 	}
-	select {
-	case <-k.idle:
-	default:
-		close(k.idle)
-	}
+	return nil
 }

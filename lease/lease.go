@@ -45,10 +45,10 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
-	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -190,35 +190,6 @@ type Describer interface {
 	Describe(about map[string]string) error
 }
 
-// As finds in l, or in what it wraps (Unwrap() Lease), the first that is a T. A
-// Termed that was found within gives terms that are alive only while l is, too: what
-// wraps a lease may trust less than what it wraps. It looks through a hundred wrappers
-// at the most, so that one which wraps itself is found to have nothing.
-func As[T any](l Lease) (T, bool) {
-	outer, wrapped := l, false
-	for range mostWrappers {
-		if input.Nil(l) {
-			break
-		}
-		if t, ok := l.(T); ok {
-			if termed, ok := any(&t).(*Termed); ok && wrapped {
-				*termed = narrow{*termed, outer}
-			}
-			return t, true
-		}
-		w, ok := l.(interface{ Unwrap() Lease })
-		if !ok {
-			break
-		}
-		l, wrapped = w.Unwrap(), true
-	}
-	var zero T
-	return zero, false
-}
-
-// mostWrappers bounds how far a lease is unwrapped: one that wraps itself is wrapped for ever.
-const mostWrappers = 100
-
 // Reasons of a loss, in Loss.Reason and as the cause of a term's context.
 var (
 	// ErrExpired: the deadline passed by the holder's own clock before a renewal
@@ -322,4 +293,85 @@ func abbreviate(names []string) string {
 		return strings.Join(names, ", ")
 	}
 	return strings.Join(names[:most], ", ") + ", …"
+}
+
+// ErrChildHeld: a lease was not given up, as others that hang on it (WithParent) have lost
+// their terms, and their owners have not released them: work may be running under them. A
+// Release that says so is ErrUnknown, too: it goes on in the background, and the record stands,
+// and is renewed if that is Automatic, until they are released; a later Acquire of the parent takes
+// its place. A
+// Transfer that says so is ErrTransferRefused, and surely not applied.
+var ErrChildHeld = errors.New("a lease under it is not released")
+
+// HeldError is the answer to an acquisition that was refused: another holds the name. It
+// is ErrHeld.
+type HeldError struct {
+	// Record stood under the name when the store decided: it is of the same answer.
+	Record Record
+}
+
+// Error says who holds the name.
+func (e *HeldError) Error() string {
+	o := e.Record.Owner
+	at := ""
+	if o.Address != "" {
+		at = " at " + o.Address
+	}
+	return fmt.Sprintf("%v by %s%s (incarnation %s) under token %d", ErrHeld, o.ID, at, o.Incarnation, e.Record.Token)
+}
+
+// Is reports whether target is ErrHeld.
+func (e *HeldError) Is(target error) bool { return target == ErrHeld }
+
+// Fence is the resource's side of fencing tokens: it remembers the highest
+// token it has seen and refuses lower ones. Keep the highest token with the
+// data it protects (NewFence takes what was kept): a fence that forgets lets a
+// stale holder in. A holder's first act under a new token is to advance the
+// fence; only then does it read what it is going to change.
+//
+// A Fence is safe for concurrent use. For data in a store with conditional
+// writes, compare the token there instead.
+type Fence struct {
+	mu      sync.Mutex
+	highest Token
+}
+
+// NewFence returns a fence that has seen highest.
+func NewFence(highest Token) *Fence { return &Fence{highest: highest} }
+
+// Advance is Do with nothing to write.
+func (f *Fence) Advance(t Token) error { return f.Do(t, func() error { return nil }) }
+
+// Do runs write under t: no other Do or Advance runs at the same time, so that
+// check and write are one step. It returns ErrStale, without running write, if a
+// higher token was seen or t is 0 (no token: nothing to fence by), else what
+// write returns; ErrInvalid if write is nil, and then t was not seen.
+func (f *Fence) Do(t Token, write func() error) error {
+	if write == nil {
+		return fmt.Errorf("token %d: write: %w: nil, Advance is Do with nothing to write", t, ErrInvalid)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if t < f.highest || t == 0 {
+		return fmt.Errorf("token %d after %d: %w", t, f.highest, ErrStale)
+	}
+	f.highest = t
+	return write()
+}
+
+// Highest returns the highest token seen.
+func (f *Fence) Highest() Token {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.highest
+}
+
+// Ownership is what a store of other data gets from the owner that writes, so that it can
+// refuse an earlier one: a Term is one, and so are singleton.Guarded and *sharding.Entity.
+// Both methods are safe for concurrent use.
+type Ownership interface {
+	// Name is the lease's.
+	Name() string
+	// Token is the fencing token; 0 fences nothing.
+	Token() Token
 }

@@ -14,46 +14,16 @@ import (
 	"github.com/holdfast-go/holdfast/store"
 )
 
-// op is one operation of a handle, from the call to its definite end: what is decided of it (package
-// settle), and what that takes. A handle has one in flight; the others queue behind it.
-type op struct {
-	settle.Op
-	h    *Handle
-	done chan struct{} // closed by finish
-	result
-
-	until   time.Duration // no further attempt after this; its caller waits no longer
-	pause   time.Duration // before the next attempt
-	lastErr error         // of the last attempt
-	left    error         // why the caller left
-
-	// The first attempt, if the caller makes it (direct.go).
-	mayDirect bool
-	direct    *lane
-	caller    context.Context
-	values    context.Context // the requests bear its values
-	reserved  *session        // the session that counts an acquisition as pending
-
-	asked  []*session // sessions of attempts that may still land
-	mark   Token      // the highest token of the name before this attempt was sent
-	under  *term      // Acquire: the parent's term; nil: no parent
-	offer  *Offer     // Transfer, Adopt
-	awaits awaited    // Release, Transfer: children that still stand; it is sent after them
-}
-
 // operations are what is under way for a Keeper's handles.
 type operations struct {
-	*Keeper
+	*names
+	sessions *sessions
+	history  *history
+	offers   *offers
+	recon    *reconciler
+	watches  *watches
 	releases *lane
 	moves    *lane
-}
-
-// result is how an operation ended.
-type result struct {
-	ok      bool
-	err     error
-	term    *term      // won, or found alive
-	refused *HeldError // held by another
 }
 
 // finish answers the caller, once: Replied is set before.
@@ -160,15 +130,12 @@ func (k *operations) leave(o *op, why error) {
 	k.stepLocked(o, settle.Event{What: settle.Left}, &said{})
 }
 
-// unknown makes err one that is ErrUnknown.
-func unknown(err error) error { return fmt.Errorf("%w: %w", ErrUnknown, err) }
-
 // nextLocked begins the next queued operation of h.
-func (k *operations) nextLocked(h *Handle) {
+func (k *operations) nextLocked(h *entry) {
 	if len(h.queue) == 0 {
 		h.op = nil
 		delete(k.leaving, h)
-		restedLocked(h)
+		k.restedLocked(h)
 		k.checkIdleLocked()
 		return
 	}
@@ -183,8 +150,22 @@ func (k *operations) nextLocked(h *Handle) {
 	k.stepLocked(o, settle.Event{What: settle.Begin}, &said{})
 }
 
+// deletedLocked: a watch tells that a record of the name, or a later one, was deleted.
+func (k *operations) deletedLocked(h *entry, t Token) {
+	if h.op != nil || h.claim.Status == settle.Held { // else there is nothing to decide
+		k.stepLocked(k.ofLocked(h), settle.Event{What: settle.Deleted, Token: t}, &said{})
+	}
+}
+
+// forgottenLocked: the store answers from an accepted history.
+func (k *operations) forgottenLocked(h *entry) {
+	o := k.ofLocked(h)
+	o.mark = 0
+	k.stepLocked(o, settle.Event{What: settle.Forgotten}, &said{})
+}
+
 // ofLocked is what h does, or an operation that is none.
-func (k *operations) ofLocked(h *Handle) *op {
+func (k *operations) ofLocked(h *entry) *op {
 	if h.op != nil {
 		return h.op
 	}
@@ -228,7 +209,7 @@ func (k *operations) factsLocked(o *op, what settle.What, a *said) settle.Facts 
 		ByStore:  k.history.setback != nil && k.history.setback.byStore,
 	}
 	if what == settle.Begin {
-		f.Alive = h.CheckAlive()
+		f.Alive = h.alive()
 		f.Suspect = o.Kind == settle.Release && k.recon.suspects(h.name)
 		if o.Kind == settle.Acquire && o.offer != nil {
 			if given := k.offers.open[h.name]; given != nil && given.nonce == o.offer.Nonce {
@@ -256,7 +237,7 @@ func (k *operations) carryOutLocked(o *op, e settle.Effect, a *said) {
 	h := o.h
 	switch e.Do {
 	case settle.Send:
-		k.laneOf(o).push(k.Keeper, o)
+		k.laneOf(o).push(k, o)
 	case settle.Await:
 		k.awaitLocked(o)
 	case settle.Pause:
@@ -272,7 +253,7 @@ func (k *operations) carryOutLocked(o *op, e settle.Effect, a *said) {
 		if o.Kind == settle.Transfer {
 			cause = ErrTransferred
 		}
-		h.endLocked(cause)
+		k.endLocked(h, cause)
 	case settle.Forget:
 		h.droppedLocked()
 	case settle.Doubt:
@@ -357,18 +338,18 @@ func (k *operations) reason(o *op, why settle.Why, a *said) error {
 	case settle.MaybeMoved:
 		return fmt.Errorf("an earlier attempt may have moved it: %w", ErrUnknown)
 	case settle.ChildrenHeld:
-		err := unknown(k.childrenHeld(o))
+		err := unknown(o.childrenHeld(k.cfg.OperationTimeout))
 		k.log.Info("not released yet", zap.String("lease", o.h.name), zap.Error(err))
 		return err
 	case settle.ChildrenRefuse:
-		return fmt.Errorf("%w: %w", ErrTransferRefused, k.childrenHeld(o))
+		return fmt.Errorf("%w: %w", ErrTransferRefused, o.childrenHeld(k.cfg.OperationTimeout))
 	}
 	return nil
 }
 
 // abandonAcquiresLocked ends the acquisitions of h for their callers; one in
 // flight is given back should it win.
-func (k *operations) abandonAcquiresLocked(h *Handle, cause error) {
+func (k *operations) abandonAcquiresLocked(h *entry, cause error) {
 	rest := h.queue[:0]
 	for _, o := range h.queue {
 		if o.Kind == settle.Acquire {
@@ -385,7 +366,7 @@ func (k *operations) abandonAcquiresLocked(h *Handle, cause error) {
 }
 
 // takeLocked takes every operation of h away.
-func (k *operations) takeLocked(h *Handle) []*op {
+func (k *operations) takeLocked(h *entry) []*op {
 	ops := h.queue
 	if h.op != nil {
 		ops = append(ops, h.op)
@@ -398,7 +379,11 @@ func (k *operations) takeLocked(h *Handle) []*op {
 func (k *operations) laneOf(o *op) *lane {
 	switch o.Kind {
 	case settle.Acquire:
-		return &o.h.pool.lane
+		p := o.h.pool
+		if p.lane.send == nil {
+			p.lane.send = func(ops []*op) { k.sendAcquires(p, ops) }
+		}
+		return &p.lane
 	case settle.Transfer:
 		return k.moves
 	}
@@ -409,15 +394,7 @@ func (k *operations) laneOf(o *op) *lane {
 // the store's latency, few enough to coalesce what comes meanwhile.
 const laneWidth = 4
 
-// lane coalesces operations of one kind into batches: the first goes at once,
-// what comes while batches are under way goes together.
-type lane struct {
-	queue  []*op
-	active int
-	send   func([]*op)
-}
-
-func (l *lane) push(k *Keeper, o *op) {
+func (l *lane) push(k *operations, o *op) {
 	if l.directLocked(k, o) {
 		return
 	}
@@ -426,7 +403,7 @@ func (l *lane) push(k *Keeper, o *op) {
 }
 
 // pump starts a sender if there is work and room.
-func (l *lane) pump(k *Keeper) {
+func (l *lane) pump(k *operations) {
 	if l.active >= laneWidth || len(l.queue) == 0 || k.closed {
 		return
 	}
@@ -443,16 +420,6 @@ func (l *lane) pump(k *Keeper) {
 		}
 		l.active--
 	})
-}
-
-// maxBatch bounds the names or sessions of one call, whatever the store allows.
-const maxBatch = 1000
-
-func (k *Keeper) batch() int {
-	if k.limits.Batch > 0 {
-		return min(k.limits.Batch, maxBatch)
-	}
-	return maxBatch
 }
 
 // What follows takes operations to the store, and what it answered to the machine (package settle).
@@ -483,7 +450,7 @@ func (k *operations) sendAcquires(p *pool, ops []*op) {
 		}
 		s.pending += n - 1 // reserve counted one
 		for i, o := range batch {
-			claims[i] = store.Claim{Name: o.h.name, Nonce: o.Nonce, Supersedes: o.h.claim.Stands.Token, Metadata: o.h.metadataLocked(), While: o.while()}
+			claims[i] = store.Claim{Name: o.h.name, Nonce: o.Nonce, Supersedes: o.h.claim.Stands.Token, Metadata: o.h.metadataLocked(), While: o.while(k.limits.While)}
 		}
 		sess := s.Session
 		k.mu.Unlock()
@@ -519,7 +486,7 @@ func (k *operations) acquired(s *session, batch []*op, outs []store.Outcome, err
 		k.answeredLocked(o, s, out)
 	}
 	s.pending -= len(batch)
-	k.sessions.idleLocked(s)
+	s.idleLocked()
 }
 
 // wanted ends those of ops whose callers are gone before they were asked for: what
@@ -577,7 +544,7 @@ func fault(err error) settle.Fault {
 }
 
 // standing is what h claims, to be given up.
-func standing(h *Handle) store.Held {
+func standing(h *entry) store.Held {
 	return store.Held{Name: h.name, Token: h.claim.Stands.Token, Nonce: h.claim.Stands.Nonce}
 }
 
@@ -641,11 +608,11 @@ func (k *operations) sendReleases(ops []*op) {
 		return
 	}
 	outs, err := k.callFor(batch, func(ctx context.Context) ([]store.Outcome, error) { return k.store.Release(ctx, held) })
-	k.released(batch, outs, err)
+	k.settled(batch, outs, err)
 }
 
-// released takes up what came of a batch.
-func (k *operations) released(batch []*op, outs []store.Outcome, err error) {
+// settled takes up what came of a batch of releases or transfers.
+func (k *operations) settled(batch []*op, outs []store.Outcome, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for i, o := range batch {
@@ -660,7 +627,7 @@ func (k *operations) released(batch []*op, outs []store.Outcome, err error) {
 // othersLocked reports whether rec, of this incarnation, came of no acquisition of h: it
 // was transferred to the open offer, or h is closed and a later handle of the name has it,
 // or may come to.
-func (k *operations) othersLocked(h *Handle, rec Record) bool {
+func (k *operations) othersLocked(h *entry, rec Record) bool {
 	now := k.handles[h.name]
 	return k.recon.claimedLocked(rec) || now != nil && now != h && k.recon.wantedLocked(rec)
 }
@@ -679,35 +646,7 @@ func (k *operations) sendMoves(ops []*op) {
 	k.mu.Unlock()
 	t := k.store.(store.Transferrer) // checked by Handle.Transfer
 	outs, err := k.callFor(ops, func(ctx context.Context) ([]store.Outcome, error) { return t.Transfer(ctx, moves) })
-	k.moved(ops, outs, err)
-}
-
-// moved takes up what came of a batch.
-func (k *operations) moved(ops []*op, outs []store.Outcome, err error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for i, o := range ops {
-		if err != nil {
-			k.unansweredLocked(o, err)
-		} else {
-			k.answeredLocked(o, nil, outs[i])
-		}
-	}
-}
-
-// get reads names for caller, in batches the store allows.
-func (k *Keeper) get(caller context.Context, names []string) (map[string]Record, error) {
-	found := make(map[string]Record, len(names))
-	for part := range slices.Chunk(names, k.batch()) {
-		recs, err := call(k, func(ctx context.Context) ([]Record, error) { return k.store.Get(bear(ctx, caller), part...) })
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range recs {
-			found[r.Name] = r
-		}
-	}
-	return found, nil
+	k.settled(ops, outs, err)
 }
 
 // What follows takes the first attempt of an operation to the store on the
@@ -719,7 +658,7 @@ func (k *Keeper) get(caller context.Context, names []string) (map[string]Record,
 
 // directLocked lets the caller of o make the first attempt, if it may: it has
 // the room in the lane and, for an acquisition, a session that is fresh.
-func (l *lane) directLocked(k *Keeper, o *op) bool {
+func (l *lane) directLocked(k *operations, o *op) bool {
 	if !o.mayDirect || k.closed || len(l.queue) > 0 || l.active >= laneWidth {
 		return false
 	}
@@ -751,7 +690,7 @@ func (k *operations) sendDirect(ctx context.Context, o *op) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	l.active--
-	l.pump(k.Keeper)
+	l.pump(k)
 }
 
 // callFor is call for an attempt of ops, which has an outcome for each, on this goroutine if that is
@@ -766,7 +705,7 @@ func (k *operations) callFor(ops []*op, f func(context.Context) ([]store.Outcome
 	sent := k.clock.Now()
 	if caller == nil {
 		values := ops[0].values
-		outs, err = call(k.Keeper, func(ctx context.Context) ([]store.Outcome, error) { return f(bear(ctx, values)) })
+		outs, err = call(k.core, func(ctx context.Context) ([]store.Outcome, error) { return f(bear(ctx, values)) })
 		k.reach.heard(ofRecords, sent, err)
 		return outs, err
 	}
@@ -786,6 +725,102 @@ func (k *operations) callFor(ops []*op, f func(context.Context) ([]store.Outcome
 	return outs, err
 }
 
-func noAnswer(within time.Duration) error {
-	return fmt.Errorf("no answer within %v: %w", within, context.DeadlineExceeded)
+// What follows keeps the order in which a parent and its children are given up. Only the
+// owner of a child knows when the work under it has stopped. So a release or a transfer of the
+// parent ends their terms, and is sent when every owner has said that.
+
+// orphaned tells whether what o wins is of no use: its parent has no term, or that has ended.
+func (o *op) orphaned() bool {
+	return o.h.parent != nil && o.Kind == settle.Acquire && (o.under == nil || !o.under.CheckAlive())
+}
+
+// while is the condition of the op's claims, also of those that settle: it stays that of the
+// first, so none of them can land once the store has said that it is not met. Where the store
+// can't compare it the Keeper alone does, before the first and after the last.
+func (o *op) while(can bool) store.Held {
+	if o.under == nil || !can {
+		return store.Held{}
+	}
+	return store.Held{Name: o.under.name, Token: o.under.token, Nonce: o.under.nonce}
+}
+
+// awaitLocked has o, a release or transfer, wait for the children that stand. None can begin to, as the
+// term they would begin under has ended.
+func (k *operations) awaitLocked(o *op) {
+	h := o.h
+	o.awaits = awaited{}
+	for c := range h.children {
+		if standsLocked(c) {
+			o.awaits[c] = struct{}{}
+		}
+	}
+	if _, ok := k.leaving[h]; ok {
+		k.parting[h.name] = h
+	}
+}
+
+// restedLocked: if nothing of h stands any more, what waits for that goes on.
+func (k *operations) restedLocked(h *entry) {
+	for ; h != nil && !standsLocked(h); h = h.parent {
+		if k.parting[h.name] == h {
+			delete(k.parting, h.name)
+		}
+		if h.parent == nil {
+			return
+		}
+		if k.handles[h.name] != h { // closed
+			delete(h.parent.children, h)
+		}
+		k.awaitedLocked(h.parent.op, h)
+	}
+}
+
+// awaitedLocked: nothing of c stands any more, which o may have waited for.
+func (k *operations) awaitedLocked(o *op, c *entry) {
+	if o == nil || o.Phase != settle.Waiting {
+		return
+	}
+	if delete(o.awaits, c); len(o.awaits) > 0 {
+		return
+	}
+	if o.Replied { // its caller has gone
+		o.until = k.clock.Now().Mono + k.cfg.OperationTimeout
+	}
+	k.stepLocked(o, settle.Event{What: settle.Rested}, &said{})
+}
+
+// childrenHeld says which children o waits for, and why its caller does no more.
+func (o *op) childrenHeld(within time.Duration) error {
+	names := make([]string, 0, len(o.awaits))
+	for c := range o.awaits {
+		names = append(names, c.name)
+	}
+	slices.Sort(names)
+	if errors.Is(o.left, ErrUnknown) { // it is known: nothing was sent
+		return fmt.Errorf("%w within %v: %s", ErrChildHeld, within, abbreviate(names))
+	}
+	return fmt.Errorf("%w: %s: %w", ErrChildHeld, abbreviate(names), o.left)
+}
+
+// winLocked begins the term that o has won.
+func (k *operations) winLocked(o *op, a *said, settled bool) {
+	h, rec := o.h, a.out.Record
+	t := &term{name: h.name, token: rec.Token, nonce: rec.Nonce, deadline: &a.by.deadline, since: a.at.Mono, continues: a.out.Replaced, parent: o.under}
+	t.origin = k.originLocked(rec, a.by)
+	if o.Given == rec.Token {
+		t.adopted = o.Offer
+	}
+	h.droppedLocked() // of an earlier session
+	h.lapsed, h.sess = false, a.by
+	a.by.handles[h] = struct{}{}
+	a.by.held++
+	h.current.Store(t)
+	toldChildrenLocked(h)
+	k.meter.held.add(1)
+	k.log.Info("won", zap.String("lease", h.name), zap.Uint64("token", uint64(t.token)))
+	k.offers.servedLocked(h.name)
+	k.meter.won.add(1)
+	if settled {
+		k.meter.settlements.add(1)
+	}
 }

@@ -1,26 +1,22 @@
 package lease
 
 import (
-	"cmp"
-	"context"
 	"errors"
-	"fmt"
-	"runtime"
-	"slices"
-	"strings"
 	"time"
 
 	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/lease/internal/settle"
 	"github.com/holdfast-go/holdfast/store"
 )
 
 // reach is how a Keeper reaches its store.
 type reach struct {
-	*Keeper
-	outage outage
-	denial denial
+	*core
+	// standing says how many terms live, for how long they are trusted if none is renewed, and how many
+	// handles there are.
+	standing func(now store.Reading) (held int, left time.Duration, handles int)
+	outage   outage
+	denial   denial
 }
 
 // outage is a time in which every request that leases live by failed: those that
@@ -58,9 +54,9 @@ func (k *reach) heard(what string, sent store.Reading, err error) {
 	o.err = err
 	if !o.told && now.Mono-o.since.Mono >= k.cfg.AttemptTimeout {
 		o.told = true
-		held, left := k.sessions.heldLocked(now)
+		held, left, handles := k.standing(now)
 		k.log.Warn("store unreachable", zap.Time("since", time.Unix(0, o.since.Wall)), k.endpoints(),
-			zap.Int("held", held), zap.Duration("trusted", left), zap.Int("not_held", len(k.handles)-held), zap.Error(err))
+			zap.Int("held", held), zap.Duration("trusted", left), zap.Int("not_held", handles-held), zap.Error(err))
 	}
 }
 
@@ -74,21 +70,6 @@ func answered(err error) bool {
 	return err == nil
 }
 
-// heldLocked returns how many terms live, and for how long the first that is to
-// be renewed is still trusted if none is.
-func (k *sessions) heldLocked(now store.Reading) (held int, left time.Duration) {
-	for _, s := range k.all {
-		if s.held == 0 || !s.trusts(now) {
-			continue
-		}
-		if rest := s.remaining(now); s.pool.renewal.Automatic() && (left == 0 || rest < left) {
-			left = rest
-		}
-		held += s.held
-	}
-	return held, left
-}
-
 // endpoints is evaluated by the logger: it calls the store.
 func (k *reach) endpoints() zap.Field { return zap.Stringer("endpoint", located{k.store}) }
 
@@ -99,69 +80,6 @@ func (l located) String() string {
 		return abbreviate(at)
 	}
 	return "not told by the store"
-}
-
-// Info is how a Keeper stands at a moment.
-type Info struct {
-	Owner Owner
-	// Store is the store's name, Endpoints where it is reached, if it tells.
-	Store     string
-	Endpoints []string
-	// TTL is what leases without a TTL of their own live by: Config.TTL, or more if
-	// the store's floor is above it. The store's word comes with the first session.
-	TTL time.Duration
-	// Held is how many leases are held, Handles how many were made and not closed.
-	Held, Handles int
-	// Since is when the store was reached no more, or began to deny (ErrDenied), and
-	// Failure the last request's error; zero while it is reached and denies nothing.
-	Since   time.Time
-	Failure error
-}
-
-// Info says how the Keeper stands, as far as it knows: it asks the store where it is reached
-// (store.Limits.Endpoints), and nothing else.
-func (k *Keeper) Info() Info {
-	i := Info{Owner: k.owner, Store: k.limits.Name}
-	if k.store != nil {
-		i.Endpoints = k.store.Limits().Endpoints
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	i.TTL = max(k.cfg.TTL, k.sessions.granted)
-	i.Held, _ = k.sessions.heldLocked(k.Clock().Now())
-	i.Handles = len(k.handles)
-	switch {
-	case k.reach.outage.on:
-		i.Since, i.Failure = time.Unix(0, k.reach.outage.since.Wall), k.reach.outage.err
-	case k.reach.denial.on:
-		i.Since, i.Failure = time.Unix(0, k.reach.denial.since.Wall), k.reach.denial.err
-	}
-	return i
-}
-
-// LookEvery is how late at most a look at the records that are followed (Watch) begins after one of
-// them has changed, where the store can't watch: one and a half of this Keeper's PollMin; zero where
-// the store watches, and while nothing is followed. A look itself takes time, too. It asks the store
-// nothing. It is safe for concurrent use.
-func (k *Keeper) LookEvery() time.Duration {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.watches.polling == 0 {
-		return 0
-	}
-	return k.cfg.PollMin * 3 / 2
-}
-
-// grantedLocked takes up the TTL that a session of p was granted, and tells, once for
-// each, if that is more than was asked for: what fails is then taken over later.
-func (k *sessions) grantedLocked(p *pool, ttl time.Duration) {
-	if p.ttl == k.cfg.TTL {
-		k.granted = ttl
-	}
-	if ttl > p.ttl && ttl != p.granted {
-		k.log.Warn("the store raised the TTL", zap.Duration("asked", p.ttl), zap.Duration("granted", ttl))
-	}
-	p.granted = ttl
 }
 
 // aside logs at a lower level while an outage or a denial has been logged, or is about to be.
@@ -252,123 +170,4 @@ func (k *reach) deniedNow() error {
 		return nil
 	}
 	return k.denial.err
-}
-
-// healthName is read to see that the store answers. It is never held.
-const healthName = "holdfast/health"
-
-// Health reports whether this node can count on its leases: nil if the store
-// answered a small read, within AttemptTimeout or until ctx ends, and no lease of
-// this Keeper is in trouble. Otherwise it joins what is wrong, each with the
-// Keeper's and the store's name, as errors that are one line each:
-//
-//   - the store did not answer: wraps why;
-//   - the store denied the latest request for sessions or records: wraps ErrDenied;
-//   - the store's history went back: wraps ErrSetback and says what to do;
-//   - leases were lost (or a transfer of them failed) and their owners called
-//     neither Release nor Acquire yet, so that work may still run under them;
-//   - sessions were not renewed at the last attempt: for how long their leases
-//     are still trusted.
-//
-// Of the last two it gives numbers, and some names. ErrClosed, alone, after Close
-// was called. Safe for concurrent use: it makes one request and takes the
-// Keeper's lock for moments only, however many leases there are.
-func (k *Keeper) Health(ctx context.Context) error {
-	if err := k.check(ctx); err != nil {
-		return err
-	}
-	unwell := func(err error) error {
-		return fmt.Errorf("keeper %s (store %s): %w", k.owner.ID, k.limits.Name, err)
-	}
-	var errs []error
-	_, err := ask(ctx, k, func(ctx context.Context) ([]Record, error) { return k.store.Get(ctx, healthName) })
-	if err := k.Setback(); err != nil {
-		errs = append(errs, err)
-	}
-	if err != nil && !errors.Is(err, ErrBadRecord) && !errors.Is(err, ErrSetback) { // which are answers, too
-		errs = append(errs, unwell(fmt.Errorf("the store does not answer: %w", err)))
-	}
-	if denied := k.reach.deniedNow(); denied != nil && !errors.Is(err, ErrDenied) { // else err says so
-		errs = append(errs, unwell(fmt.Errorf("the store denies: %w", denied)))
-	}
-	if names := unreleased(k); len(names) > 0 {
-		errs = append(errs, unwell(fmt.Errorf("%d leases were lost and are not released: %s", len(names), abbreviate(names))))
-	}
-	if ss := unrenewed(k); len(ss) > 0 {
-		errs = append(errs, unwell(fmt.Errorf("%d sessions were not renewed: %s", len(ss), describe(ss))))
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.closing { // which ends every term
-		return unwell(ErrClosed)
-	}
-	return errors.Join(errs...)
-}
-
-// healthStride is for how many entries a look at all leases keeps the lock.
-const healthStride = 256
-
-// visit calls f for the entries of a map that the lock guards, and lets others
-// have the lock meanwhile. What comes or goes during that may be passed over.
-func visit[K comparable, V any](k *Keeper, entries map[K]V, f func(V)) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	n := 0
-	for _, v := range entries {
-		f(v)
-		if n++; n%healthStride == 0 {
-			k.mu.Unlock()
-			runtime.Gosched() // or this goroutine would have it again before those that wait
-			k.mu.Lock()
-		}
-	}
-}
-
-// unreleased returns the names, in order, whose terms are over and whose owners
-// have not said that their work is.
-func unreleased(k *Keeper) (names []string) {
-	visit(k, k.handles, func(h *Handle) {
-		if h.claim.Status == settle.Ended && h.op == nil && !h.lapsed {
-			names = append(names, h.name)
-		}
-	})
-	slices.Sort(names)
-	return names
-}
-
-// lateSession is a session whose renewal failed.
-type lateSession struct {
-	id       store.SessionID
-	leases   int
-	failures int // in a row
-	left     time.Duration
-}
-
-// unrenewed returns the sessions whose last renewal failed, or whose trust is over
-// before the loop saw it; the most urgent first.
-func unrenewed(k *Keeper) (late []lateSession) {
-	now := k.clock.Now()
-	visit(k, k.sessions.all, func(s *session) {
-		if left := s.remaining(now); s.failures > 0 || left <= 0 && s.expiryLocked() != ErrLapsed {
-			late = append(late, lateSession{s.ID, len(s.handles), s.failures, left})
-		}
-	})
-	slices.SortFunc(late, func(a, b lateSession) int { return cmp.Compare(a.left, b.left) })
-	return late
-}
-
-func describe(late []lateSession) string {
-	const most = 5
-	var parts []string
-	for _, s := range late[:min(len(late), most)] {
-		trust := "trusted no more"
-		if s.left > 0 {
-			trust = fmt.Sprintf("trusted for %v more", s.left.Round(time.Millisecond))
-		}
-		parts = append(parts, fmt.Sprintf("%d with %d leases, %d failures, %s", s.id, s.leases, s.failures, trust))
-	}
-	if len(late) > most {
-		parts = append(parts, "…")
-	}
-	return strings.Join(parts, "; ")
 }

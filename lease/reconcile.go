@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -19,10 +18,14 @@ import (
 // acquire, a transfer that was not taken up) and releases them, so that a session keeps
 // no record alive that is not claimed. All fields are guarded by Keeper.mu.
 type reconciler struct {
-	k       *Keeper
-	suspect map[string]*suspicion // by name
-	running bool
-	fails   int // rounds in a row
+	*names
+	sessions *sessions
+	history  *history
+	waits    *waits
+	offers   *offers
+	suspect  map[string]*suspicion // by name
+	running  bool
+	fails    int // rounds in a row
 	// unlisted counts the listings in a row that came to no end.
 	unlisted int
 	next     time.Duration
@@ -37,33 +40,29 @@ type reconciler struct {
 // fullRound: with a watch that runs, every so many rounds lists all the same.
 const fullRound = 3
 
-func (r *reconciler) init(k *Keeper) {
-	*r = reconciler{k: k, suspect: map[string]*suspicion{}, next: k.clock.Now().Mono + k.cfg.TTL}
-}
-
 // claimedLocked reports whether a record of this incarnation has a handle that
 // claims it, or an open offer that it was transferred to.
 func (r *reconciler) claimedLocked(rec Record) bool {
-	if h := r.k.handles[rec.Name]; h != nil && h.claim.Status != settle.Free && h.claim.Stands.Token == rec.Token {
+	if h := r.handles[rec.Name]; h != nil && h.claim.Status != settle.Free && h.claim.Stands.Token == rec.Token {
 		return true
 	}
-	if h := r.k.parting[rec.Name]; h != nil && h.op != nil && h.claim.Stands.Token == rec.Token {
+	if h := r.parting[rec.Name]; h != nil && h.op != nil && h.claim.Stands.Token == rec.Token {
 		return true
 	}
-	o := r.k.offers.open[rec.Name]
+	o := r.offers.open[rec.Name]
 	return o != nil && o.nonce == rec.Nonce
 }
 
 // wantedLocked reports whether a handle claims the record or may come to.
 func (r *reconciler) wantedLocked(rec Record) bool {
-	h := r.k.handles[rec.Name]
+	h := r.handles[rec.Name]
 	return h != nil && h.op != nil || r.claimedLocked(rec)
 }
 
 // listNowLocked makes a full round due.
 func (r *reconciler) listNowLocked() {
-	r.behind, r.next = true, r.k.clock.Now().Mono
-	r.k.kick()
+	r.behind, r.next = true, r.clock.Now().Mono
+	r.kick()
 }
 
 // tick starts a round when one is due: every TTL.
@@ -71,7 +70,7 @@ func (r *reconciler) tick(now store.Reading, soon func(time.Duration)) {
 	if r.running {
 		return
 	}
-	k := r.k
+	k := r
 	if len(k.handles) == 0 && len(r.suspect) == 0 && len(k.sessions.all) == 0 && len(k.sessions.bygone) == 0 {
 		r.next = now.Mono + k.cfg.TTL
 		return
@@ -87,14 +86,14 @@ func (r *reconciler) tick(now store.Reading, soon func(time.Duration)) {
 // start runs a round.
 func (r *reconciler) start() {
 	r.running = true
-	full := !r.noList && (!r.k.watches.runs || r.behind || r.round%fullRound == 0 || r.doubtLocked())
+	full := !r.noList && (!r.watched || r.behind || r.round%fullRound == 0 || r.doubtLocked())
 	var names []string
 	if !full {
 		names = r.namesLocked(r.noList)
 	}
 	behind := r.behind
 	r.behind = false // one that begins meanwhile counts again
-	r.k.wg.Go(func() { r.run(names, full, behind) })
+	r.wg.Go(func() { r.run(names, full, behind) })
 }
 
 // namesLocked returns the suspects, and those of all handles too if there is no
@@ -106,7 +105,7 @@ func (r *reconciler) namesLocked(handles bool) (names []string) {
 	if !handles {
 		return names
 	}
-	for name := range r.k.handles {
+	for name := range r.handles {
 		if r.suspect[name] == nil {
 			names = append(names, name)
 		}
@@ -115,7 +114,7 @@ func (r *reconciler) namesLocked(handles bool) (names []string) {
 }
 
 func (r *reconciler) run(names []string, full, behind bool) {
-	k := r.k
+	k := r
 	var listed map[string]Record // by a listing that came to no end
 	began := k.clock.Now().Mono
 	l := look{names: names}
@@ -182,7 +181,7 @@ func (r *reconciler) run(names []string, full, behind bool) {
 // secondLocked counts a failure in a row, but for those of an outage, which is logged by itself. It
 // reports whether it is the second: one may be left of an outage that is over.
 func (r *reconciler) secondLocked(fails *int) bool {
-	if r.k.reach.outage.on {
+	if r.reach.outage.on {
 		return false
 	}
 	*fails++
@@ -193,9 +192,9 @@ func (r *reconciler) secondLocked(fails *int) bool {
 // term that was held before it and that the store does not have is lost; a name
 // that no record has is free.
 func (r *reconciler) lookedLocked(l look, full bool, began time.Duration) {
-	check := func(h *Handle) {
-		if rec, ok := l.found[h.name]; !ok || rec.Owner.Incarnation == r.k.owner.Incarnation {
-			r.k.waits.freeLocked(h)
+	check := func(h *entry) {
+		if rec, ok := l.found[h.name]; !ok || rec.Owner.Incarnation == r.owner.Incarnation {
+			r.waits.freeLocked(h)
 		}
 		t := h.current.Load()
 		if h.claim.Status != settle.Held || h.op != nil || t == nil || t.since >= began {
@@ -204,21 +203,21 @@ func (r *reconciler) lookedLocked(l look, full bool, began time.Duration) {
 		rec, ok := l.found[h.name]
 		switch {
 		case !ok:
-			r.k.loseLocked(h, ErrRecordGone)
-		case r.k.history.readLocked(h.name, rec.Token, t.token) != nil:
-		case rec.Token != t.token && rec.Owner.Incarnation != r.k.owner.Incarnation:
-			r.k.loseLocked(h, ErrTakenOver)
+			r.loseLocked(h, ErrRecordGone)
+		case r.history.readLocked(h.name, rec.Token, t.token) != nil:
+		case rec.Token != t.token && rec.Owner.Incarnation != r.owner.Incarnation:
+			r.loseLocked(h, ErrTakenOver)
 		case rec.Token != t.token:
-			r.k.loseLocked(h, fmt.Errorf("token %d stands for %d: %w", rec.Token, t.token, ErrInconsistent))
+			r.loseLocked(h, fmt.Errorf("token %d stands for %d: %w", rec.Token, t.token, ErrInconsistent))
 		}
 	}
 	if l.all {
-		for _, h := range r.k.handles {
+		for _, h := range r.handles {
 			check(h)
 		}
 	}
 	for _, name := range l.names {
-		if h := r.k.handles[name]; h != nil {
+		if h := r.handles[name]; h != nil {
 			check(h)
 		}
 		if !full {
@@ -235,9 +234,9 @@ func (r *reconciler) lookedLocked(l look, full bool, began time.Duration) {
 // release removes unclaimed records; conditional, so that one which was taken up
 // meanwhile, under a newer token, stays.
 func (r *reconciler) release(held []store.Held) {
-	k := r.k
+	k := r
 	for part := range slices.Chunk(held, k.batch()) {
-		outs, err := call(k, func(ctx context.Context) ([]store.Outcome, error) { return k.store.Release(ctx, part) })
+		outs, err := call(k.core, func(ctx context.Context) ([]store.Outcome, error) { return k.store.Release(ctx, part) })
 		k.mu.Lock()
 		for i, h := range part {
 			if err != nil {
@@ -256,8 +255,8 @@ func (r *reconciler) release(held []store.Held) {
 // list reads every record that is this incarnation's or bears the name of one of
 // its handles, and what is no record.
 func (r *reconciler) list() (map[string]Record, error) {
-	k := r.k
-	return call(k, func(ctx context.Context) (map[string]Record, error) {
+	k := r
+	return call(k.core, func(ctx context.Context) (map[string]Record, error) {
 		found := map[string]Record{}
 		err := gather(ctx, k.store.List(ctx, store.Query{}), k.badRecord, func(rec Record) {
 			k.mu.Lock()
@@ -269,11 +268,6 @@ func (r *reconciler) list() (map[string]Record, error) {
 		})
 		return found, err
 	})
-}
-
-// badRecord reports a value under our prefix that is no record. It is left alone.
-func (k *Keeper) badRecord(name string, err error) {
-	k.log.Warn("not a lease record, left alone", zap.String("lease", name), zap.Error(err))
 }
 
 // What follows keeps the names that something of this Keeper's may still land under:
@@ -309,7 +303,7 @@ func (r *reconciler) suspectLocked(name string, under ...*session) {
 		r.suspect[name] = s
 	}
 	s.rounds = suspectRounds
-	until := r.k.clock.Now().Mono + lateRounds*r.k.cfg.TTL
+	until := r.clock.Now().Mono + lateRounds*r.cfg.TTL
 	if len(under) > 0 {
 		s.until = until
 	}
@@ -322,7 +316,7 @@ func (r *reconciler) suspectLocked(name string, under ...*session) {
 			s.under = append(s.under, x)
 		}
 	}
-	r.k.kick()
+	r.kick()
 }
 
 func (r *reconciler) suspects(name string) bool { return r.suspect[name] != nil }
@@ -334,7 +328,7 @@ func (r *reconciler) fadeLocked(name string) {
 		return
 	}
 	s.rounds--
-	late := r.k.clock.Now().Mono >= s.until
+	late := r.clock.Now().Mono >= s.until
 	s.under = slices.DeleteFunc(s.under, func(x *session) bool { return x.dead || late })
 	if s.rounds <= 0 && len(s.under) == 0 {
 		delete(r.suspect, name)
@@ -344,11 +338,11 @@ func (r *reconciler) fadeLocked(name string) {
 // doubtLocked reports whether a listing is to find what may land: of the sessions it may
 // land under, or of everything if there are too many names to look at each.
 func (r *reconciler) doubtLocked() bool {
-	if n := len(r.suspect); n > maxSuspects || n > 0 && r.k.limits.BySession {
+	if n := len(r.suspect); n > maxSuspects || n > 0 && r.limits.BySession {
 		return true
 	}
-	now := r.k.clock.Now().Mono
-	for _, s := range r.k.sessions.all {
+	now := r.clock.Now().Mono
+	for _, s := range r.sessions.all {
 		if now < s.littered {
 			return true
 		}
@@ -369,7 +363,7 @@ type look struct {
 // conclusions are drawn from; waiters: also names that are waited for. Stores that can't
 // list by session are read whole. With an error the look has what was found until then.
 func (r *reconciler) mine(waiters bool) (look, error) {
-	if r.k.limits.BySession {
+	if r.limits.BySession {
 		return r.bySession(waiters)
 	}
 	found, err := r.list()
@@ -380,7 +374,7 @@ func (r *reconciler) mine(waiters bool) (look, error) {
 // see the end of. What should be there and is not is then asked for by name, to learn
 // what has become of it.
 func (r *reconciler) bySession(waiters bool) (look, error) {
-	k := r.k
+	k := r
 	var sessions []store.Session
 	k.mu.Lock()
 	for _, s := range k.sessions.all {
@@ -397,7 +391,7 @@ func (r *reconciler) bySession(waiters bool) (look, error) {
 	l := look{found: map[string]Record{}}
 	var failed error
 	for _, s := range sessions {
-		recs, err := call(k, func(ctx context.Context) ([]Record, error) {
+		recs, err := call(k.core, func(ctx context.Context) ([]Record, error) {
 			return gatherAll(ctx, k.store.List(ctx, store.Query{Session: s.ID}), k.badRecord)
 		})
 		switch {
@@ -422,7 +416,7 @@ func (r *reconciler) bySession(waiters bool) (look, error) {
 	for name, h := range k.handles {
 		if _, ok := l.found[name]; ok {
 			l.names = append(l.names, name)
-		} else if h.claim.Status == settle.Held && h.op == nil || waiters && len(h.free) > 0 {
+		} else if h.claim.Status == settle.Held && h.op == nil || waiters && k.waits.waiting[h] != nil {
 			missed = append(missed, name)
 		}
 	}
@@ -433,33 +427,12 @@ func (r *reconciler) bySession(waiters bool) (look, error) {
 	return l, err
 }
 
-// gather calls add with the records of a listing; of a value that is no record with its name alone,
-// after it called bad.
-func gather(ctx context.Context, listing iter.Seq2[Record, error], bad func(name string, err error), add func(Record)) error {
-	for rec, err := range listing {
-		switch {
-		case errors.Is(err, ErrBadRecord):
-			bad(rec.Name, err)
-			add(Record{Name: rec.Name})
-		case err != nil:
-			return err
-		default:
-			add(rec)
-		}
-	}
-	return ctx.Err()
-}
-
-// gatherAll returns what gather calls add with.
-func gatherAll(ctx context.Context, listing iter.Seq2[Record, error], bad func(name string, err error)) (recs []Record, err error) {
-	err = gather(ctx, listing, bad, func(rec Record) { recs = append(recs, rec) })
-	return recs, err
-}
-
 // offers are the invitations of a Keeper that may still be taken up, by name.
 type offers struct {
-	*Keeper
-	open map[string]*openOffer
+	*names
+	sessions *sessions
+	recon    *reconciler
+	open     map[string]*openOffer
 }
 
 // openOffer is an invitation of this Keeper that may still be taken up.

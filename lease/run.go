@@ -175,7 +175,7 @@ func warn(l Lease) func(string, ...zap.Field) {
 func parentOf(l Lease) <-chan struct{} {
 	inner, _ := innermost(l)
 	if h, ok := inner.(*Handle); ok {
-		return parentBegins(h)
+		return h.k.parentBegins(&h.entry)
 	}
 	return nil
 }

@@ -3,11 +3,9 @@ package lease
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	mrand "math/rand/v2"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -15,150 +13,14 @@ import (
 	"github.com/holdfast-go/holdfast/store"
 )
 
-// window is how far a session may be trusted: while both clocks are below.
-type window struct {
-	mono time.Duration
-	wall int64
-}
-
-func (w *window) holds(r store.Reading) bool { return r.Mono < w.mono && r.Wall < w.wall }
-
-// closedWindow marks a session that is over; nothing reopens it.
-var closedWindow = &window{mono: math.MinInt64, wall: math.MinInt64}
-
-// session is the Keeper's side of a Session. It lives once: a session that is
-// over by the holder's clock stays over, whatever a late reply says.
-type session struct {
-	store.Session
-	clock store.Clock
-	kick  func() // tells the Keeper that the window was found closed
-	pool  *pool
-
-	window   atomic.Pointer[window]
-	renewals atomic.Int64 // that extended it, for TermInfo
-	activity activity     // of its lease, with RenewOnActivity
-
-	// Guarded by Keeper.mu.
-	handles  map[*Handle]struct{} // whose records are claimed under it
-	held     int                  // of those, with a term that nothing has ended
-	pending  int                  // operations and offers that count on it
-	renewAt  time.Duration        // by the policy, or again after a failure
-	renewing bool
-	trouble
-	wanted   time.Duration // when a renewal was asked for, last; not yet had if after renewed
-	slowest  time.Duration // that renewals took of late
-	answered chan struct{} // for those that wait; nil: none does
-	renewed  time.Duration // when the latest request that extended it was sent
-	idleAt   time.Duration // since when nothing counts on it
-	dead     bool          // its terms have been ended; off the pool
-	littered time.Duration // until then more may land under it than is kept by name
-}
-
-// trouble is what a session has with its renewals.
-type trouble struct {
-	failures int   // in a row
-	failure  error // the last of them
-}
-
-// trusts reports whether r lies within the window. The first look beyond it
-// closes the window for good, so that no reader sees true after another saw
-// false, even if a renewal's reply is being taken up at the same moment.
-func (s *session) trusts(r store.Reading) bool {
-	for {
-		w := s.window.Load()
-		if w.holds(r) {
-			return true
-		}
-		if w == closedWindow {
-			return false
-		}
-		if s.window.CompareAndSwap(w, closedWindow) {
-			s.kick()
-			return false
-		}
-	}
-}
-
-// extend moves the deadline to trust from sent on, unless the present one has
-// passed; it reports whether the session still lives. It is not for a renewal that
-// one sent later has overtaken: what that says of the deadline is past.
-func (s *session) extend(sent store.Reading, trust time.Duration) bool {
-	next := &window{mono: sent.Mono + trust, wall: sent.Wall + int64(trust)}
-	for {
-		now := s.clock.Now()
-		w := s.window.Load()
-		if !s.trusts(now) || !next.holds(now) {
-			s.close()
-			return false
-		}
-		if w.mono >= next.mono || s.window.CompareAndSwap(w, next) {
-			return true
-		}
-	}
-}
-
-// wallSlack is how far the wall deadline may lie beyond the monotonic one before
-// it is brought back: more than slewing makes, far less than any margin.
-const wallSlack = 10 * time.Millisecond
-
-// rewind follows a wall clock that was stepped back: its deadline is never
-// further off than the monotonic one, or a sleep as long as the step would go
-// unnoticed.
-func (s *session) rewind(now store.Reading) {
-	w := s.window.Load()
-	if w == closedWindow {
-		return
-	}
-	if left := w.mono - now.Mono; time.Duration(w.wall-now.Wall) > left+wallSlack {
-		s.window.CompareAndSwap(w, &window{mono: w.mono, wall: now.Wall + int64(left)})
-	}
-}
-
-// close ends all trust in the session.
-func (s *session) close() { s.window.Store(closedWindow) }
-
-// remaining is the time until the deadline; not positive when it is over.
-func (s *session) remaining(now store.Reading) time.Duration {
-	w := s.window.Load()
-	if w == closedWindow {
-		return 0
-	}
-	return min(w.mono-now.Mono, time.Duration(w.wall-now.Wall))
-}
-
-func (s *session) names() int { return len(s.handles) + s.pending }
-
 // sessions are those of a Keeper.
 type sessions struct {
-	*Keeper
+	*names
 	all     map[store.SessionID]*session
 	bygone  map[store.SessionID]*session // ended here, but not seen to be gone from the store
 	pools   map[sharing]*pool            // shared sessions by TTL and policy
 	granted time.Duration                // the TTL of the default pool, by the store; 0: not known
 	slowest time.Duration                // that renewals of the session renewed last took of late
-}
-
-// pool is the sessions of one TTL and policy that leases share; or one lease's own.
-type pool struct {
-	sharing
-	own      bool
-	handles  int           // open ones
-	granted  time.Duration // by the store, last
-	sessions []*session    // live ones
-	opening  *opening      // one session at a time is opened
-	lane     lane
-}
-
-// opening is a session being opened; all its waiters share its outcome.
-type opening struct {
-	done chan struct{}
-	err  error // set before done is closed
-}
-
-// sharing is what leases that share sessions have in common.
-type sharing struct {
-	ttl     time.Duration
-	renewal Renewal
 }
 
 func (k *sessions) poolLocked(of sharing) *pool {
@@ -171,9 +33,7 @@ func (k *sessions) poolLocked(of sharing) *pool {
 }
 
 func (k *sessions) newPool(of sharing, own bool) *pool {
-	p := &pool{sharing: of, own: own}
-	p.lane.send = func(ops []*op) { k.ops.sendAcquires(p, ops) }
-	return p
+	return &pool{sharing: of, own: own}
 }
 
 // dropPoolLocked forgets a pool that nothing needs: or as many would be kept as there were ever
@@ -250,26 +110,19 @@ func (k *sessions) roomLocked(p *pool) *session {
 
 func (k *sessions) unreserveLocked(s *session) {
 	s.pending--
-	k.idleLocked(s)
-}
-
-func (k *sessions) idleLocked(s *session) {
-	if s.names() == 0 {
-		s.idleAt = k.clock.Now().Mono
-		k.kick()
-	}
+	s.idleLocked()
 }
 
 // open opens a session, with one name counted as pending; its deadline counts
 // from before the request.
 func (k *sessions) open(caller context.Context, p *pool) (*session, error) {
 	s := &session{
-		Session: store.Session{ID: store.SessionID(newID()), Owner: k.owner, TTL: p.ttl},
-		clock:   k.clock, kick: k.kick, pool: p, handles: map[*Handle]struct{}{}, pending: 1,
+		Session:  store.Session{ID: store.SessionID(newID()), Owner: k.owner, TTL: p.ttl},
+		deadline: deadline{clock: k.clock, kick: k.kick}, pool: p, handles: map[*entry]struct{}{}, pending: 1,
 		littered: math.MinInt64, wanted: math.MinInt64, // a clock may be below zero
 	}
 	sent := k.clock.Now()
-	g, err := callWithin(k.Keeper, k.cfg.attempt(p.ttl), func(ctx context.Context) (store.Grant, error) {
+	g, err := callWithin(k.core, k.cfg.attempt(p.ttl), func(ctx context.Context) (store.Grant, error) {
 		return k.store.OpenSession(bear(ctx, caller), s.Session)
 	})
 	if err == nil {
@@ -374,7 +227,7 @@ func (k *sessions) endLocked(s *session, reason error) {
 func (k *sessions) closeLocked(s *session) {
 	k.endLocked(s, ErrExpired)
 	k.wg.Go(func() {
-		_, err := call(k.Keeper, func(ctx context.Context) (struct{}, error) { return struct{}{}, k.store.CloseSession(ctx, s.Session) })
+		_, err := call(k.core, func(ctx context.Context) (struct{}, error) { return struct{}{}, k.store.CloseSession(ctx, s.Session) })
 		if err != nil {
 			k.log.Debug("an empty session is left to expire", zap.Int64("session", int64(s.ID)), zap.Error(err))
 			return
@@ -412,7 +265,7 @@ func (k *sessions) renew(ss []*session) {
 	}
 	k.mu.Unlock()
 	sent := k.clock.Now() // before the request, whatever the reply takes
-	grants, err := callWithin(k.Keeper, limit, func(ctx context.Context) ([]store.Grant, error) { return k.store.Renew(ctx, asked) })
+	grants, err := callWithin(k.core, limit, func(ctx context.Context) ([]store.Grant, error) { return k.store.Renew(ctx, asked) })
 	if err == nil && len(grants) != len(ss) {
 		err = errors.New("the store answered with a wrong number of grants")
 	}
@@ -473,165 +326,94 @@ func (k *sessions) renew(ss []*session) {
 	}
 }
 
-// What follows renews leases at their owners' wish.
-
-// Renewal returns the policy that the lease was made with.
-func (h *Handle) Renewal() Renewal {
-	if h.k == nil {
-		return Renewal{}
-	}
-	return h.pool.renewal
-}
-
-// Renew asks the store to extend the present term's session, and returns once that is so: from then
-// on it is trusted for a trust window from a moment after the call began. It is for RenewByHand;
-// with the others it does no harm, and all leases of the session are renewed with this one. Calls
-// of the same moment for one session share a request.
-//
-// It tries on, after pauses that grow, until ctx ends, OperationTimeout has passed or the term
-// ends. With the end of ctx and with OperationTimeout the error is ErrUnknown, and what was asked
-// for goes on in the background until the deadline. Other errors: ErrNotHeld if there is no living
-// term, why the term ended meanwhile (the reasons of Loss, ErrReleased, ErrTransferred), ErrDenied,
-// ErrClosed, and ErrInvalid with RenewNever: such a lease ends on time. None of them ends the term.
-func (h *Handle) Renew(ctx context.Context) error {
-	if err := h.check(ctx); err != nil {
-		return err
-	}
-	if err := h.renew(ctx); err != nil {
-		return h.k.errorf(h.name, err)
-	}
-	return nil
-}
-
-func (h *Handle) renew(ctx context.Context) error {
-	k := h.k
-	if h.pool.renewal.way == notAtAll {
-		return fmt.Errorf("lease.Handle.Renew: %w: made with RenewNever, must be another policy", ErrInvalid)
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	t := h.current.Load()
-	if t == nil || !t.CheckAlive() {
-		return notHeld(h)
-	}
-	over := t.Context() // made without the lock
-	late := make(chan struct{})
-	defer k.clock.AfterFunc(k.cfg.OperationTimeout, func() { close(late) }).Stop()
-
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	s, asked := t.sess, k.clock.Now().Mono
-	s.wanted = max(s.wanted, asked)
-	k.kick()
-	for s.renewed < asked {
-		answered := s.answeredLocked()
-		why := fmt.Errorf("no definite answer within %v", k.cfg.OperationTimeout)
-		k.mu.Unlock()
-		select {
-		case <-answered:
-			why = nil
-		case <-over.Done():
-			why = nil
-		case <-late:
-		case <-ctx.Done():
-			why = ctx.Err()
+// renewIn is the jittered time from one renewal's sending to the next, if that is not asked for.
+func (k *sessions) renewIn(s *session) time.Duration {
+	r, c := s.pool.renewal, k.cfg
+	if latest := never; r.way == lazily || r.way == adaptively {
+		if latest = c.lazyAt(s.TTL); r.way == adaptively {
+			latest = c.adaptedAt(s.TTL, s.slowest)
 		}
-		k.mu.Lock()
-		switch {
-		case s.renewed >= asked:
-		case over.Err() != nil:
-			return context.Cause(over)
-		case why == nil && s.failures > 0 && errors.Is(s.failure, ErrDenied):
-			return s.failure
-		case why != nil && s.failures > 0:
-			return fmt.Errorf("%w, the last attempt: %w", unknown(why), s.failure)
-		case why != nil:
-			return unknown(why)
+		return time.Duration(float64(latest) * (1 - c.Jitter*mrand.Float64()))
+	}
+	return time.Duration(float64(c.everyOf(r, s.TTL)) * (1 + c.Jitter*(2*mrand.Float64()-1)))
+}
+
+// attemptLocked bounds the next request that renews s. The first of a policy that leaves little
+// time leaves enough for another; one that comes later than it was to, as the answer before it
+// was slow, leaves what it can, and is given what answers take.
+func (k *sessions) attemptLocked(s *session) time.Duration {
+	usual, r := k.cfg.attempt(s.TTL), s.pool.renewal
+	left := s.remaining(k.clock.Now()) / 5 * 2
+	switch {
+	case r.way == adaptively:
+		attempt := k.cfg.adaptedAttempt(s.TTL, s.slowest)
+		if s.failures > 0 || k.cfg.window(s.TTL)-s.remaining(k.clock.Now()) <= k.cfg.adaptedAt(s.TTL, s.slowest) {
+			return attempt
 		}
+		return min(attempt, max(left, s.slowest/4*5, time.Millisecond))
+	case s.failures > 0:
+		return usual
+	case r.way == lazily:
+		left = min(left, (k.cfg.window(s.TTL)-k.cfg.lazyAt(s.TTL))/5*2)
+	case r.way == atFraction:
+		latest := time.Duration(float64(k.cfg.everyOf(r, s.TTL)) * (1 + k.cfg.Jitter))
+		left = min(left, (k.cfg.window(s.TTL)-latest)/5*2)
+	default:
+		return usual
 	}
-	if !t.CheckAlive() { // the Keeper sees it, and says why
-		k.mu.Unlock()
-		defer k.mu.Lock()
-		select {
-		case <-over.Done():
-			return context.Cause(over)
-		case <-k.ctx.Done():
-			return ErrClosed
+	return max(time.Millisecond, min(usual, left))
+}
+
+// tookLocked notes how long a renewal of s took, or that none was answered for so long. What was
+// slow is forgotten slowly; the next session begins with it.
+func (k *sessions) tookLocked(s *session, d time.Duration) {
+	s.slowest = max(d, s.slowest-(s.slowest-d)/8)
+	k.slowest = s.slowest
+}
+
+// dueLocked is when s is due for renewal, by its policy or because that was asked for; never if by
+// neither.
+func (s *session) dueLocked(now store.Reading) time.Duration {
+	r := s.pool.renewal
+	switch {
+	case s.failures > 0, r.Automatic() && s.wanted <= s.renewed:
+		return s.renewAt
+	case s.wanted > s.renewed:
+		return s.wanted
+	case r.way != onActivity:
+		return never
+	case now.Mono < s.renewAt:
+		return s.renewAt
+	case s.activity.take():
+		s.wanted = now.Mono
+		return now.Mono
+	}
+	return never
+}
+
+// heldLocked returns how many terms live, and for how long the first that is to
+// be renewed is still trusted if none is.
+func (k *sessions) heldLocked(now store.Reading) (held int, left time.Duration) {
+	for _, s := range k.all {
+		if s.held == 0 || !s.trusts(now) {
+			continue
 		}
-	}
-	return nil
-}
-
-// ShouldRenew reports whether the lease is held, and this fraction of its trust window or more has
-// passed since a renewal was sent that the store confirmed: whether it is time to call Renew, for
-// RenewByHand. It asks nothing of the store.
-func (h *Handle) ShouldRenew(fraction float64) bool {
-	t := h.current.Load()
-	if t == nil || !t.CheckAlive() {
-		return false
-	}
-	h.k.mu.Lock()
-	defer h.k.mu.Unlock()
-	return float64(t.sess.remaining(h.k.clock.Now())) <= (1-fraction)*float64(h.k.cfg.window(t.sess.TTL))
-}
-
-func notHeld(h *Handle) error {
-	h.k.mu.Lock()
-	defer h.k.mu.Unlock()
-	if h.k.closing || h.closed {
-		return ErrClosed
-	}
-	return ErrNotHeld
-}
-
-// Touch says that the lease is in use. With RenewOnActivity that keeps it; with other policies, and
-// while it is not held, it does nothing. It takes no lock and allocates nothing.
-func (h *Handle) Touch() {
-	t := h.current.Load()
-	if t == nil || t.sess.activity.Load() == touched || !t.CheckAlive() { // after its end it is of no use
-		return
-	}
-	if t.sess.activity.Swap(touched) == wanted {
-		h.k.kick()
-	}
-}
-
-// activity tells a session's loop that its lease is in use.
-type activity struct{ atomic.Int32 }
-
-const (
-	quiet   int32 = iota
-	touched       // since the last renewal was due
-	wanted        // a renewal is due, and begins with the next touch, which kicks the loop
-)
-
-// take reports whether there was a touch since it was called last. If there was none, the next is
-// wanted.
-func (a *activity) take() bool {
-	for {
-		now := a.Load()
-		next := wanted
-		if now == touched {
-			next = quiet
+		if rest := s.remaining(now); s.pool.renewal.Automatic() && (left == 0 || rest < left) {
+			left = rest
 		}
-		if a.CompareAndSwap(now, next) {
-			return now == touched
-		}
+		held += s.held
 	}
+	return held, left
 }
 
-// answeredLocked is closed when the next renewal of s is answered, or fails.
-func (s *session) answeredLocked() <-chan struct{} {
-	if s.answered == nil {
-		s.answered = make(chan struct{})
+// grantedLocked takes up the TTL that a session of p was granted, and tells, once for
+// each, if that is more than was asked for: what fails is then taken over later.
+func (k *sessions) grantedLocked(p *pool, ttl time.Duration) {
+	if p.ttl == k.cfg.TTL {
+		k.granted = ttl
 	}
-	return s.answered
-}
-
-func (s *session) tellAnsweredLocked() {
-	if s.answered != nil {
-		close(s.answered)
-		s.answered = nil
+	if ttl > p.ttl && ttl != p.granted {
+		k.log.Warn("the store raised the TTL", zap.Duration("asked", p.ttl), zap.Duration("granted", ttl))
 	}
+	p.granted = ttl
 }

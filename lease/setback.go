@@ -9,7 +9,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/lease/internal/settle"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -27,10 +26,13 @@ import (
 
 // history is what a Keeper knows of the store's.
 type history struct {
-	*Keeper
-	setback  *setback // it went back, and that is not over
-	era      era
-	accepted atomic.Int64 // what the store's Historian.Accepted said last
+	*names
+	sessions  *sessions
+	forgotten func(*entry) // settles what was seen of the name
+	again     func()       // looks at everything
+	setback   *setback     // it went back, and that is not over
+	era       era
+	accepted  atomic.Int64 // what the store's Historian.Accepted said last
 }
 
 // setback is one that was noticed and is not over.
@@ -64,67 +66,6 @@ func (k *history) eraNow() era {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.era
-}
-
-// Setback returns nil, or why nothing can be acquired: the store's history has
-// gone back, and the one that stands was not accepted. The error is ErrSetback and
-// says what to do. It asks nothing of the store.
-func (k *Keeper) Setback() error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.history.setback == nil {
-		return nil
-	}
-	return fmt.Errorf("keeper %s (store %s): %w", k.owner.ID, k.limits.Name, k.history.setback.err)
-}
-
-// AcceptHistory is the operator's decision after a setback (ErrSetback): tokens
-// may go back. What the Keeper, and all that follows records by it, have learnt of
-// the store's former history is forgotten, and leases are acquired again. Decide so
-// only when nothing fences by the tokens of before: reset the fences first.
-//
-// It takes effect not before a TTL has passed since the setback was noticed, the
-// longest in use here, so that no holder believes any more in what it held. It
-// returns when it has taken effect, or with ctx's error: then it goes on in the
-// background. A Keeper that has noticed no setback forgets all the same, at once: it
-// may have seen the tokens of before, and nothing since. So decide on every node. A
-// store that notices by itself is asked first. Errors besides: ErrClosed, and that
-// such a store does not answer; then nothing has changed.
-func (k *Keeper) AcceptHistory(ctx context.Context) error {
-	if err := k.check(ctx); err != nil {
-		return err
-	}
-	failed := func(err error) error {
-		return fmt.Errorf("keeper %s: accepting the store's history: %w", k.owner.ID, err)
-	}
-	if _, ok := k.store.(store.Historian); ok && k.Setback() == nil {
-		// It may know, or find by this, what no call of this Keeper was told yet.
-		_, err := ask(ctx, k, func(ctx context.Context) ([]Record, error) { return k.store.Get(ctx, healthName) })
-		if err != nil && !errors.Is(err, ErrSetback) && !errors.Is(err, ErrBadRecord) {
-			return failed(err)
-		}
-	}
-	k.mu.Lock()
-	s := k.history.setback
-	if s == nil {
-		defer k.mu.Unlock()
-		if k.closed {
-			return failed(ErrClosed)
-		}
-		k.history.forgetLocked() // it may have seen what others noticed by, and nothing since
-		return nil
-	}
-	s.decided = true
-	k.mu.Unlock()
-	k.kick()
-	select {
-	case <-s.over:
-		return nil
-	case <-ctx.Done():
-		return failed(ctx.Err())
-	case <-k.ctx.Done():
-		return failed(ErrClosed)
-	}
 }
 
 // heed notices what an answer of the store says of its history: by the error, or if
@@ -234,7 +175,7 @@ func (k *history) lookBack(s *setback, decided bool) {
 	// What another Keeper of this Store has accepted is not accepted once more: that
 	// one would have to forget again.
 	accept, byOther := decided && h != nil, before > k.accepted.Load()
-	_, err := call(k.Keeper, func(ctx context.Context) ([]Record, error) {
+	_, err := call(k.core, func(ctx context.Context) ([]Record, error) {
 		if accept && !byOther {
 			return nil, h.AcceptHistory(ctx)
 		}
@@ -266,9 +207,7 @@ func (k *history) lookBack(s *setback, decided bool) {
 // the Keeper and for the followers of records by it.
 func (k *history) forgetLocked() {
 	for _, h := range k.handles {
-		o := h.k.ops.ofLocked(h)
-		o.mark = 0 // the store answers from the accepted history
-		k.ops.stepLocked(o, settle.Event{What: settle.Forgotten}, &said{})
+		k.forgotten(h)
 	}
 	k.newEraLocked(k.era.forget + 1)
 }
@@ -281,12 +220,9 @@ func (k *history) goOnLocked(forget bool) {
 	} else {
 		k.newEraLocked(k.era.forget)
 	}
-	for h := range k.waits.waiting {
-		h.pollAt, h.polls = k.clock.Now().Mono, 0
-	}
 	close(k.setback.over)
 	k.setback = nil
-	k.recon.listNowLocked()
+	k.again()
 	k.log.Warn("the store's history is accepted: leases are acquired again", zap.Bool("tokens may go back", forget))
 	k.kick()
 }

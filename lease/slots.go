@@ -267,7 +267,7 @@ func (p *Pool) take(ctx context.Context, waits bool) (slot int, err error) {
 			}
 			var begins <-chan struct{}
 			if last = err; errors.Is(err, ErrParentLost) {
-				begins = parentBegins(p.slots[0]) // they hang on one
+				begins = p.k.parentBegins(&p.slots[0].entry) // they hang on one
 			}
 			err = pauses.rest(ctx, begins, p.left, p.k.ctx.Done())
 		}
@@ -336,7 +336,7 @@ func (p *Pool) look(ctx context.Context, slots []int) (map[string]Record, error)
 		for i, s := range part {
 			names[i] = p.slots[s].name
 		}
-		recs, err := ask(ctx, p.k, func(ctx context.Context) ([]Record, error) { return p.k.store.Get(ctx, names...) })
+		recs, err := ask(ctx, &p.k.core, func(ctx context.Context) ([]Record, error) { return p.k.store.Get(ctx, names...) })
 		if err != nil {
 			return nil, err
 		}
@@ -390,10 +390,10 @@ func (p *Pool) park(ctx context.Context) (slot int, err error) {
 		if n == 0 {
 			w.gone = gone // a Keeper closes all together
 		}
-		if !p.k.waits.add(p.slots[i], w) {
+		if !p.slots[i].listen(w) {
 			return 0, ErrClosed
 		}
-		defer p.k.waits.remove(p.slots[i], w)
+		defer p.k.waits.remove(&p.slots[i].entry, w)
 	}
 	select {
 	case i := <-free:

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,10 +15,10 @@ import (
 
 // term is one ownership by a Keeper. Its deadline is its session's.
 type term struct {
-	name  string
-	token Token
-	nonce uint64
-	sess  *session
+	name      string
+	token     Token
+	nonce     uint64
+	*deadline // of its session
 	// parent is the term that this one hangs on, and ends with at the latest; nil: none.
 	parent *term
 	since  time.Duration // when the winning reply was taken up
@@ -47,9 +48,9 @@ func (t *term) CheckAlive() bool {
 }
 
 func (t *term) Check() (time.Duration, bool) {
-	r := t.sess.clock.Now()
+	r := t.clock.Now()
 	for p := t; p != nil; p = p.parent {
-		if p.over.Load() || !p.sess.trusts(r) {
+		if p.over.Load() || !p.trusts(r) {
 			return r.Mono, false
 		}
 	}
@@ -190,4 +191,151 @@ func asked(alive func() bool, end context.CancelCauseFunc) (is bool) {
 		}
 	}()
 	return alive()
+}
+
+// deadline is how far a session may be trusted, and its terms with it.
+type deadline struct {
+	clock    store.Clock
+	kick     func() // tells the Keeper that the window was found closed
+	window   atomic.Pointer[window]
+	renewals atomic.Int64 // that extended it, for TermInfo
+	activity activity     // of its lease, with RenewOnActivity
+}
+
+// window is how far a session may be trusted: while both clocks are below.
+type window struct {
+	mono time.Duration
+	wall int64
+}
+
+func (w *window) holds(r store.Reading) bool { return r.Mono < w.mono && r.Wall < w.wall }
+
+// closedWindow marks a session that is over; nothing reopens it.
+var closedWindow = &window{mono: math.MinInt64, wall: math.MinInt64}
+
+// trusts reports whether r lies within the window. The first look beyond it
+// closes the window for good, so that no reader sees true after another saw
+// false, even if a renewal's reply is being taken up at the same moment.
+func (s *deadline) trusts(r store.Reading) bool {
+	for {
+		w := s.window.Load()
+		if w.holds(r) {
+			return true
+		}
+		if w == closedWindow {
+			return false
+		}
+		if s.window.CompareAndSwap(w, closedWindow) {
+			s.kick()
+			return false
+		}
+	}
+}
+
+// extend moves the deadline to trust from sent on, unless the present one has
+// passed; it reports whether the session still lives. It is not for a renewal that
+// one sent later has overtaken: what that says of the deadline is past.
+func (s *deadline) extend(sent store.Reading, trust time.Duration) bool {
+	next := &window{mono: sent.Mono + trust, wall: sent.Wall + int64(trust)}
+	for {
+		now := s.clock.Now()
+		w := s.window.Load()
+		if !s.trusts(now) || !next.holds(now) {
+			s.close()
+			return false
+		}
+		if w.mono >= next.mono || s.window.CompareAndSwap(w, next) {
+			return true
+		}
+	}
+}
+
+// wallSlack is how far the wall deadline may lie beyond the monotonic one before
+// it is brought back: more than slewing makes, far less than any margin.
+const wallSlack = 10 * time.Millisecond
+
+// rewind follows a wall clock that was stepped back: its deadline is never
+// further off than the monotonic one, or a sleep as long as the step would go
+// unnoticed.
+func (s *deadline) rewind(now store.Reading) {
+	w := s.window.Load()
+	if w == closedWindow {
+		return
+	}
+	if left := w.mono - now.Mono; time.Duration(w.wall-now.Wall) > left+wallSlack {
+		s.window.CompareAndSwap(w, &window{mono: w.mono, wall: now.Wall + int64(left)})
+	}
+}
+
+// close ends all trust in the session.
+func (s *deadline) close() { s.window.Store(closedWindow) }
+
+// remaining is the time until the deadline; not positive when it is over.
+func (s *deadline) remaining(now store.Reading) time.Duration {
+	w := s.window.Load()
+	if w == closedWindow {
+		return 0
+	}
+	return min(w.mono-now.Mono, time.Duration(w.wall-now.Wall))
+}
+
+// As finds in l, or in what it wraps (Unwrap() Lease), the first that is a T. A
+// Termed that was found within gives terms that are alive only while l is, too: what
+// wraps a lease may trust less than what it wraps. It looks through a hundred wrappers
+// at the most, so that one which wraps itself is found to have nothing.
+func As[T any](l Lease) (T, bool) {
+	outer, wrapped := l, false
+	for range mostWrappers {
+		if input.Nil(l) {
+			break
+		}
+		if t, ok := l.(T); ok {
+			if termed, ok := any(&t).(*Termed); ok && wrapped {
+				*termed = narrow{*termed, outer}
+			}
+			return t, true
+		}
+		w, ok := l.(interface{ Unwrap() Lease })
+		if !ok {
+			break
+		}
+		l, wrapped = w.Unwrap(), true
+	}
+	var zero T
+	return zero, false
+}
+
+// mostWrappers bounds how far a lease is unwrapped: one that wraps itself is wrapped for ever.
+const mostWrappers = 100
+
+// origin is what is known of a term from its beginning.
+type origin struct {
+	granted  time.Time
+	renewals int64 // of the session, until then
+	store    string
+	renewal  Renewal
+}
+
+// activity tells a session's loop that its lease is in use.
+type activity struct{ atomic.Int32 }
+
+const (
+	quiet   int32 = iota
+	touched       // since the last renewal was due
+	wanted        // a renewal is due, and begins with the next touch, which kicks the loop
+)
+
+// take reports whether there was a touch since it was called last. If there was none, the next is
+// wanted.
+func (a *activity) take() bool {
+	for {
+		now := a.Load()
+		next := wanted
+		if now == touched {
+			next = quiet
+		}
+		if a.CompareAndSwap(now, next) {
+			return now == touched
+		}
+	}
 }

@@ -31,18 +31,11 @@ var (
 	_ Informed = (*narrowTerm)(nil)
 )
 
-// origin is what is known of a term from its beginning.
-type origin struct {
-	granted  time.Time
-	renewals int64 // of the session, until then
-	store    string
-}
-
 // originLocked is that of a term that is won now, by the record.
-func originLocked(h *Handle, rec Record, s *session) origin {
-	o := origin{granted: rec.Granted, renewals: s.renewals.Load(), store: h.k.limits.Name}
+func (k *names) originLocked(rec Record, s *session) origin {
+	o := origin{granted: rec.Granted, renewals: s.renewals.Load(), store: k.limits.Name, renewal: s.pool.renewal}
 	if o.granted.IsZero() {
-		o.granted = time.Unix(0, h.k.clock.Now().Wall)
+		o.granted = time.Unix(0, k.clock.Now().Wall)
 	}
 	return o
 }
@@ -50,14 +43,14 @@ func originLocked(h *Handle, rec Record, s *session) origin {
 // Info implements Informed.
 func (t *term) Info() TermInfo {
 	i := TermInfo{
-		Granted: t.origin.granted, Renewals: int(t.sess.renewals.Load() - t.origin.renewals),
-		Renewal: t.sess.pool.renewal,
+		Granted: t.origin.granted, Renewals: int(t.renewals.Load() - t.origin.renewals),
+		Renewal: t.origin.renewal,
 		Store:   t.origin.store,
 	}
-	now := t.sess.clock.Now()
-	left := t.sess.remaining(now)
+	now := t.clock.Now()
+	left := t.remaining(now)
 	for p := t; p != nil; p = p.parent {
-		if left = min(left, p.sess.remaining(now)); p.over.Load() || left <= 0 {
+		if left = min(left, p.remaining(now)); p.over.Load() || left <= 0 {
 			return i
 		}
 	}

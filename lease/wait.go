@@ -6,67 +6,24 @@ import (
 	"slices"
 	"time"
 
-	"github.com/holdfast-go/holdfast/lease/internal/settle"
 	"github.com/holdfast-go/holdfast/store"
 )
 
-// This file hears of names: the watch that serves the Keeper's own leases, and
-// the looks at names that are waited for.
+// This file tells those that wait for names, by what others hear or by looks of its own.
 
-// watches are what a Keeper has followed, for itself and for its users.
-type watches struct {
-	*Keeper
-	begun   bool // its own was, if the store has one
-	runs    bool // and tells of every change
-	polling int  // followers that poll, as the store can't watch
-}
-
-// beginLocked starts the Keeper's watch, if the store has one, with the first
-// use of any lease.
-func (k *watches) beginLocked() {
-	if k.begun || k.closed {
-		return
-	}
-	k.begun = true
-	if _, ok := k.store.(store.Watcher); ok {
-		k.followLocked(k.ctx, func() {}, &follower{k: k.Keeper, emit: k.onEvent, forKeeper: true, up: k.began, down: k.down})
-	}
-}
-
-// began: what happened before this was not told.
-func (k *watches) began() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.runs = true
-	k.recon.listNowLocked()
-}
-
-func (k *watches) down() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.runs = false
-}
-
-// onEvent takes up a deletion of any name. It can end a term or wake a waiter, never
-// begin a term.
-func (k *watches) onEvent(ev store.Event) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	h := k.handles[ev.Record.Name]
-	if ev.Kind != store.EventDelete || h == nil {
-		return
-	}
-	if h.op != nil || h.claim.Status == settle.Held { // else there is nothing to decide
-		k.ops.stepLocked(h.k.ops.ofLocked(h), settle.Event{What: settle.Deleted, Token: ev.Revision}, &said{})
-	}
-	k.waits.freeLocked(h)
-}
-
-// waits are the handles with a waiter.
+// waits are the names with a waiter.
 type waits struct {
-	*Keeper
-	waiting map[*Handle]struct{}
+	*names
+	history *history
+	waiting map[*entry]*waiting
 	herd    herd // of names that became free
+}
+
+// waiting is what waits for one name.
+type waiting struct {
+	waiters []*waiter
+	pollAt  time.Duration
+	polls   int
 }
 
 // waiter is one pending OnFree, or one Wait.
@@ -76,107 +33,73 @@ type waiter struct {
 	gone chan struct{} // closed when the handle or its Keeper is; nil: there is no listener
 }
 
-// OnFree implements Waiter. The first look is taken at once; then the watch
-// tells, or looks that grow apart from PollMin to PollMax. After Close, the
-// handle's or the Keeper's, f is not called any more.
-func (h *Handle) OnFree(f func()) (stop func() bool) {
-	if f == nil || h.k == nil {
-		return func() bool { return false }
-	}
-	w := &waiter{f: func() {
-		if !h.isClosed() { // it may have been, while a herd was spread
-			h.k.guard("OnFree", h.name, f)
-		}
-	}}
-	h.k.waits.add(h, w)
-	return func() bool { return h.k.waits.remove(h, w) }
-}
-
-// isClosed reports whether the handle or its Keeper is.
-func (h *Handle) isClosed() bool {
-	h.k.mu.Lock()
-	defer h.k.mu.Unlock()
-	return h.closed || h.k.closing
-}
-
 // add registers w; false if the handle or its Keeper is closed.
-func (k *waits) add(h *Handle, w *waiter) bool {
+func (k *waits) add(h *entry, w *waiter) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if h.closed || k.closing {
 		return false
 	}
-	k.watches.beginLocked()
-	if len(h.free) == 0 {
-		h.pollAt, h.polls = k.clock.Now().Mono, 0
+	if k.waiting[h] == nil {
+		k.waiting[h] = &waiting{pollAt: k.clock.Now().Mono}
 	}
-	h.free = append(h.free, w)
-	k.waiting[h] = struct{}{}
+	k.waiting[h].waiters = append(k.waiting[h].waiters, w)
 	k.kick()
 	return true
 }
 
 // remove reports whether w was still registered.
-func (k *waits) remove(h *Handle, w *waiter) bool {
+func (k *waits) remove(h *entry, w *waiter) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	i := slices.Index(h.free, w)
+	of := k.waiting[h]
+	if of == nil {
+		return false
+	}
+	i := slices.Index(of.waiters, w)
 	if i < 0 {
 		return false
 	}
-	h.free = slices.Delete(h.free, i, i+1)
-	if len(h.free) == 0 {
+	if of.waiters = slices.Delete(of.waiters, i, i+1); len(of.waiters) == 0 {
 		delete(k.waiting, h)
 	}
 	return true
 }
 
+// takeLocked takes the waiters for h away.
+func (k *waits) takeLocked(h *entry) []*waiter {
+	of := k.waiting[h]
+	if of == nil {
+		return nil
+	}
+	delete(k.waiting, h)
+	return of.waiters
+}
+
 // dropLocked tells waiters that they will be told nothing.
-func (k *waits) dropLocked(h *Handle) {
-	for _, w := range h.free {
+func (k *waits) dropLocked(h *entry) {
+	for _, w := range k.takeLocked(h) {
 		if w.gone != nil {
 			close(w.gone)
 		}
 	}
-	h.free = nil
-	delete(k.waiting, h)
 }
 
-// Wait implements Waiter. Errors: the context's, ErrClosed.
-func (h *Handle) Wait(ctx context.Context) error {
-	if err := h.check(ctx); err != nil {
-		return err
+// againLocked has all names looked at soon.
+func (k *waits) againLocked() {
+	for _, of := range k.waiting {
+		of.pollAt, of.polls = k.clock.Now().Mono, 0
 	}
-	if h.CheckAlive() {
-		return nil
-	}
-	ch := make(chan struct{})
-	w := &waiter{f: func() { close(ch) }, ours: true, gone: make(chan struct{})}
-	if !h.k.waits.add(h, w) {
-		return h.k.errorf(h.name, ErrClosed)
-	}
-	defer h.k.waits.remove(h, w)
-	select {
-	case <-ch:
-		return nil
-	case <-ctx.Done():
-		return h.k.errorf(h.name, ctx.Err())
-	case <-w.gone:
-	case <-h.k.ctx.Done():
-	}
-	return h.k.errorf(h.name, ErrClosed)
 }
 
 // freeLocked tells the waiters for h: at once, unless many names become free together. Then the
 // herd is spread. How many are waited for does not count.
-func (k *waits) freeLocked(h *Handle) {
-	if len(h.free) == 0 {
+func (k *waits) freeLocked(h *entry) {
+	waiters := k.takeLocked(h)
+	if waiters == nil {
 		return
 	}
 	spread := k.herd.next(k.clock.Now().Mono)
-	waiters := h.free
-	h.free = nil
-	delete(k.waiting, h)
 	fire := func() {
 		for _, w := range waiters {
 			if w.ours {
@@ -215,14 +138,14 @@ func (d *herd) next(now time.Duration) time.Duration {
 func (k *waits) tick(now store.Reading, soon func(time.Duration)) {
 	var names []string
 	marks := map[string]Token{}
-	for h := range k.waiting {
-		if now.Mono >= h.pollAt {
+	for h, of := range k.waiting {
+		if now.Mono >= of.pollAt {
 			names = append(names, h.name)
 			marks[h.name] = h.claim.Seen
-			h.pollAt = k.nextPoll(now.Mono, h.polls)
-			h.polls++
+			of.pollAt = k.nextPoll(now.Mono, of.polls)
+			of.polls++
 		}
-		soon(h.pollAt)
+		soon(of.pollAt)
 	}
 	if len(names) == 0 {
 		return
@@ -264,7 +187,7 @@ func (k *waits) nextPoll(now time.Duration, polls int) time.Duration {
 // pollIn is the jittered exponential pause after a number of looks.
 func (k *waits) pollIn(polls int) time.Duration {
 	d := k.cfg.PollMax
-	if !k.watches.runs {
+	if !k.watched {
 		d = k.cfg.PollMin
 		for range min(polls, 62) {
 			if d >= k.cfg.PollMax/2 {

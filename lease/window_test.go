@@ -24,9 +24,9 @@ type fixedClock struct {
 
 func (c *fixedClock) Now() store.Reading { return c.now }
 
-func windowed(w window) (*session, *fixedClock, *int) {
+func windowed(w window) (*deadline, *fixedClock, *int) {
 	c, kicks := &fixedClock{}, 0
-	s := &session{clock: c, kick: func() { kicks++ }}
+	s := &deadline{clock: c, kick: func() { kicks++ }}
 	s.window.Store(&w)
 	return s, c, &kicks
 }

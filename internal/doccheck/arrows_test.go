@@ -27,6 +27,18 @@ type layers struct {
 }
 
 var layered = []layers{
+	{"lease", []string{
+		// what users call
+		"slots.go", "run.go", "handle.go", "ask.go", "keeper.go",
+		// what becomes of operations, and what is heard of the store's records
+		"ops.go", "follow.go", "reconcile.go", "wait.go", "setback.go",
+		// sessions, and the names that are claimed under them
+		"sessions.go", "term_info.go", "state.go", "term.go",
+		// the store, as it is reached
+		"reach.go", "core.go", "metrics.go",
+		// what users read and choose
+		"config.go", "renewal.go", "lease.go",
+	}, 0},
 	{"sharding", []string{
 		// what users call, and the beginning
 		"doc.go", "ask.go", "start.go",
