@@ -1,8 +1,10 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"iter"
 	mrand "math/rand/v2"
 	"time"
 
@@ -105,6 +107,7 @@ func (k *watches) refreshIn() time.Duration {
 var (
 	errSilent  = errors.New("the watch fell silent before it had begun")
 	errRefresh = errors.New("the watch starts again")
+	errEnded   = errors.New("the watch ended")
 )
 
 // follower turns watches that end and lists that repeat into one stream.
@@ -162,18 +165,14 @@ func (f *follower) lapse() {
 	}
 }
 
+// run follows a watch where there is one, which it begins again when it ends. Where there is none it
+// follows looks, PollMin apart with jitter: each is a watch that ends with its snapshot.
 func (f *follower) run(ctx context.Context) {
 	w, watches := f.k.store.(store.Watcher)
 	pause := retryMax / 10
-	for ctx.Err() == nil {
-		if !watches {
-			if !f.forKeeper {
-				f.poll(ctx)
-			}
-			return
-		}
+	for watches && ctx.Err() == nil {
 		f.renew()
-		progress, err := contained(func() (bool, error) { return f.follow(ctx, w) })
+		progress, err := f.follow(ctx, func(ctx context.Context) iter.Seq2[store.Event, error] { return f.watch(ctx, w) })
 		if progress {
 			f.fails = 0
 			pause = retryMax / 10
@@ -195,6 +194,20 @@ func (f *follower) run(ctx context.Context) {
 		f.k.rest(ctx, time.Duration(float64(pause)*(0.5+mrand.Float64())), nil)
 		pause = min(retryMax, 2*pause)
 	}
+	if f.forKeeper {
+		return
+	}
+	f.k.polls(+1)
+	defer f.k.polls(-1)
+	for ctx.Err() == nil {
+		f.renew()
+		_, err := f.follow(ctx, f.look)
+		if ctx.Err() != nil {
+			return
+		}
+		f.interrupted(err)
+		f.k.rest(ctx, time.Duration(float64(f.k.cfg.PollMin)*(0.5+mrand.Float64())), f.era.ctx.Done())
+	}
 }
 
 // failed counts a failure, and reports whether to log it: once, if nothing
@@ -211,92 +224,112 @@ func (f *follower) failed() bool {
 	return false
 }
 
-// follow passes one watch on; progress if it came as far as EventSynced.
-func (f *follower) follow(ctx context.Context, w store.Watcher) (progress bool, err error) {
-	// A watch may fall silent. While it begins that is noticed; later there may be no changes, so
-	// it is restarted now and then unless it says that it runs.
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(f.era.ctx, func() { cancel(errRefresh) })()
-	defer func() {
-		if c := context.Cause(ctx); errors.Is(c, errSilent) || errors.Is(c, errRefresh) {
-			err = c
+// watch is a watch of the store. One may fall silent. While it begins that is noticed; later there may
+// be no changes, so it is restarted now and then unless it says that it runs.
+func (f *follower) watch(ctx context.Context, w store.Watcher) iter.Seq2[store.Event, error] {
+	return func(yield func(store.Event, error) bool) {
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		defer context.AfterFunc(f.era.ctx, func() { cancel(errRefresh) })()
+		endIn := func(d time.Duration, cause error) store.Timer {
+			return f.k.clock.AfterFunc(d, func() { cancel(cause) })
 		}
-	}()
-	endIn := func(d time.Duration, cause error) store.Timer {
-		return f.k.clock.AfterFunc(d, func() { cancel(cause) })
+		timer, synced := endIn(f.k.cfg.AttemptTimeout, errSilent), false
+		defer func() { timer.Stop() }()
+		of := store.Scope{Prefix: f.prefix, Deletions: f.forKeeper, Progress: progressRounds * f.k.cfg.TTL}
+		for ev, err := range w.Watch(ctx, of) {
+			if err != nil {
+				if c := context.Cause(ctx); errors.Is(c, errSilent) || errors.Is(c, errRefresh) {
+					err = c
+				}
+				yield(ev, err)
+				return
+			}
+			synced = synced || ev.Kind == store.EventSynced
+			switch {
+			case !synced:
+				timer.Stop()
+				timer = endIn(f.k.cfg.AttemptTimeout, errSilent)
+			case ev.Kind == store.EventSynced, ev.Kind == store.EventProgress:
+				timer.Stop()
+				timer = endIn(f.k.refreshIn(), errRefresh)
+			}
+			if !yield(ev, nil) {
+				return
+			}
+		}
+		yield(store.Event{}, cmp.Or(context.Cause(ctx), errEnded))
 	}
-	timer := endIn(f.k.cfg.AttemptTimeout, errSilent)
-	defer func() { timer.Stop() }()
-	seen := map[string]struct{}{}
-	of := store.Scope{Prefix: f.prefix, Deletions: f.forKeeper, Progress: progressRounds * f.k.cfg.TTL}
-	for ev, err := range w.Watch(ctx, of) {
-		if err != nil {
-			return progress, err
-		}
-		switch {
-		case ev.Kind == store.EventSynced:
-			timer.Stop()
-			timer = endIn(f.k.refreshIn(), errRefresh)
-		case ev.Kind == store.EventProgress && progress:
-			timer.Stop()
-			timer = endIn(f.k.refreshIn(), errRefresh)
-			f.k.history.heed(nil)
-		case !progress:
-			timer.Stop()
-			timer = endIn(f.k.cfg.AttemptTimeout, errSilent)
-		}
-		if f.name != "" && ev.Record.Name != "" && ev.Record.Name != f.name {
-			continue
-		}
-		switch ev.Kind {
-		case store.EventPut:
-			if !progress {
-				seen[ev.Record.Name] = struct{}{}
-			}
-			if err := f.judge(ev.Record); err != nil {
-				return progress, err
-			}
-			f.put(ev)
-		case store.EventDelete:
-			f.delete(ev)
-		case store.EventBad:
-			if !progress {
-				seen[ev.Record.Name] = struct{}{}
-			}
-			f.bad(ev)
-		case store.EventSynced:
-			f.sync(seen)
-			f.k.history.heed(nil)
-			if f.up != nil {
-				f.up()
-			}
-			progress, seen = true, nil
-		}
-	}
-	return progress, errors.New("the watch ended")
 }
 
-// list makes one listing into events.
-func (f *follower) list(ctx context.Context) error {
-	if f.name != "" {
-		return f.look()
-	}
-	recs, err := call(f.k.core, func(ctx context.Context) ([]Record, error) {
-		return gatherAll(ctx, f.k.store.List(ctx, store.Query{Prefix: f.prefix}), func(string, error) {})
-	})
-	if err != nil {
-		return err
-	}
-	seen := make(map[string]struct{}, len(recs))
-	for _, rec := range recs {
-		seen[rec.Name] = struct{}{}
-		if err := f.read(rec); err != nil {
-			return err
+// look reads what stands: a listing, or the one name that is followed.
+func (f *follower) look(context.Context) iter.Seq2[store.Event, error] {
+	return func(yield func(store.Event, error) bool) {
+		recs, err := call(f.k.core, func(ctx context.Context) ([]Record, error) {
+			if f.name != "" {
+				return f.k.store.Get(ctx, f.name)
+			}
+			return gatherAll(ctx, f.k.store.List(ctx, store.Query{Prefix: f.prefix}), func(string, error) {})
+		})
+		if err != nil {
+			yield(store.Event{}, err)
+			return
 		}
+		for _, rec := range recs {
+			ev := store.Event{Kind: store.EventPut, Record: rec, Revision: rec.Token}
+			if rec.Token == 0 { // it is no record
+				ev.Kind = store.EventBad
+			}
+			if !yield(ev, nil) {
+				return
+			}
+		}
+		yield(store.Event{Kind: store.EventSynced}, nil)
 	}
-	f.sync(seen)
-	return nil
+}
+
+// follow passes on what a watch or a look tells, which may panic; synced if it came as far as
+// EventSynced.
+func (f *follower) follow(ctx context.Context, of func(context.Context) iter.Seq2[store.Event, error]) (synced bool, err error) {
+	seen := map[string]struct{}{}
+	_, err = contained(func() (struct{}, error) {
+		for ev, err := range of(ctx) {
+			name := ev.Record.Name
+			if err != nil || f.name != "" && name != "" && name != f.name {
+				if err != nil {
+					return struct{}{}, err
+				}
+				continue
+			}
+			switch ev.Kind {
+			case store.EventPut:
+				if err := f.judge(ev.Record); err != nil {
+					return struct{}{}, err
+				}
+				f.put(ev)
+			case store.EventDelete:
+				f.delete(ev)
+			case store.EventBad:
+				f.bad(ev)
+			case store.EventProgress:
+				if synced {
+					f.k.history.heed(nil)
+				}
+			case store.EventSynced:
+				f.sync(seen)
+				f.k.history.heed(nil)
+				if f.up != nil {
+					f.up()
+				}
+				synced, seen = true, nil
+			}
+			if !synced && name != "" {
+				seen[name] = struct{}{}
+			}
+		}
+		return struct{}{}, nil
+	})
+	return synced, err
 }
 
 // judge looks at a record that came, or was read, after all that was heard of its name:
@@ -352,14 +385,9 @@ func (f *follower) delete(ev store.Event) {
 func (f *follower) sync(seen map[string]struct{}) {
 	for name, m := range f.heard.stands {
 		if _, ok := seen[name]; !ok {
-			f.gone(name, m)
+			f.delete(store.Event{Kind: store.EventDelete, Record: Record{Name: name, Token: m.token}, Revision: m.token})
 		}
 	}
-	f.caught()
-}
-
-// caught: all that stands has been told.
-func (f *follower) caught() {
 	if !f.synced {
 		f.synced = true
 		f.emit(store.Event{Kind: store.EventSynced})
@@ -369,65 +397,11 @@ func (f *follower) caught() {
 	}
 }
 
-// What follows follows records where the store can't watch: listings, or looks at the one name that
-// is followed, become events.
-
-// poll looks, PollMin apart with jitter, and at once when an era ends.
-func (f *follower) poll(ctx context.Context) {
-	k := f.k
-	k.polls(+1)
-	defer k.polls(-1)
-	for ctx.Err() == nil {
-		f.renew()
-		err := f.list(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		f.interrupted(err)
-		k.rest(ctx, time.Duration(float64(k.cfg.PollMin)*(0.5+mrand.Float64())), f.era.ctx.Done())
-	}
-}
-
 // polls counts by more, or fewer, followers that poll.
 func (k *watches) polls(by int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.polling += by
-}
-
-// look makes a look at the one name that is followed into events.
-func (f *follower) look() error {
-	found, err := f.k.get(context.Background(), []string{f.name})
-	if err != nil {
-		return err
-	}
-	if rec, ok := found[f.name]; ok {
-		err = f.read(rec)
-	} else if m, stood := f.heard.stands[f.name]; stood {
-		f.gone(f.name, m)
-	}
-	if err == nil {
-		f.caught()
-	}
-	return err
-}
-
-// read takes up one record as it was read.
-func (f *follower) read(rec Record) error {
-	if rec.Token == 0 { // it is no record
-		f.bad(store.Event{Kind: store.EventBad, Record: rec})
-		return nil
-	}
-	if err := f.judge(rec); err != nil {
-		return err
-	}
-	f.put(store.Event{Kind: store.EventPut, Record: rec, Revision: rec.Token})
-	return nil
-}
-
-// gone tells that what stood does not any more.
-func (f *follower) gone(name string, m mark) {
-	f.delete(store.Event{Kind: store.EventDelete, Record: Record{Name: name, Token: m.token}, Revision: m.token})
 }
 
 // heard is what a follower was told of names.
@@ -523,10 +497,7 @@ func (h Holding) is(other Holding) bool {
 type holderFeed struct {
 	stands  Holding // by what was heard
 	isKnown bool    // that is all there is
-
-	latest Holding // that was passed on
-	any    bool    // there is one
-	feed   feed.Latest[Holding]
+	feed    feed.Latest[Holding]
 }
 
 // hear takes up an event of the name.
@@ -549,7 +520,7 @@ func (h *holderFeed) hear(ev store.Event) {
 		return
 	}
 	if h.isKnown {
-		h.tell(h.stands)
+		h.feed.Set(h.stands)
 	}
 }
 
@@ -559,20 +530,11 @@ func (h *holderFeed) known() {
 	if h.stands.State == HolderUnknown {
 		h.stands.State = NameFree
 	}
-	h.tell(h.stands)
+	h.feed.Set(h.stands)
 }
 
 // unknown: what stands may be another by now.
 func (h *holderFeed) unknown() {
 	h.isKnown = false
-	h.tell(Holding{})
-}
-
-// tell passes on what is the latest, unless it is as before.
-func (h *holderFeed) tell(latest Holding) {
-	if h.any && h.latest.is(latest) {
-		return
-	}
-	h.latest, h.any = latest, true
-	h.feed.Set(latest)
+	h.feed.Set(Holding{})
 }
