@@ -67,7 +67,7 @@ func (k *operations) do(ctx context.Context, o *op) (bool, error) {
 	o.until = k.clock.Now().Mono + k.cfg.OperationTimeout
 	h.queue = append(h.queue, o)
 	if h.op != nil {
-		if k.stepLocked(h.op, settle.Event{What: settle.Overtaken}, &said{}); h.op.Phase == settle.Idle {
+		if k.stepLocked(h.op, settle.Event{What: settle.Overtaken}, nil); h.op.Phase == settle.Idle {
 			h.op = nil
 		}
 	}
@@ -127,7 +127,7 @@ func (k *operations) leave(o *op, why error) {
 		}
 	}
 	o.left = why
-	k.stepLocked(o, settle.Event{What: settle.Left}, &said{})
+	k.stepLocked(o, settle.Event{What: settle.Left}, nil)
 }
 
 // nextLocked begins the next queued operation of h.
@@ -147,13 +147,13 @@ func (k *operations) nextLocked(h *entry) {
 	if o.Kind == settle.Acquire && h.parent != nil {
 		o.under = h.parent.current.Load()
 	}
-	k.stepLocked(o, settle.Event{What: settle.Begin}, &said{})
+	k.stepLocked(o, settle.Event{What: settle.Begin}, nil)
 }
 
 // deletedLocked: a watch tells that a record of the name, or a later one, was deleted.
 func (k *operations) deletedLocked(h *entry, t Token) {
 	if h.op != nil || h.claim.Status == settle.Held { // else there is nothing to decide
-		k.stepLocked(k.ofLocked(h), settle.Event{What: settle.Deleted, Token: t}, &said{})
+		k.stepLocked(k.ofLocked(h), settle.Event{What: settle.Deleted, Token: t}, nil)
 	}
 }
 
@@ -161,7 +161,7 @@ func (k *operations) deletedLocked(h *entry, t Token) {
 func (k *operations) forgottenLocked(h *entry) {
 	o := k.ofLocked(h)
 	o.mark = 0
-	k.stepLocked(o, settle.Event{What: settle.Forgotten}, &said{})
+	k.stepLocked(o, settle.Event{What: settle.Forgotten}, nil)
 }
 
 // ofLocked is what h does, or an operation that is none.
@@ -175,19 +175,21 @@ func (k *operations) ofLocked(h *entry) *op {
 // said is what came of a request, beside what decisions are made from.
 type said struct {
 	by  *session // that an acquisition was for
-	out store.Outcome
+	out *store.Outcome // not nil with settle.Answered
 	err error
 	at  store.Reading // when it was taken up, if time matters
 }
 
 // stepLocked takes o a step on.
 func (k *operations) stepLocked(o *op, e settle.Event, a *said) {
+	if a == nil {
+		a = &said{}
+	}
 	e.Now = k.factsLocked(o, e.What, a)
 	if a.err != nil {
 		o.lastErr = a.err
 	}
-	next, todo := settle.Next(settle.State{Claim: o.h.claim, Op: o.Op}, e)
-	o.h.claim, o.Op = next.Claim, next.Op
+	todo := settle.Step(&o.h.claim, &o.Op, &e)
 	for i := range todo.N {
 		k.carryOutLocked(o, todo.Of[i], a)
 	}
@@ -224,7 +226,7 @@ func (k *operations) factsLocked(o *op, what settle.What, a *said) settle.Facts 
 	now := k.clock.Now()
 	a.at = now
 	f.Trusted = a.by != nil && !a.by.dead && a.by.trusts(now)
-	if f.Late = now.Mono > o.until; !a.out.OK {
+	if f.Late = now.Mono > o.until; a.out == nil || !a.out.OK {
 		pause := min(retryMax, retryMax/10<<min(o.Failures, 4))
 		o.pause = time.Duration(float64(pause) * (0.5 + mrand.Float64()/2))
 		f.Spent = now.Mono+o.pause > o.until
@@ -244,7 +246,7 @@ func (k *operations) carryOutLocked(o *op, e settle.Effect, a *said) {
 		k.clock.AfterFunc(o.pause, func() {
 			k.mu.Lock()
 			defer k.mu.Unlock()
-			k.stepLocked(o, settle.Event{What: settle.Due}, &said{})
+			k.stepLocked(o, settle.Event{What: settle.Due}, nil)
 		})
 	case settle.Lose:
 		k.loseLocked(h, k.reason(o, e.Why, a))
@@ -361,7 +363,7 @@ func (k *operations) abandonAcquiresLocked(h *entry, cause error) {
 	h.queue = rest
 	if o := h.op; o != nil && o.Kind == settle.Acquire {
 		o.left = cause
-		k.stepLocked(o, settle.Event{What: settle.Dropped}, &said{})
+		k.stepLocked(o, settle.Event{What: settle.Dropped}, nil)
 	}
 }
 
@@ -476,14 +478,13 @@ func (k *operations) acquired(s *session, batch []*op, outs []store.Outcome, err
 			k.unansweredLocked(o, err)
 			continue
 		}
-		out := outs[i]
-		switch rec := out.Record; {
-		case out.OK && rec.Nonce == o.Nonce && rec.Token != 0 && rec.Token <= o.mark:
-			_ = k.history.wentBackLocked(rec.Name, rec.Token, o.mark) // it is given back, and told
-		case !out.OK && out.Err == nil && rec.Name != "":
-			_ = k.history.readLocked(rec.Name, rec.Token, o.mark)
+		switch out := &outs[i]; {
+		case out.OK && out.Record.Nonce == o.Nonce && out.Record.Token != 0 && out.Record.Token <= o.mark:
+			_ = k.history.wentBackLocked(out.Record.Name, out.Record.Token, o.mark) // it is given back, and told
+		case !out.OK && out.Err == nil && out.Record.Name != "":
+			_ = k.history.readLocked(out.Record.Name, out.Record.Token, o.mark)
 		}
-		k.answeredLocked(o, s, out)
+		k.answeredLocked(o, s, &outs[i])
 	}
 	s.pending -= len(batch)
 	s.idleLocked()
@@ -501,7 +502,7 @@ func (k *operations) wanted(ops []*op) []*op {
 		if o.reserved != nil {
 			k.sessions.unreserveLocked(o.reserved)
 		}
-		k.stepLocked(o, settle.Event{What: settle.Unwanted}, &said{})
+		k.stepLocked(o, settle.Event{What: settle.Unwanted}, nil)
 		return true
 	})
 }
@@ -512,12 +513,12 @@ func (k *operations) unansweredLocked(o *op, err error) {
 }
 
 // answeredLocked takes up an outcome, of an acquisition under s.
-func (k *operations) answeredLocked(o *op, s *session, out store.Outcome) {
+func (k *operations) answeredLocked(o *op, s *session, out *store.Outcome) {
 	k.stepLocked(o, settle.Event{What: settle.Answered, Answer: k.answer(o, out)}, &said{by: s, out: out, err: out.Err})
 }
 
-func (k *operations) answer(o *op, out store.Outcome) settle.Answer {
-	rec := out.Record
+func (k *operations) answer(o *op, out *store.Outcome) settle.Answer {
+	rec := &out.Record
 	a := settle.Answer{OK: out.OK, Fault: fault(out.Err), Replaced: out.Replaced, Ours: rec.Owner.Incarnation == k.owner.Incarnation}
 	a.Record = settle.Ref{Token: rec.Token, Nonce: rec.Nonce}
 	if o.offer != nil {
@@ -560,7 +561,7 @@ func (k *operations) sendingLocked(ops []*op) bool {
 		if o.Kind == settle.Acquire {
 			e.Nonce = uint64(newID())
 		}
-		k.stepLocked(o, e, &said{})
+		k.stepLocked(o, e, nil)
 	}
 	return true
 }
@@ -595,9 +596,9 @@ func (k *operations) sendReleases(ops []*op) {
 				continue
 			}
 			rec := found[o.h.name]
-			a := k.answer(o, store.Outcome{Record: rec})
+			a := k.answer(o, &store.Outcome{Record: rec})
 			a.Another = k.othersLocked(o.h, rec)
-			if k.stepLocked(o, settle.Event{What: settle.Looked, Answer: a}, &said{}); o.Phase == settle.Idle {
+			if k.stepLocked(o, settle.Event{What: settle.Looked, Answer: a}, nil); o.Phase == settle.Idle {
 				continue // nothing of it stands
 			}
 		}
@@ -619,7 +620,7 @@ func (k *operations) settled(batch []*op, outs []store.Outcome, err error) {
 		if err != nil {
 			k.unansweredLocked(o, err)
 		} else {
-			k.answeredLocked(o, nil, outs[i])
+			k.answeredLocked(o, nil, &outs[i])
 		}
 	}
 }
@@ -786,7 +787,7 @@ func (k *operations) awaitedLocked(o *op, c *entry) {
 	if o.Replied { // its caller has gone
 		o.until = k.clock.Now().Mono + k.cfg.OperationTimeout
 	}
-	k.stepLocked(o, settle.Event{What: settle.Rested}, &said{})
+	k.stepLocked(o, settle.Event{What: settle.Rested}, nil)
 }
 
 // childrenHeld says which children o waits for, and why its caller does no more.

@@ -240,16 +240,23 @@ type Effects struct {
 	Of [8]Effect
 }
 
-// step is one call of Next.
+// step is one call of Step.
 type step struct {
-	State
-	e   Event
-	out Effects
+	*Claim
+	*Op
+	e   *Event
+	out *Effects
 }
 
 // Next is the machine.
 func Next(at State, e Event) (State, Effects) {
-	s := &step{State: at, e: e}
+	out := Step(&at.Claim, &at.Op, &e)
+	return at, out
+}
+
+// Step is Next in place, which spares the stacks of callers two copies.
+func Step(c *Claim, o *Op, e *Event) (out Effects) {
+	s := &step{c, o, e, &out}
 	switch e.What {
 	case Begin:
 		s.begin()
@@ -309,7 +316,7 @@ func Next(at State, e Event) (State, Effects) {
 			s.Last, s.Seen = s.Stands.Token, s.Stands.Token
 		}
 	}
-	return s.State, s.out
+	return out
 }
 
 func (s *step) do(d Do, why Why) { s.add(Effect{Do: d, Why: why}) }
