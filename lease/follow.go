@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/feed"
+	"github.com/holdfast-go/holdfast/lease/internal/settle"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -21,9 +22,9 @@ type watches struct {
 	waits   *waits
 	offers  *offers
 	recon   *reconciler
-	deleted func(*entry, Token) // tells what is under way for the name, or its claim
-	begun   bool                // the Keeper's own was, if the store has one
-	polling int                 // followers that poll, as the store can't watch
+	told    func(*entry, settle.Event) // takes it up for what is under way for the name, or its claim
+	begun   bool                       // the Keeper's own was, if the store has one
+	polling int                        // followers that poll, as the store can't watch
 }
 
 func (k *watches) begin() {
@@ -67,7 +68,7 @@ func (k *watches) onEvent(ev store.Event) {
 	if ev.Kind != store.EventDelete || h == nil {
 		return
 	}
-	k.deleted(h, ev.Revision)
+	k.told(h, settle.Event{What: settle.Deleted, Token: ev.Revision})
 	k.waits.freeLocked(h)
 }
 

@@ -79,12 +79,12 @@ func NewKeeper(s store.Store, cfg Config) (*Keeper, error) {
 	n, ss, h, w, o, r := &k.names, &k.sessions, &k.history, &k.waits, &k.offers, &k.recon
 	k.sessions = sessions{names: n, all: map[store.SessionID]*session{}, bygone: map[store.SessionID]*session{}, pools: map[sharing]*pool{}}
 	k.history.names, k.history.sessions = n, ss
-	k.history.forgotten, k.history.again = k.ops.forgottenLocked, k.lookAgainLocked
+	k.history.told, k.history.again = k.ops.toldLocked, k.lookAgainLocked
 	k.waits = waits{names: n, history: h, waiting: map[*entry]*waiting{}}
 	k.offers = offers{names: n, sessions: ss, recon: r, open: map[string]*openOffer{}}
 	k.recon = reconciler{names: n, sessions: ss, history: h, waits: w, offers: o,
 		suspect: map[string]*suspicion{}, next: k.clock.Now().Mono + k.cfg.TTL}
-	k.watches = watches{names: n, history: h, waits: w, offers: o, recon: r, deleted: k.ops.deletedLocked}
+	k.watches = watches{names: n, history: h, waits: w, offers: o, recon: r, told: k.ops.toldLocked}
 	k.ops = operations{names: n, sessions: ss, history: h, offers: o, recon: r, watches: &k.watches}
 	k.ops.releases = &lane{send: k.ops.sendReleases}
 	k.ops.moves = &lane{send: k.ops.sendMoves}

@@ -67,9 +67,7 @@ func (k *operations) do(ctx context.Context, o *op) (bool, error) {
 	o.until = k.clock.Now().Mono + k.cfg.OperationTimeout
 	h.queue = append(h.queue, o)
 	if h.op != nil {
-		if k.stepLocked(h.op, settle.Event{What: settle.Overtaken}, nil); h.op.Phase == settle.Idle {
-			h.op = nil
-		}
+		k.overtakeLocked(h)
 	}
 	if h.op == nil {
 		o.mayDirect = k.limits.Prompt && over == nil
@@ -150,31 +148,28 @@ func (k *operations) nextLocked(h *entry) {
 	k.stepLocked(o, settle.Event{What: settle.Begin}, nil)
 }
 
-// deletedLocked: a watch tells that a record of the name, or a later one, was deleted.
-func (k *operations) deletedLocked(h *entry, t Token) {
-	if h.op != nil || h.claim.Status == settle.Held { // else there is nothing to decide
-		k.stepLocked(k.ofLocked(h), settle.Event{What: settle.Deleted, Token: t}, nil)
+// toldLocked takes up what is not the answer to an operation: it is about the one in flight, or the claim.
+func (k *operations) toldLocked(h *entry, e settle.Event) {
+	o := h.op
+	if o == nil {
+		o = &op{h: h}
 	}
+	if e.What == settle.Forgotten {
+		o.mark = 0 // the store answers from the accepted history
+	}
+	k.stepLocked(o, e, nil)
 }
 
-// forgottenLocked: the store answers from an accepted history.
-func (k *operations) forgottenLocked(h *entry) {
-	o := k.ofLocked(h)
-	o.mark = 0
-	k.stepLocked(o, settle.Event{What: settle.Forgotten}, nil)
-}
-
-// ofLocked is what h does, or an operation that is none.
-func (k *operations) ofLocked(h *entry) *op {
-	if h.op != nil {
-		return h.op
+// overtakeLocked has what is in flight for h give way to what is queued, if it may.
+func (k *operations) overtakeLocked(h *entry) {
+	if k.stepLocked(h.op, settle.Event{What: settle.Overtaken}, nil); h.op.Phase == settle.Idle {
+		h.op = nil
 	}
-	return &op{h: h}
 }
 
 // said is what came of a request, beside what decisions are made from.
 type said struct {
-	by  *session // that an acquisition was for
+	by  *session       // that an acquisition was for
 	out *store.Outcome // not nil with settle.Answered
 	err error
 	at  store.Reading // when it was taken up, if time matters
@@ -270,17 +265,7 @@ func (k *operations) carryOutLocked(o *op, e settle.Effect, a *said) {
 			k.log.Error(o.lastErr.Error())
 		}
 	case settle.Reply:
-		err := k.reason(o, e.Why, a)
-		if e.Maybe && !errors.Is(err, ErrUnknown) {
-			err = unknown(err)
-		}
-		switch {
-		case e.OK && o.Kind == settle.Acquire:
-			o.term = h.current.Load()
-		case e.OK:
-			k.log.Info("moved", zap.String("lease", h.name), zap.Uint64("token", uint64(h.claim.Last)), zap.String("to", o.offer.Owner.ID))
-		}
-		o.finish(e.OK, err)
+		k.replyLocked(o, e, a)
 	case settle.Proceed:
 		switch {
 		case o.Kind != settle.Acquire || e.OK:
@@ -291,6 +276,21 @@ func (k *operations) carryOutLocked(o *op, e settle.Effect, a *said) {
 		}
 		k.nextLocked(h)
 	}
+}
+
+// replyLocked answers the caller of o.
+func (k *operations) replyLocked(o *op, e settle.Effect, a *said) {
+	err := k.reason(o, e.Why, a)
+	if e.Maybe && !errors.Is(err, ErrUnknown) {
+		err = unknown(err)
+	}
+	switch {
+	case e.OK && o.Kind == settle.Acquire:
+		o.term = o.h.current.Load()
+	case e.OK:
+		k.log.Info("moved", zap.String("lease", o.h.name), zap.Uint64("token", uint64(o.h.claim.Last)), zap.String("to", o.offer.Owner.ID))
+	}
+	o.finish(e.OK, err)
 }
 
 // reason is the error for a decision's reason.

@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/lease/internal/settle"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -27,12 +28,12 @@ import (
 // history is what a Keeper knows of the store's.
 type history struct {
 	*names
-	sessions  *sessions
-	forgotten func(*entry) // settles what was seen of the name
-	again     func()       // looks at everything
-	setback   *setback     // it went back, and that is not over
-	era       era
-	accepted  atomic.Int64 // what the store's Historian.Accepted said last
+	sessions *sessions
+	told     func(*entry, settle.Event) // takes it up for what is under way for the name, or its claim
+	again    func()                     // looks at everything
+	setback  *setback                   // it went back, and that is not over
+	era      era
+	accepted atomic.Int64 // what the store's Historian.Accepted said last
 }
 
 // setback is one that was noticed and is not over.
@@ -207,7 +208,7 @@ func (k *history) lookBack(s *setback, decided bool) {
 // the Keeper and for the followers of records by it.
 func (k *history) forgetLocked() {
 	for _, h := range k.handles {
-		k.forgotten(h)
+		k.told(h, settle.Event{What: settle.Forgotten})
 	}
 	k.newEraLocked(k.era.forget + 1)
 }
