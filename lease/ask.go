@@ -104,8 +104,12 @@ func (k *Keeper) Health(ctx context.Context) error {
 	if names := unreleased(k); len(names) > 0 {
 		errs = append(errs, unwell(fmt.Errorf("%d leases were lost and are not released: %s", len(names), abbreviate(names))))
 	}
-	if ss := unrenewed(k); len(ss) > 0 {
-		errs = append(errs, unwell(fmt.Errorf("%d sessions were not renewed: %s", len(ss), describe(ss))))
+	if late := unrenewed(k); len(late) > 0 {
+		n := len(late)
+		if n > 5 {
+			late = append(late[:5], "…")
+		}
+		errs = append(errs, unwell(fmt.Errorf("%d sessions were not renewed: %s", n, strings.Join(late, "; "))))
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -127,41 +131,24 @@ func unreleased(k *Keeper) (names []string) {
 	return names
 }
 
-// lateSession is a session whose renewal failed.
-type lateSession struct {
-	id       store.SessionID
-	leases   int
-	failures int // in a row
-	left     time.Duration
-}
-
-// unrenewed returns the sessions whose last renewal failed, or whose trust is over
+// unrenewed describes the sessions whose last renewal failed, or whose trust is over
 // before the loop saw it; the most urgent first.
-func unrenewed(k *Keeper) (late []lateSession) {
-	now := k.clock.Now()
+func unrenewed(k *Keeper) (late []string) {
+	now, left := k.clock.Now(), map[string]time.Duration{}
 	visit(&k.core, k.sessions.all, func(s *session) {
-		if left := s.remaining(now); s.failures > 0 || left <= 0 && s.expiryLocked() != ErrLapsed {
-			late = append(late, lateSession{s.ID, len(s.handles), s.failures, left})
+		rest, trust := s.remaining(now), "trusted no more"
+		if s.failures == 0 && (rest > 0 || s.expiryLocked() == ErrLapsed) {
+			return
 		}
+		if rest > 0 {
+			trust = fmt.Sprintf("trusted for %v more", rest.Round(time.Millisecond))
+		}
+		what := fmt.Sprintf("%d with %d leases, %d failures, %s", s.ID, len(s.handles), s.failures, trust)
+		left[what] = rest
+		late = append(late, what)
 	})
-	slices.SortFunc(late, func(a, b lateSession) int { return cmp.Compare(a.left, b.left) })
+	slices.SortFunc(late, func(a, b string) int { return cmp.Compare(left[a], left[b]) })
 	return late
-}
-
-func describe(late []lateSession) string {
-	const most = 5
-	var parts []string
-	for _, s := range late[:min(len(late), most)] {
-		trust := "trusted no more"
-		if s.left > 0 {
-			trust = fmt.Sprintf("trusted for %v more", s.left.Round(time.Millisecond))
-		}
-		parts = append(parts, fmt.Sprintf("%d with %d leases, %d failures, %s", s.id, s.leases, s.failures, trust))
-	}
-	if len(late) > most {
-		parts = append(parts, "…")
-	}
-	return strings.Join(parts, "; ")
 }
 
 // Get asks the store for the record of name, of any owner: one request, bounded by

@@ -424,7 +424,7 @@ func (k *Keeper) Lease(name string, opts ...Option) (*Handle, error) {
 		}
 	}
 	if of := (sharing{o.ttl, o.renewal}); o.ownSession || !o.renewal.Automatic() {
-		h.pool = k.sessions.newPool(of, true)
+		h.pool = &pool{sharing: of}
 	} else {
 		h.pool = k.sessions.poolLocked(of)
 	}

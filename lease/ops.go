@@ -293,20 +293,24 @@ func (k *operations) replyLocked(o *op, e settle.Effect, a *said) {
 	o.finish(e.OK, err)
 }
 
+// reasons are the errors that need no more said.
+var reasons = map[settle.Why]error{
+	settle.Expired:       ErrExpired,
+	settle.RecordGone:    ErrRecordGone,
+	settle.NotHeld:       ErrNotHeld,
+	settle.NodeClosed:    ErrClosed,
+	settle.EarlierStands: errors.New("an earlier request's record stands"),
+	settle.NoReason:      fmt.Errorf("refused without a reason: %w", ErrInconsistent),
+	settle.MaybeMoved:    fmt.Errorf("an earlier attempt may have moved it: %w", ErrUnknown),
+}
+
 // reason is the error for a decision's reason.
 func (k *operations) reason(o *op, why settle.Why, a *said) error {
 	switch why {
-	case settle.Expired:
-		return ErrExpired
-	case settle.RecordGone:
-		return ErrRecordGone
 	case settle.AsAnswered:
 		return a.err
 	case settle.AnotherHolds:
 		o.refused = &HeldError{Record: a.out.Record}
-		return nil
-	case settle.NotHeld:
-		return ErrNotHeld
 	case settle.LeftByCaller:
 		if o.lastErr != nil {
 			return fmt.Errorf("%w, the last attempt: %w", o.left, o.lastErr)
@@ -317,17 +321,11 @@ func (k *operations) reason(o *op, why settle.Why, a *said) error {
 			return fmt.Errorf("%w: %q, for good: %w", ErrParentLost, name, ErrClosed)
 		}
 		return ErrParentLost
-	case settle.NodeClosed:
-		return ErrClosed
 	case settle.InSetback:
 		return k.history.setback.err
 	case settle.Inconsistent:
 		rec := a.out.Record
 		return fmt.Errorf("token %d, nonce %x for %x: %w", rec.Token, rec.Nonce, o.Nonce, ErrInconsistent)
-	case settle.EarlierStands:
-		return errors.New("an earlier request's record stands")
-	case settle.NoReason:
-		return fmt.Errorf("refused without a reason: %w", ErrInconsistent)
 	case settle.NotSettled:
 		return fmt.Errorf("not settled in %d attempts: %w", o.Attempts, o.lastErr)
 	case settle.NotAnswered:
@@ -337,8 +335,6 @@ func (k *operations) reason(o *op, why settle.Why, a *said) error {
 			return fmt.Errorf("%w: %w", ErrTransferRefused, a.err)
 		}
 		return ErrTransferRefused
-	case settle.MaybeMoved:
-		return fmt.Errorf("an earlier attempt may have moved it: %w", ErrUnknown)
 	case settle.ChildrenHeld:
 		err := unknown(o.childrenHeld(k.cfg.OperationTimeout))
 		k.log.Info("not released yet", zap.String("lease", o.h.name), zap.Error(err))
@@ -346,7 +342,7 @@ func (k *operations) reason(o *op, why settle.Why, a *said) error {
 	case settle.ChildrenRefuse:
 		return fmt.Errorf("%w: %w", ErrTransferRefused, o.childrenHeld(k.cfg.OperationTimeout))
 	}
-	return nil
+	return reasons[why]
 }
 
 // abandonAcquiresLocked ends the acquisitions of h for their callers; one in
@@ -527,19 +523,23 @@ func (k *operations) answer(o *op, out *store.Outcome) settle.Answer {
 	return a
 }
 
+// faults are the errors that matter, the first that err is.
+var faults = []struct {
+	is    error
+	fault settle.Fault
+}{
+	{ErrDenied, settle.Denied}, {store.ErrSessionGone, settle.SessionGone}, {ErrParentLost, settle.ParentGone}, {ErrUnsupported, settle.Unsupported},
+}
+
 // fault is what is wrong by err.
 func fault(err error) settle.Fault {
-	switch {
-	case err == nil:
+	if err == nil {
 		return settle.None
-	case errors.Is(err, ErrDenied):
-		return settle.Denied
-	case errors.Is(err, store.ErrSessionGone):
-		return settle.SessionGone
-	case errors.Is(err, ErrParentLost):
-		return settle.ParentGone
-	case errors.Is(err, ErrUnsupported):
-		return settle.Unsupported
+	}
+	for _, f := range faults {
+		if errors.Is(err, f.is) {
+			return f.fault
+		}
 	}
 	return settle.Other
 }
@@ -697,31 +697,26 @@ func (k *operations) sendDirect(ctx context.Context, o *op) {
 // callFor is call for an attempt of ops, which has an outcome for each, on this goroutine if that is
 // the caller of the one op there is. It bears the values of the first of them.
 func (k *operations) callFor(ops []*op, f func(context.Context) ([]store.Outcome, error)) (outs []store.Outcome, err error) {
-	defer func() {
-		if err == nil && len(outs) != len(ops) {
-			err = fmt.Errorf("%d outcomes for %d names: %w", len(outs), len(ops), ErrInconsistent)
-		}
-	}()
-	caller := ops[0].caller
-	sent := k.clock.Now()
+	caller, values, sent := ops[0].caller, ops[0].values, k.clock.Now()
 	if caller == nil {
-		values := ops[0].values
 		outs, err = call(k.core, func(ctx context.Context) ([]store.Outcome, error) { return f(bear(ctx, values)) })
-		k.reach.heard(ofRecords, sent, err)
-		return outs, err
+	} else {
+		ops[0].caller = nil // only the first attempt
+		ctx, cancel := context.WithCancelCause(k.ctx)
+		defer cancel(nil)
+		limit := min(k.cfg.AttemptTimeout, k.cfg.OperationTimeout)
+		defer k.clock.AfterFunc(limit, func() { cancel(noAnswer(limit)) }).Stop()
+		if caller.Done() != nil {
+			defer context.AfterFunc(caller, func() { cancel(caller.Err()) })()
+		}
+		outs, err = contained(func() ([]store.Outcome, error) { return f(bear(ctx, caller)) })
+		k.heed(err)
 	}
-	ops[0].caller = nil // only the first attempt
-	ctx, cancel := context.WithCancelCause(k.ctx)
-	defer cancel(nil)
-	limit := min(k.cfg.AttemptTimeout, k.cfg.OperationTimeout)
-	defer k.clock.AfterFunc(limit, func() { cancel(noAnswer(limit)) }).Stop()
-	if caller.Done() != nil {
-		defer context.AfterFunc(caller, func() { cancel(caller.Err()) })()
-	}
-	outs, err = contained(func() ([]store.Outcome, error) { return f(bear(ctx, caller)) })
-	k.history.heed(err)
-	if caller.Err() == nil {
+	if caller == nil || caller.Err() == nil {
 		k.reach.heard(ofRecords, sent, err)
+	}
+	if err == nil && len(outs) != len(ops) {
+		err = fmt.Errorf("%d outcomes for %d names: %w", len(outs), len(ops), ErrInconsistent)
 	}
 	return outs, err
 }

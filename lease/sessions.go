@@ -26,14 +26,10 @@ type sessions struct {
 func (k *sessions) poolLocked(of sharing) *pool {
 	p := k.pools[of]
 	if p == nil {
-		p = k.newPool(of, false)
+		p = &pool{sharing: of}
 		k.pools[of] = p
 	}
 	return p
-}
-
-func (k *sessions) newPool(of sharing, own bool) *pool {
-	return &pool{sharing: of, own: own}
 }
 
 // dropPoolLocked forgets a pool that nothing needs: or as many would be kept as there were ever

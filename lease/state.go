@@ -320,7 +320,6 @@ type trouble struct {
 // pool is the sessions of one TTL and policy that leases share; or one lease's own.
 type pool struct {
 	sharing
-	own      bool
 	handles  int           // open ones
 	granted  time.Duration // by the store, last
 	sessions []*session    // live ones
