@@ -8,14 +8,22 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
@@ -271,4 +279,670 @@ func BenchmarkHealth(b *testing.B) {
 		wg.Go(func() { h.Close(context.Background()); <-room })
 	}
 	wg.Wait()
+}
+
+// observed makes a Keeper's log readable.
+func observed(level zapcore.Level) (func(*lease.Config), *observer.ObservedLogs) {
+	core, logs := observer.New(level)
+	return func(c *lease.Config) { c.Logger = zap.New(core) }, logs
+}
+
+func TestAnOutageIsOneLineAndOneWhenItIsOver(t *testing.T) {
+	for what, fault := range map[string]faultstore.Fault{
+		"refused": {Kind: faultstore.Drop}, "silent": {Kind: faultstore.Drop, Hang: true},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T, store *memory.Store) {
+				logged, logs := observed(zapcore.WarnLevel)
+				kept := &located{Store: faultstore.Wrap(store), where: []string{"one:2379", "two:2379"}}
+				k, err := lease.NewKeeper(kept, lease.Config{ID: "a", TTL: ttl, Jitter: -1, Logger: func() *zap.Logger {
+					var c lease.Config
+					logged(&c)
+					return c.Logger
+				}()})
+				require.NoError(t, err)
+				defer func() { k.Close(within(t, time.Second)) }()
+				for _, name := range []string{"x", "y"} {
+					h, err := k.Lease(name, lease.WithOwnSession())
+					require.NoError(t, err)
+					mustWin(t, h)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error, 2)
+				began := time.Now()
+				kept.SetRule(func(faultstore.Call) faultstore.Fault { return fault })
+				for _, name := range []string{"w", "z"} {
+					h, err := k.Lease(name)
+					require.NoError(t, err)
+					go func() {
+						done <- lease.Run(ctx, h, func(ctx context.Context, _ lease.Term) error { <-ctx.Done(); return ctx.Err() })
+					}()
+				}
+				time.Sleep(5 * ttl)
+				synctest.Wait()
+				all := logs.TakeAll()
+				require.Len(t, all, 1, "%v", all)
+				require.Equal(t, "store unreachable", all[0].Message)
+				fields := all[0].ContextMap()
+				require.Equal(t, "one:2379, two:2379", fields["endpoint"])
+				require.EqualValues(t, 2, fields["held"])
+				require.EqualValues(t, 2, fields["not_held"])
+				require.WithinDuration(t, began, fields["since"].(time.Time), ttl/3+time.Second)
+				info := k.Info()
+				require.WithinDuration(t, fields["since"].(time.Time), info.Since, 0)
+				require.ErrorIs(t, info.Failure, faultstore.ErrInjected)
+				require.Equal(t, []string{"one:2379", "two:2379"}, info.Endpoints)
+				require.Equal(t, [2]int{0, 4}, [2]int{info.Held, info.Handles})
+
+				kept.SetRule(nil)
+				time.Sleep(ttl)
+				all = logs.TakeAll()
+				require.Len(t, all, 1, "%v", all)
+				require.Equal(t, "store reachable again", all[0].Message)
+				require.EqualValues(t, 2, all[0].ContextMap()["lost"])
+				info = k.Info()
+				require.True(t, info.Since.IsZero())
+				require.NoError(t, info.Failure)
+				require.Equal(t, 2, info.Held)
+				cancel()
+				for range 2 {
+					require.ErrorIs(t, <-done, context.Canceled)
+				}
+			})
+		})
+	}
+}
+
+// located is a faultstore that says where it is.
+type located struct {
+	*faultstore.Store
+	where []string
+}
+
+func (l *located) Limits() store.Limits {
+	limits := l.Store.Limits()
+	limits.Endpoints = l.where
+	return limits
+}
+
+func TestOneLostRequestIsNoOutage(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		logged, logs := observed(zapcore.WarnLevel)
+		a := start(t, store, "a", logged)
+		a.hold("job")
+		a.once(faultstore.Renew, 1, faultstore.Fault{Kind: faultstore.Drop})
+		time.Sleep(3 * ttl)
+		for _, e := range logs.All() {
+			require.NotContains(t, e.Message, "store ")
+		}
+	})
+}
+
+// apart is a store that answers each session of a renewal by itself: while it is away with an error that
+// means that nothing is known, though the call has none.
+type apart struct {
+	*memory.Store
+	away atomic.Pointer[func(store.Session) bool]
+}
+
+var errAway = errors.New("connection refused")
+
+func (a *apart) Renew(ctx context.Context, of []store.Session) ([]store.Grant, error) {
+	grants, err := a.Store.Renew(ctx, of)
+	if away := a.away.Load(); away != nil {
+		for i, s := range of {
+			if (*away)(s) {
+				grants[i] = store.Grant{Err: errAway}
+			}
+		}
+	}
+	return grants, err
+}
+
+// A renewal in which no session has the store's word is none, also where the errors are those of the
+// sessions. One that has it for some of them is.
+func TestARenewalOfNoSessionIsNoAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		logged, logs := observed(zapcore.WarnLevel)
+		s := &apart{Store: db}
+		a := start(t, s, "a", logged, func(c *lease.Config) { c.Jitter = -1 }) // both are renewed in one request
+		a.hold("x", lease.WithOwnSession())
+		a.hold("y", lease.WithOwnSession())
+		failed := 0
+		one := func(store.Session) bool { failed++; return failed == 1 }
+		s.away.Store(&one)
+		for range 100 {
+			time.Sleep(ttl / 100)
+			require.NoError(t, a.Info().Failure)
+		}
+		require.Greater(t, failed, 2)
+		require.Equal(t, 1, logs.FilterMessage("renewal failed, trying again until the deadline").Len())
+		logs.TakeAll()
+
+		all := func(store.Session) bool { return true }
+		s.away.Store(&all)
+		for range 5 {
+			time.Sleep(ttl)
+			require.ErrorIs(t, a.Info().Failure, errAway)
+		}
+		lines := logs.TakeAll()
+		require.Len(t, lines, 1, "%v", lines)
+		require.Equal(t, "store unreachable", lines[0].Message)
+
+		s.away.Store(nil)
+		_, err := a.lease("z").Acquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, a.Info().Failure)
+		synctest.Wait()
+		require.Equal(t, 1, logs.FilterMessage("store reachable again").Len(), "%v", logs.All())
+	})
+}
+
+// refusing answers every acquisition with an error that is no outage.
+type refusing struct{ store.Store }
+
+func (r refusing) Acquire(context.Context, store.Session, []store.Claim) ([]store.Outcome, error) {
+	return []store.Outcome{{Err: errRefused}}, nil
+}
+
+var errRefused = errors.New("no more than this many names")
+
+// What keeps Run from its lease is logged once, and told when it ends.
+func TestRunTellsWhyItTriesOn(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		logged, logs := observed(zapcore.WarnLevel)
+		a := start(t, refusing{store}, "a", logged)
+		never := func(context.Context, lease.Term) error { t.Error("called"); return nil }
+		err := lease.Run(within(t, time.Minute), a.lease("job"), never)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, errRefused)
+		synctest.Wait()
+		require.Equal(t, 1, logs.FilterMessage("can't be acquired, trying on").Len())
+		require.Equal(t, "job", logs.All()[0].ContextMap()["lease"])
+	})
+}
+
+// Without a logger the warning goes where the program's go.
+func TestRunIsNotSilentByDefault(t *testing.T) {
+	l := defaultLines(t)
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		a := start(t, store, "a", func(c *lease.Config) { c.Logger = nil })
+		a.store.Partition()
+		err := lease.Run(within(t, 3*ttl), a.lease("job"), func(context.Context, lease.Term) error { return nil })
+		require.ErrorIs(t, err, lease.ErrUnknown)
+		synctest.Wait()
+	})
+	require.Contains(t, l.read(), "WARN store unreachable")
+}
+
+// generous raises every TTL to a floor of its own.
+type generous struct{ *memory.Store }
+
+func (g generous) OpenSession(ctx context.Context, s store.Session) (store.Grant, error) {
+	s.TTL = max(s.TTL, 2*time.Second)
+	return g.Store.OpenSession(ctx, s)
+}
+
+func TestARaisedTTLIsTold(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		logged, logs := observed(zapcore.WarnLevel)
+		a := start(t, generous{store}, "a", logged, func(c *lease.Config) { c.TTL = 500 * time.Millisecond; c.NamesPerSession = 1 })
+		require.Equal(t, 500*time.Millisecond, a.Info().TTL)
+		a.hold("one")
+		a.hold("two")
+		a.hold("long", lease.WithTTL(3*time.Second))
+		synctest.Wait()
+		all := logs.All()
+		require.Len(t, all, 1, "once: %v", all)
+		require.Equal(t, "the store raised the TTL", all[0].Message)
+		require.Equal(t, 500*time.Millisecond, all[0].ContextMap()["asked"])
+		require.Equal(t, 2*time.Second, all[0].ContextMap()["granted"])
+		require.Equal(t, 2*time.Second, a.Info().TTL)
+	})
+}
+
+// What was lost is not held, though it is not released yet and its session goes on.
+func TestInfoCountsWhatIsHeld(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		a := start(t, store, "a")
+		one := a.hold("one")
+		a.hold("two")
+		require.Equal(t, 2, a.Info().Held)
+		time.Sleep(time.Second) // the watch runs
+		rec, _ := standing(t, store, "one")
+		remove(t, store, rec)
+		synctest.Wait()
+		require.False(t, one.CheckAlive())
+		require.Equal(t, 1, a.Info().Held)
+		mustWin(t, one)
+		require.Equal(t, 2, a.Info().Held)
+		require.NoError(t, one.Release(t.Context()))
+		require.Equal(t, 1, a.Info().Held)
+	})
+}
+
+// denies has the calls of those kinds denied, all if there are none, and counts them.
+func (n *node) denies(ops ...faultstore.Op) *atomic.Int64 {
+	var count atomic.Int64
+	n.store.SetRule(func(c faultstore.Call) faultstore.Fault {
+		for _, op := range ops {
+			if c.Op == op {
+				count.Add(1)
+				return faultstore.Fault{Kind: faultstore.Deny}
+			}
+		}
+		if len(ops) == 0 {
+			count.Add(1)
+			return faultstore.Fault{Kind: faultstore.Deny}
+		}
+		return faultstore.Fault{}
+	})
+	return &count
+}
+
+// Who is denied is told at once, and no attempt follows the one.
+func TestADeniedAcquisitionEndsAtOnce(t *testing.T) {
+	for _, op := range []faultstore.Op{faultstore.OpenSession, faultstore.Acquire} {
+		for name, less := range map[string]func(*memory.Store) store.Store{
+			"prompt":    func(s *memory.Store) store.Store { return s },
+			"unhurried": func(s *memory.Store) store.Store { return unhurried(s) },
+		} {
+			t.Run(op.String()+"/"+name, func(t *testing.T) {
+				bubble(t, func(t *testing.T, db *memory.Store) {
+					a := start(t, less(db), "a")
+					count := a.denies(op)
+					la := a.lease("job")
+					began := time.Now()
+					won, err := la.Acquire(t.Context())
+					require.False(t, won)
+					require.ErrorIs(t, err, lease.ErrDenied)
+					require.NotErrorIs(t, err, lease.ErrUnknown)
+					require.ErrorContains(t, err, `"job"`)
+					require.Zero(t, time.Since(began))
+					require.EqualValues(t, 1, count.Load())
+					_, err = la.AcquireTerm(t.Context())
+					require.ErrorIs(t, err, lease.ErrDenied)
+					a.store.SetRule(nil)
+					mustWin(t, la)
+				})
+			})
+		}
+	}
+}
+
+// An earlier attempt that got no answer may still land, whatever the next is told.
+func TestADenialSettlesNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a, b := start(t, db, "a"), start(t, db, "b")
+		a.hold("other")
+		n := 0
+		a.store.SetRule(func(c faultstore.Call) faultstore.Fault {
+			if c.Op != faultstore.Acquire {
+				return faultstore.Fault{}
+			}
+			if n++; n == 1 {
+				return faultstore.Fault{Kind: faultstore.LandLate, Delay: 5 * time.Second}
+			}
+			return faultstore.Fault{Kind: faultstore.Deny}
+		})
+		_, err := a.lease("job").Acquire(t.Context())
+		require.ErrorIs(t, err, lease.ErrDenied)
+		require.ErrorIs(t, err, lease.ErrUnknown)
+		time.Sleep(5*time.Second + ttl + time.Second)
+		mustWin(t, b.lease("job"))
+	})
+}
+
+// A release that is denied ends trust, and is made up for when it is allowed.
+func TestADeniedReleaseIsMadeUpFor(t *testing.T) {
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a, b := start(t, db, "a"), start(t, db, "b")
+		a.hold("other")
+		la, lb := a.hold("job"), b.lease("job")
+		count := a.denies(faultstore.Release)
+		began := time.Now()
+		err := la.Release(t.Context())
+		require.ErrorIs(t, err, lease.ErrDenied)
+		require.NotErrorIs(t, err, lease.ErrUnknown)
+		require.Zero(t, time.Since(began))
+		require.False(t, la.CheckAlive())
+		time.Sleep(10 * ttl)
+		mustNotWin(t, lb)
+		require.InDelta(t, 10, count.Load(), 3, "about once per TTL")
+		a.store.SetRule(nil)
+		time.Sleep(ttl + time.Second)
+		mustWin(t, lb)
+	})
+}
+
+func TestADeniedTransferIsRefused(t *testing.T) {
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a, b := start(t, db, "a"), start(t, db, "b")
+		la, lb := a.hold("job"), b.lease("job")
+		o := offerOf(t, lb)
+		count := a.denies(faultstore.Transfer)
+		err := la.Transfer(t.Context(), o)
+		require.ErrorIs(t, err, lease.ErrDenied)
+		require.ErrorIs(t, err, lease.ErrTransferRefused)
+		require.NotErrorIs(t, err, lease.ErrUnknown)
+		require.EqualValues(t, 1, count.Load())
+		require.False(t, la.CheckAlive())
+		mustWin(t, la)
+	})
+}
+
+// A renewal that is denied is repeated, at a slow pace; the term lives until its deadline,
+// and goes on if it is allowed before.
+func TestADeniedRenewalIsNoLossYet(t *testing.T) {
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a := start(t, db, "a", func(c *lease.Config) { c.Jitter = -1 })
+		la := a.hold("job")
+		lost := watchLosses(la)
+		began := time.Now()
+		count := a.denies(faultstore.Renew)
+		time.Sleep(8 * time.Second)
+		require.True(t, la.CheckAlive())
+		require.LessOrEqual(t, count.Load(), int64(10), "a second apart at the most, half of it at least")
+		require.Positive(t, count.Load())
+		a.store.SetRule(nil)
+		time.Sleep(5 * ttl)
+		require.True(t, la.CheckAlive())
+		require.Empty(t, lost.all())
+
+		a.denies(faultstore.Renew)
+		for la.CheckAlive() {
+			time.Sleep(100 * time.Millisecond)
+		}
+		lost.one(t, lease.ErrExpired)
+		require.Greater(t, time.Since(began), ttl)
+	})
+}
+
+// However long a denial lasts, and for however many callers, the log has one line, and one when it
+// is over.
+func TestADenialIsOneLineAndOneWhenItIsOver(t *testing.T) {
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		logged, logs := observed(zapcore.WarnLevel)
+		a := start(t, db, "a", logged)
+		a.hold("held", lease.WithOwnSession())
+		count := a.denies()
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 2)
+		for _, name := range []string{"x", "y"} {
+			h := a.lease(name)
+			go func() {
+				done <- lease.Run(ctx, h, func(ctx context.Context, _ lease.Term) error { <-ctx.Done(); return nil })
+			}()
+		}
+		_, err := a.Watch("", func(store.Event) {})
+		require.NoError(t, err)
+		time.Sleep(10 * ttl)
+		synctest.Wait()
+		all := logs.TakeAll()
+		require.Len(t, all, 1, "%v", all)
+		require.Equal(t, "the store denies this node what leases need", all[0].Message)
+		require.Less(t, count.Load(), int64(10*20), "nothing is asked for in haste")
+		info := a.Info()
+		require.ErrorIs(t, info.Failure, lease.ErrDenied)
+		require.False(t, info.Since.IsZero())
+		require.ErrorIs(t, a.Health(t.Context()), lease.ErrDenied)
+
+		a.store.SetRule(nil)
+		time.Sleep(2 * ttl)
+		synctest.Wait()
+		all = logs.TakeAll()
+		require.Len(t, all, 1, "%v", all)
+		require.Equal(t, "the store denies no more", all[0].Message)
+		require.NoError(t, a.Info().Failure)
+		require.Equal(t, 2, a.Info().Held)
+		cancel()
+		for range 2 {
+			require.NoError(t, <-done)
+		}
+	})
+}
+
+// One name that is denied beside others that are not is told once, too.
+func TestADenialOfOneNameAmongOthers(t *testing.T) {
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		logged, logs := observed(zapcore.WarnLevel)
+		a := start(t, db, "a", logged)
+		a.store.SetRule(func(c faultstore.Call) faultstore.Fault {
+			if c.Op == faultstore.Acquire && c.Names[0] == "bad" {
+				return faultstore.Fault{Kind: faultstore.Deny}
+			}
+			return faultstore.Fault{}
+		})
+		good, bad := a.lease("good"), a.lease("bad")
+		for range 20 {
+			mustWin(t, good)
+			require.NoError(t, good.Release(t.Context()))
+			_, err := bad.Acquire(t.Context())
+			require.ErrorIs(t, err, lease.ErrDenied)
+			time.Sleep(time.Second)
+		}
+		require.LessOrEqual(t, len(logs.TakeAll()), 2)
+	})
+}
+
+// So may an earlier attempt of a transfer land, also if the store denies one name alone.
+func TestADenialOfOneNameSettlesNoTransfer(t *testing.T) {
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a, b := start(t, &denyingMoves{Store: db}, "a"), start(t, db, "b")
+		la, lb := a.hold("job"), b.lease("job")
+		o := offerOf(t, lb)
+		a.once(faultstore.Transfer, 1, faultstore.Fault{Kind: faultstore.LandLate, Delay: 5 * time.Second})
+		err := la.Transfer(t.Context(), o)
+		require.ErrorIs(t, err, lease.ErrDenied)
+		require.ErrorIs(t, err, lease.ErrUnknown)
+		require.NotErrorIs(t, err, lease.ErrTransferRefused)
+		require.False(t, la.CheckAlive())
+		time.Sleep(5 * time.Second)
+		rec, _ := standing(t, db, "job")
+		require.Equal(t, "b", rec.Owner.ID)
+	})
+}
+
+// denyingMoves denies each move of the first call by itself.
+type denyingMoves struct {
+	*memory.Store
+	denied bool
+}
+
+func (s *denyingMoves) Transfer(ctx context.Context, moves []store.Transfer) ([]store.Outcome, error) {
+	if s.denied {
+		return s.Store.Transfer(ctx, moves)
+	}
+	s.denied = true
+	outs := make([]store.Outcome, len(moves))
+	for i := range outs {
+		outs[i].Err = lease.ErrDenied
+	}
+	return outs, nil
+}
+
+// meter reads what a Keeper counted: by instrument, and by outcome or reason.
+type meter struct {
+	t      *testing.T
+	reader *sdkmetric.ManualReader
+}
+
+func metered(t *testing.T, store store.Store, change ...func(*lease.Config)) (*node, *meter) {
+	m := &meter{t, sdkmetric.NewManualReader()}
+	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(m.reader))
+	t.Cleanup(func() { provider.Shutdown(context.Background()) })
+	change = append(change, func(c *lease.Config) { c.MeterProvider = provider })
+	return start(t, store, "a", change...), m
+}
+
+func (m *meter) read() map[string]int64 {
+	m.t.Helper()
+	synctest.Wait() // what is measured is told by a goroutine of its own
+	var all metricdata.ResourceMetrics
+	require.NoError(m.t, m.reader.Collect(context.Background(), &all))
+	got := map[string]int64{}
+	key := func(name string, set attribute.Set) string {
+		keeper, _ := set.Value("holdfast.keeper")
+		store, _ := set.Value("holdfast.store")
+		require.Equal(m.t, "a memory", keeper.AsString()+" "+store.AsString())
+		for _, k := range []attribute.Key{"outcome", "reason"} {
+			if v, ok := set.Value(k); ok {
+				name += " " + v.AsString()
+			}
+		}
+		return name[len("holdfast.lease."):]
+	}
+	for _, scope := range all.ScopeMetrics {
+		for _, metric := range scope.Metrics {
+			require.NotEmpty(m.t, metric.Description)
+			switch data := metric.Data.(type) {
+			case metricdata.Sum[int64]:
+				for _, p := range data.DataPoints {
+					got[key(metric.Name, p.Attributes)] = p.Value
+				}
+			case metricdata.Histogram[float64]:
+				require.Equal(m.t, "s", metric.Unit)
+				for _, p := range data.DataPoints {
+					got[key(metric.Name, p.Attributes)] = int64(p.Count)
+					low, ok := p.Min.Value()
+					require.True(m.t, ok && low >= 0)
+				}
+			}
+		}
+	}
+	return got
+}
+
+// stalls is a zapcore.Core that writes when it is let.
+type stalls struct {
+	zapcore.LevelEnabler
+	until chan struct{}
+}
+
+func (s stalls) With([]zapcore.Field) zapcore.Core { return s }
+func (s stalls) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	return ce.AddCore(e, s)
+}
+func (s stalls) Write(zapcore.Entry, []zapcore.Field) error { <-s.until; return nil }
+func (s stalls) Sync() error                                { return nil }
+
+// A logger that stalls fills the queue of lines, not that of measurements: the number of held leases stays
+// right.
+func TestALoggerThatStallsDropsNoMeasurement(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		slow := stalls{zapcore.InfoLevel, make(chan struct{})}
+		a, m := metered(t, store, func(c *lease.Config) { c.Logger = zap.New(slow) })
+		kept, l := a.hold("kept"), a.lease("x")
+		for range 6000 { // two lines each, of which 10 000 may wait
+			mustWin(t, l)
+			require.NoError(t, l.Release(t.Context()))
+		}
+		close(slow.until)
+		require.True(t, kept.CheckAlive())
+		require.EqualValues(t, 1, m.read()["held"])
+	})
+}
+
+func TestMetricsCountWhatTheySay(t *testing.T) {
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a, m := metered(t, sessionless(db), func(c *lease.Config) { c.Jitter = -1 })
+		b := start(t, db, "b")
+		x, y := a.hold("x"), a.hold("y")
+		lb := b.hold("taken")
+		taken := a.lease("taken")
+		mustNotWin(t, taken)
+		require.Equal(t, map[string]int64{"acquisitions won": 2, "acquisitions held by another": 1, "held": 2}, m.read())
+
+		mustWin(t, x) // ours already: nothing happened
+		require.NoError(t, y.Release(t.Context()))
+		require.EqualValues(t, 1, m.read()["held"])
+		require.EqualValues(t, 2, m.read()["acquisitions won"])
+
+		time.Sleep(ttl + ttl/10)
+		require.EqualValues(t, 3, m.read()["renewals ok"])
+		require.EqualValues(t, 3, m.read()["renewal.left"])
+		a.rule(faultstore.Renew, faultstore.Fault{Kind: faultstore.Drop})
+		time.Sleep(ttl)
+		require.NotZero(t, m.read()["renewals error"])
+		require.EqualValues(t, 1, m.read()["losses expired"])
+		require.Zero(t, m.read()["held"])
+
+		// A term that supersedes what an earlier operation left.
+		a.once(faultstore.Acquire, 1, faultstore.Fault{Kind: faultstore.ApplyThenFail})
+		mustWin(t, x)
+		a.once(faultstore.Acquire, 1, faultstore.Fault{Kind: faultstore.ApplyThenFail})
+		mustWin(t, y)
+		require.EqualValues(t, 2, m.read()["settlements"])
+
+		// Losses by reason.
+		for name, how := range map[string]func(){
+			"record gone": func() {
+				rec, _ := standing(t, db, "x")
+				remove(t, db, rec)
+			},
+			"taken over": func() {
+				require.NoError(t, lb.Release(t.Context()))
+				mustWin(t, taken)
+				o := offerOf(t, lb)
+				rec, _ := standing(t, db, "taken")
+				outs, err := db.Transfer(t.Context(), []store.Transfer{{Held: rec.Held(), To: o}})
+				require.NoError(t, err)
+				require.True(t, outs[0].OK)
+				won, err := lb.Adopt(t.Context(), o)
+				require.NoError(t, err)
+				require.True(t, won)
+			},
+		} {
+			how()
+			time.Sleep(4 * ttl) // one that was taken over is found by listing
+			require.EqualValues(t, 1, m.read()["losses "+name], name)
+		}
+
+		// Given back, and an error.
+		z := a.lease("z")
+		a.once(faultstore.Acquire, 1, faultstore.Fault{Kind: faultstore.ReplyLate, Delay: time.Second})
+		_, err := z.Acquire(within(t, 500*time.Millisecond))
+		require.ErrorIs(t, err, lease.ErrUnknown)
+		time.Sleep(time.Second)
+		require.EqualValues(t, 1, m.read()["acquisitions given back"])
+		a.store.Partition()
+		_, err = z.Acquire(t.Context())
+		require.ErrorIs(t, err, lease.ErrUnknown)
+		time.Sleep(ttl)
+		a.store.Heal()
+		require.EqualValues(t, 1, m.read()["acquisitions error"])
+	})
+}
+
+func TestMetricsOfReconcilingAndClosing(t *testing.T) {
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a, m := metered(t, sessionless(db))
+		x := a.hold("x")
+		rec, _ := standing(t, db, "x")
+		_, err := db.Acquire(t.Context(), store.Session{ID: rec.Session, Owner: rec.Owner, TTL: rec.TTL}, []store.Claim{{Name: "stray", Nonce: 7}})
+		require.NoError(t, err)
+		time.Sleep(4 * ttl)
+		requireFree(t, db, "stray")
+		require.EqualValues(t, 1, m.read()["reconciled"])
+
+		require.NoError(t, db.CloseSession(t.Context(), store.Session{ID: rec.Session, Owner: rec.Owner, TTL: rec.TTL}))
+		time.Sleep(ttl)
+		require.EqualValues(t, 1, m.read()["losses record gone"])
+		mustWin(t, x)
+		a.Close(within(t, time.Second))
+		require.EqualValues(t, 1, m.read()["losses closed"])
+		require.Zero(t, m.read()["held"])
+	})
+}
+
+func TestMetricsOfASessionThatIsGone(t *testing.T) {
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a, m := metered(t, blind(db))
+		a.hold("x")
+		rec, _ := standing(t, db, "x")
+		require.NoError(t, db.CloseSession(t.Context(), store.Session{ID: rec.Session, Owner: rec.Owner, TTL: rec.TTL}))
+		time.Sleep(ttl / 2)
+		require.EqualValues(t, 1, m.read()["renewals gone"])
+		require.EqualValues(t, 1, m.read()["losses record gone"])
+	})
 }

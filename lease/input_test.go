@@ -2,15 +2,23 @@ package lease_test
 
 import (
 	"context"
+	"errors"
+	"maps"
+	"math"
+	"regexp"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/metric/noop"
+	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/internal/inputtest"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 	"github.com/holdfast-go/holdfast/store/faultclock"
 )
 
@@ -147,4 +155,403 @@ func TestALeaseThatWrapsItself(t *testing.T) {
 	ran := false
 	require.NoError(t, lease.Run(t.Context(), alone, func(context.Context, lease.Term) error { ran = true; return nil }))
 	require.True(t, ran)
+}
+
+// Bad settings are refused when the Keeper is made; the error names the field
+// and the bound.
+func TestConfigIsValidated(t *testing.T) {
+	const year = 365 * 24 * time.Hour
+	for _, c := range []struct {
+		name   string
+		change func(*lease.Config)
+		says   []string
+	}{
+		{"no ID", func(c *lease.Config) { c.ID = "" }, []string{"Config.ID", "the node's name"}},
+		{"ID too long", func(c *lease.Config) { c.ID = strings.Repeat("x", store.MaxName+1) }, []string{"Config.ID", "at most 512"}},
+		{"ID not UTF-8", func(c *lease.Config) { c.ID = "\xff" }, []string{"Config.ID", "UTF-8"}},
+		{"TTL of a nanosecond", func(c *lease.Config) { c.TTL = 1 }, []string{"Config.TTL", "1ns", "at least 300ms"}},
+		{"TTL below MinTTL", func(c *lease.Config) { c.TTL = lease.MinTTL - 1 }, []string{"Config.TTL", "at least 300ms"}},
+		{"TTL negative", func(c *lease.Config) { c.TTL = -time.Second }, []string{"Config.TTL", "-1s"}},
+		{"TTL too long", func(c *lease.Config) { c.TTL = math.MaxInt64 }, []string{"Config.TTL", "at most 8760h"}},
+		{"renewal at the TTL", func(c *lease.Config) { c.RenewFraction = 1 }, []string{"RenewFraction", "below 1"}},
+		{"renewal beyond the TTL", func(c *lease.Config) { c.RenewFraction = 1.5 }, []string{"RenewFraction", "below 1"}},
+		{"renewal negative", func(c *lease.Config) { c.RenewFraction = -0.1 }, []string{"RenewFraction", "above 0"}},
+		{"renewal no number", func(c *lease.Config) { c.RenewFraction = math.NaN() }, []string{"RenewFraction"}},
+		{"jitter too wide", func(c *lease.Config) { c.Jitter = 1 }, []string{"Jitter", "below 1"}},
+		{"jitter no number", func(c *lease.Config) { c.Jitter = math.NaN() }, []string{"Jitter"}},
+		{"margin negative", func(c *lease.Config) { c.Margin = -1 }, []string{"Margin", "at least 0"}},
+		{"margin too long", func(c *lease.Config) { c.Margin = math.MaxInt64 }, []string{"Margin", "must be below the TTL of 10s"}},
+		{"margin leaves no time", func(c *lease.Config) { c.Margin = 8 * time.Second }, []string{"TTL", "margin", "leaves -1.666666666s of the TTL of 10s"}},
+		{"renewal, jitter and margin together", func(c *lease.Config) { c.RenewFraction, c.Jitter = 0.85, 0.1 }, []string{"renewal × (1 + jitter) + margin"}},
+		{"attempt negative", func(c *lease.Config) { c.AttemptTimeout = -1 }, []string{"AttemptTimeout", "at least 1ms"}},
+		{"attempt too long", func(c *lease.Config) { c.AttemptTimeout = year + 1 }, []string{"AttemptTimeout", "at most"}},
+		{"operation negative", func(c *lease.Config) { c.OperationTimeout = -1 }, []string{"OperationTimeout", "at least 1ms"}},
+		{"poll too short", func(c *lease.Config) { c.PollMin = 1 }, []string{"PollMin", "at least 1ms"}},
+		{"poll maximum below its minimum", func(c *lease.Config) { c.PollMin, c.PollMax = 2*time.Second, time.Second }, []string{"PollMax", "at least 2s"}},
+		{"poll too long", func(c *lease.Config) { c.PollMin, c.PollMax = math.MaxInt64, math.MaxInt64 }, []string{"PollMin", "at most"}},
+		{"names per session negative", func(c *lease.Config) { c.NamesPerSession = -1 }, []string{"NamesPerSession", "at least 1"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cfg := lease.Config{ID: "a"}
+			c.change(&cfg)
+			k, err := lease.NewKeeper(memory.New(), cfg)
+			require.Nil(t, k)
+			require.ErrorIs(t, err, lease.ErrInvalid)
+			for _, s := range c.says {
+				require.ErrorContains(t, err, s)
+			}
+		})
+	}
+}
+
+func TestConfigRefusesNoStore(t *testing.T) {
+	var none *memory.Store
+	for _, store := range []store.Store{nil, none} {
+		_, err := lease.NewKeeper(store, lease.Config{ID: "a"})
+		require.ErrorIs(t, err, lease.ErrInvalid)
+		require.ErrorContains(t, err, "store")
+	}
+}
+
+// floored is a store with a least TTL.
+type floored struct {
+	*memory.Store
+	least time.Duration
+}
+
+func (f floored) Limits() store.Limits {
+	l := f.Store.Limits()
+	l.MinTTL = f.least
+	return l
+}
+
+func TestConfigRespectsTheStoresMinimum(t *testing.T) {
+	store := floored{memory.New(), 2 * time.Second}
+	_, err := lease.NewKeeper(store, lease.Config{ID: "a", TTL: time.Second})
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	require.ErrorContains(t, err, "at least 2s")
+	k, err := lease.NewKeeper(store, lease.Config{ID: "a", TTL: 2 * time.Second})
+	require.NoError(t, err)
+	defer k.Close(t.Context())
+	_, err = k.Lease("job", lease.WithTTL(2*time.Second-1))
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	require.ErrorContains(t, err, "lease.WithTTL")
+}
+
+// Settings at their bounds, and what zero means.
+func TestConfigAccepts(t *testing.T) {
+	for name, cfg := range map[string]lease.Config{
+		"the defaults":          {},
+		"the shortest TTL":      {TTL: lease.MinTTL},
+		"the longest TTL":       {TTL: 365 * 24 * time.Hour},
+		"no jitter":             {Jitter: -1},
+		"poll bounds that meet": {PollMin: time.Second, PollMax: time.Second},
+		"a long poll minimum":   {PollMin: time.Minute},
+		"a logger":              {Logger: zap.NewNop()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, store *memory.Store) {
+				cfg.ID = "a"
+				a := start(t, store, "a", func(c *lease.Config) { clock := c.Clock; *c = cfg; c.Clock = clock })
+				a.hold("job")
+				rec, ok := standing(t, store, "job")
+				require.True(t, ok)
+				want := cfg.TTL
+				if want == 0 {
+					want = 10 * time.Second
+				}
+				require.Equal(t, want, rec.TTL)
+			})
+		})
+	}
+}
+
+func TestWithTTLIsBounded(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		a := start(t, store, "a")
+		for _, d := range []time.Duration{0, 1, -time.Second, lease.MinTTL - 1, math.MaxInt64} {
+			_, err := a.Lease("job", lease.WithTTL(d))
+			require.ErrorIs(t, err, lease.ErrInvalid, "%v", d)
+			require.ErrorContains(t, err, "lease.WithTTL")
+		}
+		a.hold("job", lease.WithTTL(lease.MinTTL))
+		rec, _ := standing(t, store, "job")
+		require.Equal(t, lease.MinTTL, rec.TTL)
+
+		tight := start(t, store, "tight", func(c *lease.Config) { c.Margin = time.Second })
+		_, err := tight.Lease("job", lease.WithTTL(time.Second))
+		require.ErrorIs(t, err, lease.ErrInvalid, "the Keeper's margin leaves it no time")
+	})
+}
+
+// Given more than once the keys of all are written, and later values count.
+func TestMetadataIsMerged(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		a := start(t, store, "a")
+		first := map[string]string{"k": "1", "both": "1"}
+		a.hold("job", lease.WithMetadata(first), lease.WithMetadata(nil), lease.WithMetadata(map[string]string{"both": "2", "l": "2"}))
+		rec, _ := standing(t, store, "job")
+		require.Equal(t, map[string]string{"k": "1", "both": "2", "l": "2"}, rec.Metadata)
+		require.Equal(t, map[string]string{"k": "1", "both": "1"}, first)
+		_, err := a.Lease("other", lease.WithMetadata(map[string]string{"k": "\xff"}), lease.WithMetadata(first))
+		require.NoError(t, err, "what was replaced is not written")
+		_, err = a.Lease("third", lease.WithMetadata(map[string]string{"m": "\xff"}), lease.WithMetadata(first))
+		require.ErrorIs(t, err, lease.ErrInvalid)
+	})
+}
+
+func TestMetadataIsTheLeasesOwn(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		a := start(t, store, "a")
+		m := map[string]string{"k": "v"}
+		h := a.lease("job", lease.WithMetadata(m))
+		m["k"] = "changed"
+		mustWin(t, h)
+		rec, _ := standing(t, store, "job")
+		require.Equal(t, map[string]string{"k": "v"}, rec.Metadata)
+	})
+}
+
+// bounded is a store that says so of itself.
+type bounded struct {
+	*memory.Store
+	limits store.Limits
+}
+
+func (b bounded) Limits() store.Limits { return b.limits }
+
+func newBounded(l store.Limits) bounded { return bounded{memory.New(), l} }
+
+var errShouting = errors.New("no capital letters")
+
+func quiet(name string) error {
+	if name != strings.ToLower(name) {
+		return errShouting
+	}
+	return nil
+}
+
+// TestLimitsAreCheckedWhereTheyAreConfigured: not at the first acquisition, hours later.
+func TestLimitsAreCheckedWhereTheyAreConfigured(t *testing.T) {
+	limits := store.Limits{Name: "small", MaxTTL: 20 * time.Second, CheckName: quiet, MaxMetadata: 10}
+	_, err := lease.NewKeeper(newBounded(limits), lease.Config{ID: "a", TTL: 21 * time.Second})
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	require.EqualError(t, err, "lease.Config.TTL: invalid: 21s, must be at least 300ms and at most 20s")
+	short := limits
+	short.MaxTTL = time.Second
+	_, err = lease.NewKeeper(newBounded(short), lease.Config{ID: "a"})
+	require.ErrorContains(t, err, "lease.Config.TTL: invalid: 10s", "the default, too")
+
+	k, err := lease.NewKeeper(newBounded(limits), lease.Config{ID: "a"})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, k.Close(t.Context())) }()
+	for says, open := range map[string]func() (*lease.Handle, error){
+		"lease.WithTTL: invalid: 20.000000001s, must be at least 300ms and at most 20s": func() (*lease.Handle, error) {
+			return k.Lease("a", lease.WithTTL(20*time.Second+1))
+		},
+		`lease name "Job": invalid: no capital letters (a bound of store small)`: func() (*lease.Handle, error) { return k.Lease("Job") },
+		"metadata: invalid: its keys and values have 11 bytes, at most 10 (a bound of store small)": func() (*lease.Handle, error) {
+			return k.Lease("a", lease.WithMetadata(map[string]string{"key": "12345678"}))
+		},
+	} {
+		_, err := open()
+		require.ErrorIs(t, err, lease.ErrInvalid)
+		require.ErrorContains(t, err, says)
+	}
+	_, err = k.Lease("Job")
+	require.ErrorIs(t, err, errShouting)
+
+	h, err := k.Lease("job", lease.WithTTL(20*time.Second), lease.WithMetadata(map[string]string{"key": "1234567"}))
+	require.NoError(t, err, "at the bounds")
+	won, err := h.Acquire(t.Context())
+	require.NoError(t, err)
+	require.True(t, won)
+	require.NoError(t, h.Close(t.Context()))
+
+	d, err := k.Lease("described", lease.WithMetadata(map[string]string{"a": "1"}))
+	require.NoError(t, err)
+	require.NoError(t, d.Describe(map[string]string{"b": "1234567"}))
+	err = d.Describe(map[string]string{"b": "12345678"})
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	require.ErrorContains(t, err, "11 bytes, at most 10", "with what it was made with")
+	require.NoError(t, d.Close(t.Context()))
+}
+
+func TestLimitsThatNoStoreHas(t *testing.T) {
+	for says, l := range map[string]store.Limits{
+		"store.Limits.MinTTL: invalid: -1ns, must be at least 0":                                      {MinTTL: -1},
+		"store.Limits.MinTTL: invalid: 8760h0m0.000000001s, must be at least 0 and at most 8760h0m0s": {MinTTL: 365*24*time.Hour + 1},
+		"store.Limits.MaxTTL: invalid: -1s, must be at least 0":                                       {MaxTTL: -time.Second},
+		"store.Limits.MaxTTL: invalid: 299ms, must be at least 300ms, or 0 for no bound (store odd)":  {MaxTTL: 299 * time.Millisecond},
+		"store.Limits.MaxTTL: invalid: 4s, must be at least 5s":                                       {MinTTL: 5 * time.Second, MaxTTL: 4 * time.Second},
+		"store.Limits.Batch: invalid: -7":                                                             {Batch: -7},
+		"store.Limits.MaxMetadata: invalid: -1, must be at least 0 (0: no bound) (store odd)":         {MaxMetadata: -1},
+	} {
+		l.Name = "odd"
+		_, err := lease.NewKeeper(newBounded(l), lease.Config{ID: "a"})
+		require.ErrorIs(t, err, lease.ErrInvalid)
+		require.ErrorContains(t, err, says)
+	}
+}
+
+func TestWhatIsBeyondAStore(t *testing.T) {
+	limits := store.Limits{Name: "small", MaxTTL: time.Minute, CheckName: quiet, MaxMetadata: 10}
+	owner := lease.Owner{ID: "n", Incarnation: "i"}
+	require.NoError(t, limits.ValidateSession(store.Session{ID: 1, Owner: owner, TTL: time.Minute}))
+	err := limits.ValidateSession(store.Session{ID: 1, Owner: owner, TTL: time.Minute + 1})
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	require.EqualError(t, err, "session 1: invalid: TTL 1m0.000000001s, must be at most 1m0s (a bound of store small)")
+	require.ErrorContains(t, limits.ValidateSession(store.Session{Owner: owner, TTL: 1}), "ID 0", "and what no store takes")
+
+	require.NoError(t, limits.ValidateClaim(store.Claim{Name: "a", Metadata: map[string]string{"": "1234567890"}}))
+	require.ErrorIs(t, limits.ValidateClaim(store.Claim{Name: "A"}), errShouting)
+	require.ErrorIs(t, limits.ValidateClaim(store.Claim{Name: "a//b"}), lease.ErrInvalid)
+	err = limits.ValidateClaim(store.Claim{Name: "a", Metadata: map[string]string{"ß": "123456789"}})
+	require.EqualError(t, err, `lease "a": metadata: invalid: its keys and values have 11 bytes, at most 10 (a bound of store small)`)
+
+	move := store.Transfer{Held: store.Held{Name: "a"}, To: lease.Offer{Name: "a", Owner: owner, Session: 7, TTL: time.Second}}
+	require.NoError(t, limits.ValidateTransfer(move))
+	move.Metadata = map[string]string{"12345": "123456"}
+	require.ErrorContains(t, limits.ValidateTransfer(move), "11 bytes, at most 10")
+	move.To.Name = "b"
+	require.ErrorContains(t, limits.ValidateTransfer(move), "store.Offer.Name")
+}
+
+// TestACheckNameThatPanics: the error says so.
+func TestACheckNameThatPanics(t *testing.T) {
+	limits := store.Limits{Name: "rude", CheckName: func(string) error { panic("rude") }}
+	k, err := lease.NewKeeper(newBounded(limits), lease.Config{ID: "a"})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, k.Close(t.Context())) }()
+	_, err = k.Lease("job")
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	require.EqualError(t, err, `lease name "job": invalid: it panicked: rude (a bound of store rude)`)
+	require.ErrorIs(t, limits.ValidateClaim(store.Claim{Name: "job"}), lease.ErrInvalid)
+}
+
+// TestMetadataIsCheckedWhereItIsGiven: a handle that no acquisition could write is
+// refused, and its name stays free for another.
+func TestMetadataIsCheckedWhereItIsGiven(t *testing.T) {
+	k, err := lease.NewKeeper(memory.New(), lease.Config{ID: "n"})
+	require.NoError(t, err)
+	defer k.Close(t.Context())
+	for _, bad := range []map[string]string{{"k": "\xff\xfe"}, {"\x80": ""}} {
+		_, err := k.Lease("a", lease.WithMetadata(maps.Clone(bad)))
+		require.ErrorIs(t, err, lease.ErrInvalid)
+		require.ErrorContains(t, err, `lease "a" (keeper n, store memory): metadata`)
+	}
+	h, err := k.Lease("a", lease.WithMetadata(map[string]string{"": "\x00 ü"}))
+	require.NoError(t, err)
+	ok, err := h.Acquire(t.Context())
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.NoError(t, h.Release(t.Context()))
+	_, err = lease.NewKeeper(memory.New(), lease.Config{ID: "n", Address: "\xff"})
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	require.ErrorContains(t, err, "lease.Config.Address")
+}
+
+func TestKeeperRefusesBadNames(t *testing.T) {
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a := start(t, db, "a")
+		for _, bad := range []string{"", "a//b", "\xff", strings.Repeat("x", 10<<10)} {
+			_, err := a.Lease(bad)
+			require.ErrorIs(t, err, lease.ErrInvalid)
+		}
+		a.hold(strings.Repeat("é", store.MaxName/2))
+	})
+}
+
+func TestNameEscapesSegments(t *testing.T) {
+	for _, c := range []struct {
+		segments []string
+		want     string
+	}{
+		{[]string{"a"}, "kind/a"},
+		{[]string{"a/b"}, "kind/a%2Fb"},
+		{[]string{"a", "b"}, "kind/a/b"},
+		{[]string{"a%2Fb"}, "kind/a%252Fb"},
+		{[]string{"\x00\n\x7f"}, "kind/%00%0A%7F"},
+		{[]string{"ключ"}, "kind/ключ"},
+	} {
+		got, err := lease.Name("kind", c.segments...)
+		require.NoError(t, err)
+		require.Equal(t, c.want, got)
+	}
+	for _, bad := range [][]string{{""}, {"a", ""}, {"\xff"}, {strings.Repeat("x", store.MaxName)}, {strings.Repeat("/", 200)}} {
+		_, err := lease.Name("kind", bad...)
+		require.ErrorIs(t, err, lease.ErrInvalid)
+		require.Less(t, len(err.Error()), 400)
+	}
+}
+
+// Different segments never make the same name, and the name is a valid one.
+func FuzzNameIsInjective(f *testing.F) {
+	f.Add("a/b", "c", "a", "b/c")
+	f.Add("a%2Fb", "", "a/b", "")
+	f.Add("%", "2F", "%2F", "")
+	f.Add("\x00", "x", "%00", "x")
+	f.Add("\xff", "x", "\xfe", "x")
+	segments := func(a, b string) []string {
+		if b == "" {
+			return []string{a}
+		}
+		return []string{a, b}
+	}
+	f.Fuzz(func(t *testing.T, a1, a2, b1, b2 string) {
+		a, errA := lease.Name("kind", segments(a1, a2)...)
+		b, errB := lease.Name("kind", segments(b1, b2)...)
+		for name, err := range map[string]error{a: errA, b: errB} {
+			if err == nil {
+				require.NoError(t, store.ValidateName(name))
+			} else {
+				require.ErrorIs(t, err, lease.ErrInvalid)
+			}
+		}
+		if errA == nil && errB == nil {
+			require.Equal(t, a1 == b1 && a2 == b2, a == b, "%q and %q", a, b)
+		}
+	})
+}
+
+// names matches an error that says which field of a Config is wrong.
+var names = regexp.MustCompile(`lease\.Config\.[A-Z][A-Za-z]+: `)
+
+// A Config is refused, with the field's name and its bound, or a Keeper of it works:
+// it wins a free name, with a term that ends before the record may, and closes.
+func FuzzConfig(f *testing.F) {
+	f.Add("n", "", int64(0), int64(0), int64(0), int64(0), int64(0), int64(0), 0.0, 0.0, 0)
+	f.Add("n", "h:1", int64(lease.MinTTL), int64(1e6), int64(1e6), int64(1e6), int64(1e6), int64(1), 0.004, -1.0, 1)
+	f.Add("n", "", int64(lease.MinTTL), int64(0), int64(0), int64(0), int64(0), int64(0), 1e-9, 0.0, 0)
+	f.Add("n", "h:1", int64(365*24*time.Hour), int64(365*24*time.Hour), int64(math.MaxInt64), int64(1), int64(1), int64(math.MaxInt64), 0.999, 0.999, -1)
+	f.Add("", "\xff", int64(-1), int64(0), int64(0), int64(0), int64(0), int64(0), math.NaN(), math.Inf(1), 0)
+	f.Fuzz(func(t *testing.T, id, address string, ttl, attempt, op, pollMin, pollMax, margin int64, renew, jitter float64, perSession int) {
+		synctest.Test(t, func(t *testing.T) {
+			k, err := lease.NewKeeper(memory.New(), lease.Config{ID: id, Address: address, TTL: time.Duration(ttl), AttemptTimeout: time.Duration(attempt),
+				OperationTimeout: time.Duration(op), PollMin: time.Duration(pollMin), PollMax: time.Duration(pollMax),
+				Margin: time.Duration(margin), RenewFraction: renew, Jitter: jitter, NamesPerSession: perSession})
+			if err != nil {
+				require.ErrorIs(t, err, lease.ErrInvalid)
+				require.Regexp(t, names, err.Error())
+				require.Less(t, len(err.Error()), 4*store.MaxName+200) // a name may be all escapes
+				return
+			}
+			defer func() { require.NoError(t, k.Close(context.Background())) }()
+			h, err := k.Lease("x")
+			require.NoError(t, err)
+			won, err := h.Acquire(t.Context())
+			require.NoError(t, err)
+			require.True(t, won)
+			if ttl == 0 {
+				ttl = int64(10 * time.Second)
+			}
+			term, ok := h.Term()
+			require.True(t, ok)
+			if renew == 0 || renew > 0.01 { // else it takes long
+				time.Sleep(time.Duration(ttl) * 3 / 2)
+			}
+			require.True(t, term.CheckAlive(), "it is renewed")
+			require.NoError(t, h.Release(t.Context()))
+		})
+	})
 }

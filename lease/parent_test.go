@@ -3,7 +3,11 @@ package lease_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -159,5 +163,382 @@ func TestAChildsTrustIsNeverLongerThanItsParents(t *testing.T) {
 		a.clock.Thaw()
 		require.False(t, child.CheckAlive(), "its own session has a minute")
 		require.False(t, parent.CheckAlive())
+	})
+}
+
+// ordered is a store that notes which records were given up, in which order.
+type ordered struct {
+	*memory.Store
+	mu   sync.Mutex
+	gone []string
+}
+
+func (s *ordered) note(outs []store.Outcome, name func(int) string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, o := range outs {
+		if o.OK {
+			s.gone = append(s.gone, name(i))
+		}
+	}
+}
+
+func (s *ordered) Release(ctx context.Context, held []store.Held) ([]store.Outcome, error) {
+	outs, err := s.Store.Release(ctx, held)
+	s.note(outs, func(i int) string { return held[i].Name })
+	return outs, err
+}
+
+func (s *ordered) Transfer(ctx context.Context, moves []store.Transfer) ([]store.Outcome, error) {
+	outs, err := s.Store.Transfer(ctx, moves)
+	s.note(outs, func(i int) string { return moves[i].Name })
+	return outs, err
+}
+
+func (s *ordered) all() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.gone)
+}
+
+// stopAfter is an owner of h whose work needs d to stop once the term has ended.
+func stopAfter(t *testing.T, h *lease.Handle, d time.Duration) {
+	h.OnLost(func(lease.Loss) {
+		time.Sleep(d)
+		if err := h.Release(context.Background()); err != nil {
+			t.Errorf("release of %s: %v", h.Name(), err)
+		}
+	})
+}
+
+// TestAParentIsGivenUpAfterItsChildren: their terms end at once, each owner is given its time,
+// and the records go from the leaves to the root.
+func TestAParentIsGivenUpAfterItsChildren(t *testing.T) {
+	for what, give := range map[string]func(t *testing.T, b *node, parent *lease.Handle) error{
+		"released": func(t *testing.T, _ *node, parent *lease.Handle) error { return parent.Release(t.Context()) },
+		"closed":   func(t *testing.T, _ *node, parent *lease.Handle) error { return parent.Close(t.Context()) },
+		"transferred": func(t *testing.T, b *node, parent *lease.Handle) error {
+			to := offerOf(t, b.lease("parent"))
+			return parent.Transfer(t.Context(), to)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T, inner *memory.Store) {
+				store := &ordered{Store: inner}
+				a, b := start(t, store, "a"), start(t, store, "b")
+				parent := a.hold("parent")
+				child := a.hold("child", lease.WithParent(parent), lease.WithTTL(time.Minute))
+				grandchild := a.hold("grandchild", lease.WithParent(child), lease.WithTTL(ttl/2))
+				quick := a.hold("quick", lease.WithParent(parent))
+				lost := []*losses{watchLosses(child), watchLosses(grandchild), watchLosses(quick)}
+				stopAfter(t, child, time.Millisecond) // and waits for the grandchild
+				stopAfter(t, grandchild, 3*time.Second)
+				stopAfter(t, quick, 0)
+				term, _ := parent.Term()
+				began := time.Now()
+				require.NoError(t, give(t, b, parent))
+				require.Equal(t, 3*time.Second, time.Since(began))
+				require.Equal(t, []string{"quick", "grandchild", "child", "parent"}, store.all())
+				for _, l := range lost {
+					l.one(t, lease.ErrParentLost)
+				}
+				<-term.Context().Done()
+			})
+		})
+	}
+}
+
+// TestWhatIsRunUnderAParentStopsFirst: Run in Run, side by side, without a word between them.
+func TestWhatIsRunUnderAParentStopsFirst(t *testing.T) {
+	bubble(t, func(t *testing.T, inner *memory.Store) {
+		store := &ordered{Store: inner}
+		a := start(t, store, "a")
+		parent := a.lease("parent")
+		child := a.lease("child", lease.WithParent(parent))
+		ctx, cancel := context.WithCancel(t.Context())
+		var runs sync.WaitGroup
+		var childStopped, began time.Time
+		var cause error
+		runs.Go(func() { // begins before its parent
+			err := lease.Run(ctx, child, func(ctx context.Context, _ lease.Term) error {
+				began = time.Now()
+				<-ctx.Done()
+				cause = context.Cause(ctx)
+				time.Sleep(2 * time.Second)
+				childStopped = time.Now()
+				return nil
+			})
+			require.ErrorIs(t, err, lease.ErrParentLost)
+			cancel()
+		})
+		time.Sleep(time.Minute)
+		held := time.Now()
+		work := errors.New("done")
+		err := lease.Run(t.Context(), parent, func(context.Context, lease.Term) error {
+			time.Sleep(time.Second)
+			return work
+		})
+		require.ErrorIs(t, err, work)
+		require.NotErrorIs(t, err, lease.ErrUnknown)
+		runs.Wait()
+		require.Equal(t, held, began, "as soon as the parent's term began")
+		require.ErrorIs(t, cause, lease.ErrParentLost)
+		require.Equal(t, held.Add(3*time.Second), childStopped)
+		require.Equal(t, time.Now(), childStopped, "the parent's Run returned then")
+		require.Equal(t, []string{"child", "parent"}, store.all())
+	})
+}
+
+// TestAChildThatIsNotReleased keeps its parent's record up: no call says otherwise.
+func TestAChildThatIsNotReleased(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		a, b := start(t, store, "a"), start(t, store, "b")
+		parent := a.hold("parent")
+		child := a.hold("child", lease.WithParent(parent))
+		began := time.Now()
+		err := parent.Release(t.Context())
+		require.Equal(t, ttl, time.Since(began), "OperationTimeout")
+		require.ErrorIs(t, err, lease.ErrChildHeld)
+		require.ErrorIs(t, err, lease.ErrUnknown)
+		require.ErrorContains(t, err, "child")
+		require.False(t, parent.CheckAlive())
+		time.Sleep(10 * ttl)
+		require.True(t, stands(t, store, "parent"), "it is renewed")
+		require.True(t, stands(t, store, "child"))
+		mustNotWin(t, b.lease("parent"))
+		won, err := child.Acquire(t.Context())
+		require.False(t, won)
+		require.ErrorIs(t, err, lease.ErrParentLost, "which says that nothing runs under it")
+		time.Sleep(time.Second)
+		require.False(t, stands(t, store, "parent"), "the release went on in the background")
+
+		// A transfer that could not be made in time is not made later.
+		mustWin(t, parent)
+		mustWin(t, child)
+		to := offerOf(t, b.lease("moved"))
+		to.Name = "parent"
+		err = parent.Transfer(t.Context(), to)
+		require.ErrorIs(t, err, lease.ErrChildHeld)
+		require.ErrorIs(t, err, lease.ErrTransferRefused)
+		require.NotErrorIs(t, err, lease.ErrUnknown)
+		require.NoError(t, child.Release(t.Context()))
+		time.Sleep(ttl)
+		r, ok := standing(t, store, "parent")
+		require.True(t, ok)
+		require.Equal(t, a.Owner().Incarnation, r.Owner.Incarnation)
+		require.NoError(t, parent.Release(t.Context()))
+		require.False(t, stands(t, store, "parent"))
+	})
+}
+
+func stands(t *testing.T, s store.Store, name string) bool {
+	t.Helper()
+	_, ok := standing(t, s, name)
+	return ok
+}
+
+// TestAParentIsAcquiredAnewBesideItsChild: a release that waits gives way, and says so.
+func TestAParentIsAcquiredAnewBesideItsChild(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		a := start(t, store, "a")
+		parent := a.hold("parent")
+		child := a.hold("child", lease.WithParent(parent))
+		before, _ := child.Term()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		err := parent.Release(ctx)
+		require.ErrorIs(t, err, lease.ErrChildHeld)
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, lease.ErrUnknown)
+		mustWin(t, parent)
+		require.False(t, child.CheckAlive(), "its term was of the former one")
+		mustWin(t, child)
+		require.False(t, before.CheckAlive())
+		time.Sleep(5 * ttl)
+		require.True(t, parent.CheckAlive() && child.CheckAlive(), "nothing is left of the release")
+
+		// Nor while its caller still waits: then the acquisition waits behind it.
+		released := meanwhile(func() error { return parent.Release(context.Background()) })
+		time.Sleep(time.Second)
+		acquired := make(chan bool, 1)
+		go func() { won, _ := parent.Acquire(context.Background()); acquired <- won }()
+		time.Sleep(time.Second)
+		require.NoError(t, child.Release(t.Context()))
+		require.NoError(t, <-released)
+		require.True(t, <-acquired)
+	})
+}
+
+// TestAClosedParentIsKeptForItsChildren: no handle has its name any more, and it is not
+// reconciled away.
+func TestAClosedParentIsKeptForItsChildren(t *testing.T) {
+	bubble(t, func(t *testing.T, inner *memory.Store) {
+		store := &ordered{Store: inner}
+		a, b := start(t, store, "a"), start(t, store, "b")
+		parent := a.hold("parent")
+		child := a.hold("child", lease.WithParent(parent))
+		below := a.hold("below", lease.WithParent(child))
+		require.ErrorIs(t, parent.Close(t.Context()), lease.ErrChildHeld)
+		time.Sleep(10 * ttl)
+		mustNotWin(t, b.lease("parent"))
+		require.ErrorIs(t, child.Close(t.Context()), lease.ErrChildHeld)
+		time.Sleep(10 * ttl)
+		require.Empty(t, store.all())
+		require.NoError(t, below.Close(t.Context()))
+		synctest.Wait()
+		require.Equal(t, []string{"below", "child", "parent"}, store.all())
+
+		// Its name may be used again, whatever stands.
+		again := a.hold("parent")
+		under := a.hold("under", lease.WithParent(again))
+		require.ErrorIs(t, again.Close(t.Context()), lease.ErrChildHeld)
+		third := a.hold("parent")
+		time.Sleep(5 * ttl)
+		require.True(t, third.CheckAlive())
+		require.NoError(t, under.Close(t.Context()))
+		time.Sleep(5 * ttl)
+		require.True(t, third.CheckAlive())
+	})
+}
+
+// TestAKeeperClosesFromTheLeaves: owners may release in any order.
+func TestAKeeperClosesFromTheLeaves(t *testing.T) {
+	bubble(t, func(t *testing.T, inner *memory.Store) {
+		store := &ordered{Store: inner}
+		a := start(t, store, "a")
+		parent := a.hold("parent")
+		child := a.hold("child", lease.WithParent(parent))
+		grandchild := a.hold("grandchild", lease.WithParent(child))
+		stopAfter(t, parent, 0)
+		stopAfter(t, child, time.Second)
+		stopAfter(t, grandchild, 2*time.Second)
+		require.NoError(t, a.Close(t.Context()))
+		require.Equal(t, []string{"grandchild", "child", "parent"}, store.all())
+	})
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		a := start(t, store, "a")
+		parent := a.hold("parent")
+		a.hold("child", lease.WithParent(parent))
+		stopAfterClose := make(chan error, 1)
+		parent.OnLost(func(lease.Loss) { stopAfterClose <- parent.Release(context.Background()) })
+		ctx := within(t, time.Second)
+		err := a.Close(ctx)
+		require.ErrorIs(t, err, lease.ErrUnknown)
+		require.ErrorContains(t, err, "child, parent")
+		err = <-stopAfterClose
+		require.ErrorIs(t, err, lease.ErrClosed)
+		require.NotErrorIs(t, err, lease.ErrUnknown, "nothing was sent")
+		time.Sleep(ttl + time.Second)
+		require.False(t, stands(t, store, "parent"), "the TTL has ended it")
+	})
+}
+
+// TestCyclesAreRefused, and what could not be won any more.
+func TestCyclesAreRefused(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		a := start(t, store, "a")
+		top := a.lease("top")
+		middle := a.lease("middle", lease.WithParent(top))
+		low := a.lease("low", lease.WithParent(middle))
+		refused := func(name string, parent *lease.Handle, says string) {
+			t.Helper()
+			_, err := a.Lease(name, lease.WithParent(parent))
+			require.ErrorIs(t, err, lease.ErrInvalid)
+			require.ErrorContains(t, err, says)
+		}
+		refused("top", top, `a cycle: "top" hangs on "top" already, or is it`)
+		refused("top", low, `a cycle: "low" hangs on "top" already`)
+		require.NoError(t, top.Close(t.Context()))
+		refused("top", low, `a cycle: "low" hangs on "top" already`)
+		refused("other", low, `"top" was closed`)
+		_, err := low.Acquire(t.Context())
+		require.ErrorIs(t, err, lease.ErrParentLost)
+		require.ErrorContains(t, err, `"top", for good`)
+		_, err = middle.Acquire(t.Context())
+		require.ErrorIs(t, err, lease.ErrParentLost)
+		require.ErrorIs(t, err, lease.ErrClosed)
+		err = lease.Run(t.Context(), middle, nil2)
+		require.ErrorIs(t, err, lease.ErrClosed, "it would wait for ever")
+	})
+}
+
+func nil2(context.Context, lease.Term) error { return nil }
+
+// TestDeepChains: each of a hundred generations is trusted no longer than any above it, and all
+// go from the leaf to the root.
+func TestDeepChains(t *testing.T) {
+	bubble(t, func(t *testing.T, inner *memory.Store) {
+		store := &ordered{Store: inner}
+		a := start(t, store, "a")
+		root := a.hold("g/0")
+		chain := []*lease.Handle{root}
+		var want []string
+		for i := 1; i <= 100; i++ {
+			h := a.hold(fmt.Sprintf("g/%d", i), lease.WithParent(chain[i-1]), lease.WithTTL(ttl+time.Duration(i%7)*time.Second))
+			stopAfter(t, h, 0)
+			chain = append(chain, h)
+		}
+		for i := 100; i >= 0; i-- {
+			want = append(want, fmt.Sprintf("g/%d", i))
+		}
+		_, err := a.Lease("deeper", lease.WithParent(chain[100]))
+		require.ErrorIs(t, err, lease.ErrInvalid)
+		require.ErrorContains(t, err, "101 leases above it, must be at most 100")
+		time.Sleep(10 * ttl)
+		for _, h := range chain {
+			require.True(t, h.CheckAlive())
+		}
+		require.NoError(t, root.Release(t.Context()))
+		require.Equal(t, want, store.all())
+	})
+}
+
+// A pool's slots hang on a lease: who waits for one begins with it, as with Run, and stops with
+// it. A slot that ended on time comes back, and keeps no parent up.
+func TestAPoolUnderAParent(t *testing.T) {
+	bubble(t, func(t *testing.T, inner *memory.Store) {
+		store := &ordered{Store: inner}
+		a := start(t, store, "a")
+		parent := a.lease("parent")
+		p := a.pool("slot", 1, lease.WithParent(parent), lease.WithRenewal(lease.RenewNever()))
+		run := func(stop time.Duration) (began <-chan time.Time, ended <-chan error) {
+			at, err := make(chan time.Time, 1), make(chan error, 1)
+			go func() {
+				err <- p.Run(context.Background(), func(ctx context.Context, _ int, _ lease.Term) error {
+					at <- time.Now()
+					<-ctx.Done()
+					time.Sleep(stop)
+					return nil
+				})
+			}()
+			return at, err
+		}
+		began, ended := run(2 * time.Second)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Empty(t, began)
+		mustWin(t, parent)
+		held := time.Now()
+		require.Equal(t, held, <-began)
+		time.Sleep(time.Second)
+		require.NoError(t, parent.Release(t.Context()))
+		require.Equal(t, held.Add(3*time.Second), time.Now(), "when the work had stopped")
+		require.ErrorIs(t, <-ended, lease.ErrParentLost)
+		require.Equal(t, []string{"slot/0", "parent"}, store.all())
+
+		mustWin(t, parent)
+		began, ended = run(0)
+		<-began
+		require.ErrorIs(t, <-ended, lease.ErrLapsed)
+		began, ended = run(0) // the slot is back
+		<-began
+		require.NoError(t, parent.Release(t.Context()))
+		require.ErrorIs(t, <-ended, lease.ErrParentLost)
+
+		_, ended = run(0)
+		time.Sleep(time.Minute)
+		require.NoError(t, parent.Close(t.Context()))
+		err := <-ended
+		require.True(t, errors.Is(err, lease.ErrClosed), "%v", err)
 	})
 }

@@ -20,7 +20,164 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
+
+// backAgain is a context whose every method calls f.
+type backAgain struct {
+	context.Context
+	f func()
+}
+
+func (c backAgain) Err() error                  { c.f(); return c.Context.Err() }
+func (c backAgain) Done() <-chan struct{}       { c.f(); return c.Context.Done() }
+func (c backAgain) Value(key any) any           { c.f(); return c.Context.Value(key) }
+func (c backAgain) Deadline() (time.Time, bool) { c.f(); return c.Context.Deadline() }
+
+// TestAContextMayCallTheKeeper: it is code of the user's, and runs under no lock.
+func TestAContextMayCallTheKeeper(t *testing.T) {
+	k, err := lease.NewKeeper(memory.New(), lease.Config{ID: "a"})
+	require.NoError(t, err)
+	h, err := k.Lease("job")
+	require.NoError(t, err)
+	other, err := k.Lease("other")
+	require.NoError(t, err)
+	ctx := backAgain{t.Context(), func() {
+		_ = other.Describe(nil)
+		_, _ = k.Get(context.Background(), "other")
+	}}
+	for _, x := range []struct {
+		name string
+		call func() error
+	}{
+		{"Acquire", func() error { _, err := h.Acquire(ctx); return err }},
+		{"Get", func() error { _, err := k.Get(ctx, "job"); return err }},
+		{"List", func() error { _, err := k.List(ctx, ""); return err }},
+		{"Wait", func() error { return h.Wait(ctx) }},
+		{"Release", func() error { return h.Release(ctx) }},
+		{"AcquireTerm", func() error { _, err := h.AcquireTerm(ctx); return err }},
+		{"Close of the handle", func() error { return h.Close(ctx) }},
+		{"Offer", func() error { _, err := other.Offer(ctx); return err }},
+		{"Close", func() error { return k.Close(ctx) }},
+	} {
+		done := meanwhile(func() error { return x.call() })
+		select {
+		case err := <-done:
+			require.NoError(t, err, x.name)
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%s does not return", x.name)
+		}
+	}
+}
+
+// brokenStore answers with one token, whatever it has issued.
+type brokenStore struct {
+	store.Store
+	token lease.Token
+}
+
+func (b brokenStore) Acquire(ctx context.Context, s store.Session, claims []store.Claim) ([]store.Outcome, error) {
+	outs, err := b.Store.Acquire(ctx, s, claims)
+	for i := range outs {
+		outs[i].Record.Token = b.token
+	}
+	return outs, err
+}
+
+func TestARepeatedTokenIsNotTrusted(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		a := start(t, brokenStore{store, 7}, "a")
+		la := a.hold("job")
+		require.NoError(t, la.Release(t.Context()))
+		won, err := la.Acquire(t.Context())
+		require.False(t, won)
+		require.ErrorIs(t, err, lease.ErrInconsistent)
+		require.False(t, la.CheckAlive())
+	})
+}
+
+// A success without a token is a broken answer, and says nothing of the store's history:
+// what else there is is not ended, and the next answer may be right.
+func TestAWinWithoutATokenIsNoSetback(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		broken := &fickleStore{Store: store}
+		a := start(t, broken, "a")
+		other := a.hold("other")
+		broken.is = true
+		l := a.lease("job")
+		won, err := l.Acquire(t.Context())
+		require.False(t, won)
+		require.ErrorIs(t, err, lease.ErrInconsistent)
+		require.NotErrorIs(t, err, lease.ErrSetback)
+		require.NoError(t, a.Setback())
+		require.True(t, other.CheckAlive())
+		broken.is = false
+		mustWin(t, l)
+	})
+}
+
+// fickleStore is broken at times.
+type fickleStore struct {
+	store.Store
+	is bool
+}
+
+func (f *fickleStore) Acquire(ctx context.Context, s store.Session, claims []store.Claim) ([]store.Outcome, error) {
+	if f.is {
+		return brokenStore{f.Store, 0}.Acquire(ctx, s, claims)
+	}
+	return f.Store.Acquire(ctx, s, claims)
+}
+
+// rudeStore panics or never returns, whatever its context says.
+type rudeStore struct {
+	store.Store
+	manner string
+	hang   chan struct{}
+}
+
+func (r *rudeStore) Renew(ctx context.Context, s []store.Session) ([]store.Grant, error) {
+	if r.manner == "panics" {
+		panic("rude")
+	}
+	<-r.hang
+	return nil, errors.New("late")
+}
+
+func TestARudeStoreHarmsNobody(t *testing.T) {
+	for _, manner := range []string{"panics", "hangs"} {
+		bubble(t, func(t *testing.T, store *memory.Store) {
+			hang := make(chan struct{})
+			a := start(t, &rudeStore{Store: store, manner: manner, hang: hang}, "a")
+			la := a.hold("job")
+			lost := watchLosses(la)
+			time.Sleep(ttl)
+			require.False(t, la.CheckAlive())
+			lost.one(t, lease.ErrExpired)
+			mustWin(t, la)
+			close(hang)
+		})
+	}
+}
+
+// panickingStore panics when it is read.
+type panickingStore struct{ store.Store }
+
+func (panickingStore) Get(context.Context, ...string) ([]lease.Record, error) { panic("rude") }
+
+// A request that panicked has no answer: least of all that a name is free.
+func TestAPanicIsNoAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		k, err := lease.NewKeeper(panickingStore{store}, lease.Config{ID: "a", TTL: ttl})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, k.Close(context.Background())) }()
+		h, err := k.Lease("job")
+		require.NoError(t, err)
+		_, _, err = h.Holder(t.Context())
+		require.ErrorContains(t, err, "the store panicked: rude")
+		require.Error(t, k.Health(t.Context()))
+	})
+}
 
 // calling returns a logger that calls f with the text of each line.
 func calling(f func(line string)) *zap.Logger {
