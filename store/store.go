@@ -1,9 +1,27 @@
+// Package store is what a backend implements, for package lease to keep leases in it: records under
+// names, sessions that they expire with, and conditional writes. Users of leases call package lease.
+//
+//	Store        sessions are opened, renewed and closed; names are acquired, released, read and listed
+//	Transferrer  an ownership moves with no gap
+//	Watcher      the store tells of changes
+//	Historian    the store notices that its history went back
+//
+// Limits say what more a store can do, and what it can't hold. The engine does everything that needs
+// time, patience or several requests: deadlines, retries, settling, reconciliation.
+//
+// Package storetest checks a Store by this contract; docs/backends.md leads through one. Package
+// observed makes one of objects with compare-and-swap; faultstore and faultclock make faults.
 package store
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"iter"
 	"time"
+	"unicode/utf8"
+
+	"github.com/holdfast-go/holdfast/internal/input"
 )
 
 // Token is a fencing token: a number that the store issues with every
@@ -234,4 +252,127 @@ type Historian interface {
 	// Accepted is how often that was done. It is asked after every call, so it must
 	// not block.
 	Accepted() int
+}
+
+// What a store answers, by errors.Is. Package lease has those that its users meet under the same names.
+var (
+	// ErrInvalid: an argument or setting is out of its bounds; the text names it
+	// and the bound.
+	ErrInvalid = errors.New("invalid")
+	// ErrUnsupported: the store can't do that.
+	ErrUnsupported = errors.New("not supported by the lease store")
+	// ErrDenied: the store refuses, and will until its operator changes something there: a
+	// permission or credential, a schema that is missing, a store that is read-only. As
+	// the error of a call it is definite, nothing of the call was applied. The Keeper tries
+	// an operation no further, and answers its caller with it; what it does in the
+	// background it repeats at a slow pace, so that it goes on when it is allowed again. A
+	// renewal that is denied is no loss before the deadline.
+	ErrDenied = errors.New("denied by the lease store")
+	// ErrSessionGone: the session has expired or was closed.
+	ErrSessionGone = errors.New("lease session gone")
+	// ErrBadRecord: what stands under a name is no record this version can read, be
+	// it foreign or of a newer format. The name is held, by an owner that is not
+	// known: it can't be acquired, and waiters wait until it is deleted. So a new
+	// format is read one release before any release writes it.
+	ErrBadRecord = errors.New("not a lease record")
+	// ErrInconsistent: the store broke its contract, for instance by repeating a
+	// token.
+	ErrInconsistent = errors.New("lease store inconsistent")
+	// ErrSetback: the store's history went back: its data was lost, or an older copy
+	// was put in place, so that tokens would go back. It is an ErrInconsistent.
+	ErrSetback = fmt.Errorf("the store's history went back: %w", ErrInconsistent)
+	// ErrParentLost: the ownership that a claim hangs on (Claim.While) does not stand. Of a lease: the
+	// reason of the loss of a term whose parent's has ended, and what Acquire returns while the parent
+	// has none; it is lease.ErrClosed, too, if the parent was closed, and there will never be one.
+	ErrParentLost = errors.New("lease parent lost")
+)
+
+// Reading is one look at both clocks of a machine.
+type Reading struct {
+	// Mono is monotonic time since some fixed point. It may stand still while
+	// the machine sleeps.
+	Mono time.Duration
+	// Wall is wall time in nanoseconds since 1970. It may be stepped.
+	Wall int64
+}
+
+// Clock is the seam through which a Keeper, or a store, sees time, so that a test can
+// freeze, drift or step the clock of one node.
+type Clock interface {
+	// Now must not block or allocate: CheckAlive calls it.
+	Now() Reading
+	// AfterFunc calls f in an own goroutine after d.
+	AfterFunc(d time.Duration, f func()) Timer
+}
+
+// Timer is a pending AfterFunc; *time.Timer is one.
+type Timer interface{ Stop() bool }
+
+// SystemClock is the machine's clock. It works under testing/synctest.
+func SystemClock() Clock { return systemClock{} }
+
+type systemClock struct{}
+
+var processStart = time.Now()
+
+func (systemClock) Now() Reading {
+	t := time.Now()
+	return Reading{Mono: t.Sub(processStart), Wall: t.UnixNano()}
+}
+
+func (systemClock) AfterFunc(d time.Duration, f func()) Timer { return time.AfterFunc(d, f) }
+
+// Offer is the invitation to transfer a name to its maker. It travels between
+// nodes as plain data.
+type Offer struct {
+	Name    string
+	Owner   Owner
+	Session SessionID
+	TTL     time.Duration
+	Nonce   uint64
+	// Lifetime is how long after Offer returned its maker still takes up the
+	// name, by the maker's clock; a later transfer is reconciled away.
+	Lifetime time.Duration
+}
+
+// Validate returns an error that is ErrInvalid, and says which field is out of its
+// bounds, unless a record can be made for the offer's maker: the name is valid, the
+// owner has an ID and an incarnation and is UTF-8, the session is positive, and so is the TTL,
+// a year at the most. What came from another node is checked by this before any of it is written,
+// as a record without an owner or a TTL could not be read.
+func (o Offer) Validate() error {
+	bad := func(field string, got any, bound string) error {
+		return fmt.Errorf("store.Offer.%s: %w: %v, must be %s", field, ErrInvalid, got, bound)
+	}
+	if err := ValidateName(o.Name); err != nil {
+		return fmt.Errorf("store.Offer.Name: %w", err)
+	}
+	switch {
+	case o.Owner.ID == "":
+		return bad("Owner.ID", `""`, "the ID of the offer's maker")
+	case o.Owner.Incarnation == "":
+		return bad("Owner.Incarnation", `""`, "that of the offer's maker")
+	case o.Session <= 0:
+		return bad("Session", o.Session, "positive")
+	case o.TTL <= 0 || o.TTL > input.Longest:
+		return bad("TTL", o.TTL, fmt.Sprintf("above 0 and at most %v", input.Longest))
+	}
+	if err := o.Owner.validate(); err != nil {
+		return fmt.Errorf("store.Offer.Owner: %w", err)
+	}
+	return nil
+}
+
+// validate returns an error that is ErrInvalid unless o has an incarnation
+// and all of it is UTF-8.
+func (o Owner) validate() error {
+	if o.Incarnation == "" {
+		return fmt.Errorf("owner %.64q: %w: its incarnation is empty", o.ID, ErrInvalid)
+	}
+	for _, f := range []struct{ name, text string }{{"ID", o.ID}, {"incarnation", o.Incarnation}, {"address", o.Address}} {
+		if !utf8.ValidString(f.text) {
+			return fmt.Errorf("owner %.64q: %w: its %s is not UTF-8: %.64q", o.ID, ErrInvalid, f.name, f.text)
+		}
+	}
+	return nil
 }

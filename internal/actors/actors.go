@@ -19,11 +19,21 @@ package actors
 import (
 	"context"
 	"fmt"
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/extensions"
+	"github.com/asynkron/protoactor-go/remote"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // NoAddress is what protoactor calls a system without remote.
@@ -71,4 +81,313 @@ func AfterShutdown(system *actor.ActorSystem, f func()) (stop func()) {
 	}
 	look()
 	return cancel
+}
+
+// Alarm is a timer of a loop: its function runs in a turn of that loop, and no more once the
+// Alarm was stopped or set again. The zero value is not set. It belongs to the loop.
+type Alarm struct{ set *alarm }
+
+type alarm struct {
+	timer store.Timer
+	at    time.Duration // by SetBy
+}
+
+// Set has post, which may be called on any goroutine, get f after d.
+func (a *Alarm) Set(clock store.Clock, post func(func()), d time.Duration, f func()) {
+	a.Stop()
+	s := &alarm{}
+	a.set = s
+	s.timer = clock.AfterFunc(d, func() {
+		post(func() {
+			if a.set == s {
+				a.set = nil
+				f()
+			}
+		})
+	})
+}
+
+// SetBy is Set, unless the Alarm is set for at or an earlier time already; now is the same clock's.
+func (a *Alarm) SetBy(clock store.Clock, post func(func()), now, at time.Duration, f func()) {
+	if a.set != nil && a.set.at <= at {
+		return
+	}
+	a.Set(clock, post, at-now, f)
+	a.set.at = at
+}
+
+// Stop ends it.
+func (a *Alarm) Stop() {
+	if s := a.set; s != nil {
+		a.set = nil
+		s.timer.Stop()
+	}
+}
+
+// Pending reports whether it is set.
+func (a *Alarm) Pending() bool { return a.set != nil }
+
+// Backoff is the pause after n tries: it doubles from least to most, with jitter.
+func Backoff(n int, least, most time.Duration) time.Duration {
+	d := most
+	if n < 30 && least<<n < d {
+		d = least << n
+	}
+	return d/2 + rand.N(d/2+1)
+}
+
+// Footprint is about what a message of this node takes in memory, in bytes, at least. It
+// calls no users' code.
+func Footprint(local any) (n int) {
+	n = HeaderSize(local)
+	switch m := actor.UnwrapEnvelopeMessage(local).(type) {
+	case nil:
+	case string:
+		n += len(m)
+	case []byte:
+		n += len(m)
+	case proto.Message:
+		n += protoSize(m)
+	default:
+		n += footprint(reflect.ValueOf(m))
+	}
+	return n
+}
+
+// HeaderSize is what the headers and the sender of a message take, in bytes.
+func HeaderSize(local any) (n int) {
+	e, ok := local.(*actor.MessageEnvelope)
+	if !ok || e == nil {
+		return 0
+	}
+	return HeadersSize(e.Header) + len(e.Sender.GetAddress()) + len(e.Sender.GetId())
+}
+
+// HeadersSize is what headers take, in bytes.
+func HeadersSize(headers map[string]string) (n int) {
+	for k, v := range headers {
+		n += len(k) + len(v) + 8
+	}
+	return n
+}
+
+func protoSize(m proto.Message) (n int) {
+	defer func() { _ = recover() }() // a nil pointer, or one that only embeds a message
+	return proto.Size(m)
+}
+
+// footprint looks at what is in the value itself, and at lengths. What it points to may
+// be changed by others meanwhile, and is taken to be as large as its type.
+func footprint(v reflect.Value) int {
+	switch v.Kind() {
+	case reflect.Invalid:
+		return 0
+	case reflect.String:
+		return 16 + v.Len()
+	case reflect.Pointer:
+		return 8 + int(v.Type().Elem().Size())
+	case reflect.Slice:
+		return 24 + v.Len()*int(v.Type().Elem().Size())
+	case reflect.Struct:
+		n := 0
+		for i := range v.NumField() {
+			n += footprint(v.Field(i))
+		}
+		return n
+	}
+	return int(v.Type().Size())
+}
+
+// FamilyPrefix is how the ids of all families begin.
+const FamilyPrefix = "holdfast/at/"
+
+// FamilyID is the id of what family knows as rest.
+func FamilyID(family, rest string) string { return FamilyPrefix + family + "/" + rest }
+
+// Resolver returns the process for the rest of an id; false if there is none.
+type Resolver func(rest string) (actor.Process, bool)
+
+// Families are the id families of one actor system. It is safe for concurrent use.
+type Families struct {
+	enabled  atomic.Bool
+	families sync.Map // of *Resolver
+}
+
+var familiesID = extensions.NextExtensionID()
+
+// ExtensionID implements extensions.Extension.
+func (f *Families) ExtensionID() extensions.ExtensionID { return familiesID }
+
+// FamiliesOf returns the Families of a system.
+func FamiliesOf(system *actor.ActorSystem) *Families {
+	return Extension(system, familiesID, func() *Families { return &Families{} })
+}
+
+// Enable says whether the transport of this system resolves what comes in; before,
+// it does not.
+func (f *Families) Enable(on bool) { f.enabled.Store(on) }
+
+// Enabled reports what Enable said last.
+func (f *Families) Enabled() bool { return f.enabled.Load() }
+
+// Serve has r resolve the ids of a family, in place of an earlier resolver, until
+// stop is called.
+func (f *Families) Serve(family string, r Resolver) (stop func()) {
+	f.families.Store(family, &r)
+	return func() { f.families.CompareAndDelete(family, &r) }
+}
+
+// Resolve returns the process that stands for an id.
+func (f *Families) Resolve(id string) (actor.Process, bool) {
+	rest, ok := strings.CutPrefix(id, FamilyPrefix)
+	if !ok {
+		return nil, false
+	}
+	end := 0
+	for range 2 {
+		n := strings.IndexByte(rest[end:], '/')
+		if n < 0 {
+			return nil, false
+		}
+		end += n + 1
+	}
+	r, ok := f.families.Load(rest[:end-1])
+	if !ok {
+		return nil, false
+	}
+	return (*r.(*Resolver))(rest[end:])
+}
+
+// links tell of links of one actor system that broke.
+type links struct {
+	mu      sync.Mutex
+	told    map[*int]func(address string)
+	cut     func(address string) // nil: nothing here makes links
+	passing sync.Map             // events of links that were told of already
+	failed  map[string]failure   // by address: links that could not be made
+}
+
+var linksID = extensions.NextExtensionID()
+
+// ExtensionID implements extensions.Extension.
+func (*links) ExtensionID() extensions.ExtensionID { return linksID }
+
+func linksOf(system *actor.ActorSystem) *links {
+	return Extension(system, linksID, func() *links {
+		l := &links{told: map[*int]func(string){}, failed: map[string]failure{}}
+		system.EventStream.Subscribe(l.onPublished) // for the system's life
+		return l
+	})
+}
+
+// WatchLinks tells f of every address that system's link to broke, until stop. f must not block: it
+// is called before the next link can be used.
+func WatchLinks(system *actor.ActorSystem, f func(address string)) (stop func()) {
+	l := linksOf(system)
+	key := new(int)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.told[key] = f
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.told, key)
+	}
+}
+
+// LinkBroke is for the maker of links: it tells watchers that the link to address broke,
+// whatever subscribers of the EventStream do. They hear of it by what it returns.
+func LinkBroke(system *actor.ActorSystem, address string) (publish func()) {
+	l := linksOf(system)
+	l.tell(address)
+	return func() {
+		e := &remote.EndpointTerminatedEvent{Address: address}
+		l.passing.Store(e, nil)
+		defer l.passing.Delete(e)
+		system.EventStream.Publish(e)
+	}
+}
+
+// CutLinks has cut called, on a goroutine of its own, with the address of a link that a publisher
+// on the EventStream gives up, as a user may, or GiveLinkUp, and not the link itself. It is to end
+// in LinkBroke.
+func CutLinks(system *actor.ActorSystem, cut func(address string)) {
+	l := linksOf(system)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cut = cut
+}
+
+// GiveLinkUp has cut called for the link to address, on a goroutine of its own, whatever subscribers
+// of the EventStream do: they hear of it in LinkBroke. It is false if CutLinks was not called.
+func GiveLinkUp(system *actor.ActorSystem, address string) bool {
+	return linksOf(system).giveUp(address)
+}
+
+// failure is why the link to an address could not be made at the last attempt.
+type failure struct {
+	since, last time.Time
+	why         string
+}
+
+// forgetFailure is for how long a failed attempt counts: while there is mail, others follow.
+const forgetFailure = 2 * time.Minute
+
+// LinkTried notes that the link to address was made, or why not.
+func LinkTried(system *actor.ActorSystem, address string, err error) {
+	l, now := linksOf(system), time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.failed, func(_ string, f failure) bool { return now.Sub(f.last) > forgetFailure })
+	f, again := l.failed[address]
+	if delete(l.failed, address); err == nil {
+		return
+	}
+	if f.last, f.why = now, fmt.Sprintf("%.256v", err); !again {
+		f.since = now
+	}
+	l.failed[address] = f
+}
+
+// Unreached returns the addresses to which no link could be made lately: since when, and why.
+func Unreached(system *actor.ActorSystem) map[string]string {
+	l, all := linksOf(system), map[string]string{}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for address, f := range l.failed {
+		if time.Since(f.last) <= forgetFailure {
+			all[address] = fmt.Sprintf("%s: %s", f.since.Format(time.RFC3339), f.why)
+		}
+	}
+	return all
+}
+
+// onPublished runs inside of Publish, so it must neither block nor publish.
+func (l *links) onPublished(evt any) {
+	e, ok := evt.(*remote.EndpointTerminatedEvent)
+	if !ok {
+		return
+	}
+	if _, known := l.passing.Load(e); !known && !l.giveUp(e.Address) {
+		l.tell(e.Address)
+	}
+}
+
+func (l *links) giveUp(address string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cut == nil {
+		return false
+	}
+	go l.cut(address)
+	return true
+}
+
+func (l *links) tell(address string) {
+	l.mu.Lock()
+	told := slices.Collect(maps.Values(l.told))
+	l.mu.Unlock()
+	for _, f := range told {
+		f(address)
+	}
 }

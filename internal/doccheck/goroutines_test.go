@@ -26,7 +26,7 @@ var alone = map[string]struct {
 	"backends/postgres/bell.go":     {1, "ends when no change is left to ring for"},
 	"backends/postgres/hub.go":      {2, "looks for changes, and hears the bell, until the last watch has ended; a Store has no end"},
 	"health/health.go":              {1, "a check may not return"},
-	"internal/actors/linkwatch.go":  {1, "runs inside of Publish, which it must not hold up"},
+	"internal/actors/actors.go":     {1, "runs inside of Publish, which it must not hold up"},
 	"internal/boundary/boundary.go": {2, "work of users, that may not return; waits for the others"},
 	"internal/transport/node.go":    {2, "has remote give a link up, subscribers of users come before it; tells of a link that broke"},
 	"internal/transport/peer.go":    {3, "sends what is queued, for a caller that has sent enough, or that reads a link; remote may hold it up"},

@@ -1,12 +1,14 @@
 package transport
 
 import (
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/internal/memnet"
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
@@ -250,4 +252,25 @@ func TestOnlyVanishedFramesReturn(t *testing.T) {
 		require.Empty(t, s.ack(ackOf("b1", s.link, s.probes, 0), 0))
 	}
 	require.EqualValues(t, 1, o.held.Load())
+}
+
+// A message that arrived between two others is asked for 50 ms after it went, also where the
+// timer was to repeat the probe before it much later.
+func TestMailAfterAnAnswerIsProbedInTime(t *testing.T) {
+	bubble(t, func(t *testing.T, net *memnet.Net, a, b *station) {
+		var lost atomic.Int64
+		probes := func() uint64 {
+			p := a.To("b")
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return p.s.probes
+		}
+		for i := range 10 {
+			before := probes()
+			require.True(t, a.straight("b", fmt.Sprint(i), &lost))
+			rest(probeAfter)
+			require.Greater(t, probes(), before, "message %d", i)
+			rest(time.Duration(i) * 20 * time.Millisecond)
+		}
+	})
 }

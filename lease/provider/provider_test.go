@@ -2,7 +2,10 @@ package provider_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -243,4 +246,353 @@ func TestRudeStores(t *testing.T) {
 	_, err := p.Acquire(t.Context(), "k", "a", time.Second)
 	require.ErrorContains(t, err, "rude")
 	require.ErrorContains(t, err, `"k" for "a"`)
+}
+
+// bounded is a store with limits, which counts what it is asked.
+type bounded struct {
+	*memory.Store
+	limits func() store.Limits
+}
+
+func (b bounded) Limits() store.Limits { return b.limits() }
+
+func asked(s *memory.Store) uint64 {
+	x := s.Stats()
+	return x.OpenSession + x.CloseSession + x.Acquire + x.Renew + x.Release + x.Transfer + x.Get
+}
+
+// Every call with every bad argument is refused before the store is asked, with the argument's name
+// and its bound.
+func TestEveryCallRefusesBadArguments(t *testing.T) {
+	limits := store.Limits{Name: "small", MinTTL: 2 * time.Second, MaxTTL: time.Hour, MaxMetadata: 64, CheckName: func(name string) error {
+		if len(name) > 20 {
+			return errors.New("at most 20 bytes")
+		}
+		return nil
+	}}
+	s := memory.New()
+	p := over(t, bounded{s, func() store.Limits { return limits }})
+	type args struct {
+		ctx             context.Context
+		key, owner, to  string
+		ttl             time.Duration
+		name, says, not string
+	}
+	good := args{ctx: t.Context(), key: "k", owner: "a", to: "b", ttl: time.Minute}
+	with := func(change func(*args), name, says, not string) args {
+		a := good
+		change(&a)
+		a.name, a.says, a.not = name, says, not
+		return a
+	}
+	calls := map[string]func(args) error{
+		"acquire":  func(a args) error { _, err := p.Acquire(a.ctx, a.key, a.owner, a.ttl); return err },
+		"owner":    func(a args) error { _, err := p.Owner(a.ctx, a.key); return err },
+		"renew":    func(a args) error { _, err := p.Renew(a.ctx, a.key, a.owner, a.ttl); return err },
+		"release":  func(a args) error { return p.Release(a.ctx, a.key, a.owner) },
+		"transfer": func(a args) error { _, err := p.Transfer(a.ctx, a.key, a.owner, a.to, a.ttl); return err },
+	}
+	for call, do := range calls {
+		require.NoError(t, do(good), call)
+	}
+	for _, a := range []args{
+		with(func(a *args) { a.ctx = nil }, "ctx", "nil", ""),
+		with(func(a *args) { a.key = "" }, "name", "empty", ""),
+		with(func(a *args) { a.key = "\xff" }, "name", "not UTF-8", ""),
+		with(func(a *args) { a.key = strings.Repeat("x", store.MaxName) }, "name", "at most 512", ""),
+		with(func(a *args) { a.key = strings.Repeat("x", 15) }, "name", "at most 20 bytes (a bound of store small)", ""),
+		with(func(a *args) { a.owner = "" }, "owner", "empty", "owner"),
+		with(func(a *args) { a.owner = "\xff" }, "owner", "not UTF-8", "owner"),
+		with(func(a *args) { a.owner = strings.Repeat("x", 257) }, "owner", "257 bytes, at most 256", "owner"),
+		with(func(a *args) { a.to = "" }, "to", "empty", "acquire owner renew release"),
+		with(func(a *args) { a.to = "\xff" }, "to", "not UTF-8", "acquire owner renew release"),
+		with(func(a *args) { a.to = strings.Repeat("x", 257) }, "to", "at most 256", "acquire owner renew release"),
+		with(func(a *args) { a.ttl = 0 }, "ttl", "at least 2s", "owner release"),
+		with(func(a *args) { a.ttl = -time.Second }, "ttl", "at least 2s", "owner release"),
+		with(func(a *args) { a.ttl = time.Second }, "ttl", "at least 2s", "owner release"),
+		with(func(a *args) { a.ttl = time.Hour + 1 }, "ttl", "at most 1h0m0s", "owner release"),
+	} {
+		for call, do := range calls {
+			before := asked(s)
+			err := do(a)
+			if strings.Contains(" "+a.not+" ", " "+call+" ") {
+				require.NoError(t, err, call)
+				continue
+			}
+			require.ErrorIs(t, err, lease.ErrInvalid, "%s: %+v", call, a)
+			require.Equal(t, before, asked(s), "the store was asked")
+			require.NotErrorIs(t, err, lease.ErrUnknown)
+			require.ErrorContains(t, err, "provider: "+call)
+			require.ErrorContains(t, err, a.name)
+			require.ErrorContains(t, err, a.says)
+		}
+	}
+}
+
+// Stores with which no call could succeed are refused at once.
+func TestStoresThatCanHoldNothing(t *testing.T) {
+	for says, l := range map[string]store.Limits{
+		"must leave a TTL of 1ms to 8760h0m0s (store s)": {Name: "s", MinTTL: 8761 * time.Hour},
+		"MinTTL -1ns":                    {MinTTL: -1},
+		"MaxTTL -1ns":                    {MaxTTL: -1},
+		"MinTTL 2s and MaxTTL 1s":        {MinTTL: 2 * time.Second, MaxTTL: time.Second},
+		"MinTTL 0s and MaxTTL 100":       {MaxTTL: 100},
+		"at most 40 (a bound of store s": {Name: "s", MaxMetadata: 40},
+		"(store provider_test.bounded)":  {MaxTTL: 1},
+	} {
+		_, err := provider.New(bounded{memory.New(), func() store.Limits { return l }})
+		require.ErrorIs(t, err, lease.ErrInvalid)
+		require.ErrorContains(t, err, "provider.New: ")
+		require.ErrorContains(t, err, says)
+	}
+	_, err := provider.New(bounded{memory.New(), func() store.Limits { panic("rude") }})
+	require.ErrorContains(t, err, "rude")
+	p := over(t, bounded{memory.New(), func() store.Limits {
+		return store.Limits{CheckName: func(string) error { panic("rude") }, MaxMetadata: 53}
+	}})
+	_, err = p.Acquire(t.Context(), "k", "a", time.Second)
+	require.ErrorContains(t, err, "rude")
+	p = over(t, bounded{memory.New(), func() store.Limits { return store.Limits{MaxMetadata: 53} }})
+	require.True(t, acquire(t, p, "k", "a", 8760*time.Hour-1).Acquired, "the longest metadata")
+	require.NoError(t, p.Release(t.Context(), "k", "a"))
+}
+
+// counting knows which sessions are open.
+type counting struct {
+	store.Store
+	mu   sync.Mutex
+	open map[store.SessionID]bool
+}
+
+func (c *counting) OpenSession(ctx context.Context, s store.Session) (store.Grant, error) {
+	g, err := c.Store.OpenSession(ctx, s)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil && g.Err == nil {
+		c.open[s.ID] = true
+	}
+	return g, err
+}
+
+func (c *counting) CloseSession(ctx context.Context, s store.Session) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.open, s.ID)
+	return c.Store.CloseSession(ctx, s)
+}
+
+func (c *counting) Transfer(ctx context.Context, moves []store.Transfer) ([]store.Outcome, error) {
+	return c.Store.(store.Transferrer).Transfer(ctx, moves)
+}
+
+// once calls f at the first request of that kind, before it is made.
+func once(op faultstore.Op, f func()) func(faultstore.Call) faultstore.Fault {
+	done := false
+	return func(c faultstore.Call) faultstore.Fault {
+		if c.Op == op && !done {
+			done = true
+			f()
+		}
+		return faultstore.Fault{}
+	}
+}
+
+// A session under which nothing is held is closed at once: its TTL may be a year.
+func TestNoSessionIsLeftBehind(t *testing.T) {
+	const year = 365 * 24 * time.Hour
+	for name, act := range map[string]func(t *testing.T, p *provider.Provider, s *faultstore.Store, q *provider.Provider) (held int){
+		"of who loses a race": func(t *testing.T, p *provider.Provider, s *faultstore.Store, q *provider.Provider) int {
+			s.SetRule(once(faultstore.Acquire, func() { require.True(t, acquire(t, q, "k", "b", year).Acquired) }))
+			require.False(t, acquire(t, p, "k", "a", year).Acquired)
+			return 1
+		},
+		"of who is denied": func(t *testing.T, p *provider.Provider, s *faultstore.Store, _ *provider.Provider) int {
+			s.SetRule(faultstore.On(faultstore.Fault{Kind: faultstore.Deny}, faultstore.Acquire))
+			_, err := p.Acquire(t.Context(), "k", "a", year)
+			require.ErrorIs(t, err, lease.ErrDenied)
+			return 0
+		},
+		"of who changes the TTL": func(t *testing.T, p *provider.Provider, _ *faultstore.Store, _ *provider.Provider) int {
+			acquire(t, p, "k", "a", year)
+			acquire(t, p, "k", "a", time.Hour)
+			return 1
+		},
+		"of who transfers in vain": func(t *testing.T, p *provider.Provider, s *faultstore.Store, q *provider.Provider) int {
+			acquire(t, p, "k", "a", year)
+			s.SetRule(once(faultstore.Transfer, func() { require.NoError(t, q.Release(t.Context(), "k", "a")) }))
+			moved, err := p.Transfer(t.Context(), "k", "a", "b", year)
+			require.NoError(t, err)
+			require.False(t, moved)
+			return 0
+		},
+		"of who releases": func(t *testing.T, p *provider.Provider, _ *faultstore.Store, _ *provider.Provider) int {
+			acquire(t, p, "k", "a", year)
+			require.NoError(t, p.Release(t.Context(), "k", "a"))
+			return 0
+		},
+		"of who releases what another releases": func(t *testing.T, p *provider.Provider, s *faultstore.Store, q *provider.Provider) int {
+			acquire(t, p, "k", "a", year)
+			s.SetRule(once(faultstore.OpenSession, func() { require.NoError(t, q.Release(t.Context(), "k", "a")) }))
+			require.NoError(t, p.Release(t.Context(), "k", "a"))
+			return 0 // a mark came under the session again, and was released, too
+		},
+		"of who renews what is released": func(t *testing.T, p *provider.Provider, s *faultstore.Store, q *provider.Provider) int {
+			acquire(t, p, "k", "a", year)
+			s.SetRule(once(faultstore.OpenSession, func() { require.NoError(t, q.Release(t.Context(), "k", "a")) }))
+			ok, err := p.Renew(t.Context(), "k", "a", year)
+			require.NoError(t, err)
+			require.False(t, ok)
+			return 0
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			backing := &counting{Store: memory.New(), open: map[store.SessionID]bool{}}
+			s := faultstore.Wrap(backing)
+			held := act(t, over(t, s), s, over(t, backing))
+			require.Len(t, backing.open, held)
+		})
+	}
+}
+
+// A store may end a session long after it was asked to. What was told to be held stays, for a
+// session that anybody may have closed holds nothing but marks.
+func TestASessionThatIsClosedLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		backing := memory.New()
+		renewing, releasing := faultstore.Wrap(backing), faultstore.Wrap(backing)
+		p, q, r := over(t, renewing), over(t, releasing), over(t, backing)
+		const ttl = 5 * time.Second
+		acquire(t, r, "k", "a", ttl)
+
+		// One renews, and one releases, who both have seen the record before it expires.
+		var all sync.WaitGroup
+		slow := func(closing faultstore.Fault) func(faultstore.Call) faultstore.Fault {
+			return func(c faultstore.Call) faultstore.Fault {
+				switch c.Op {
+				case faultstore.OpenSession:
+					return faultstore.Fault{Kind: faultstore.Delay, Delay: 6 * time.Second}
+				case faultstore.CloseSession:
+					return closing
+				case faultstore.Release:
+					return faultstore.Fault{Kind: faultstore.Drop}
+				}
+				return faultstore.Fault{}
+			}
+		}
+		renewing.SetRule(slow(faultstore.Fault{Kind: faultstore.LandLate, Delay: 2 * time.Second}))
+		releasing.SetRule(slow(faultstore.Fault{}))
+		all.Go(func() {
+			renewed, err := p.Renew(t.Context(), "k", "a", ttl)
+			require.NoError(t, err)
+			require.False(t, renewed, "it has expired")
+		})
+		time.Sleep(time.Millisecond)
+		all.Go(func() { require.ErrorIs(t, q.Release(t.Context(), "k", "a"), lease.ErrUnknown) })
+		all.Wait()
+
+		held := acquire(t, r, "k", "a", ttl)
+		require.True(t, held.Acquired)
+		for time.Now().Before(held.Expires.Add(-10 * time.Millisecond)) {
+			require.False(t, acquire(t, r, "k", "b", ttl).Acquired, "%v before it expires", time.Until(held.Expires))
+			time.Sleep(100 * time.Millisecond)
+		}
+	})
+}
+
+// A store that denies has changed nothing: that is known. A mark stands before what ends a term.
+func TestStoresThatDeny(t *testing.T) {
+	for op, calls := range map[faultstore.Op]map[string]bool{ // whether the outcome is known
+		faultstore.Get:         {"acquire": true, "owner": true, "renew": true, "release": true, "transfer": true},
+		faultstore.OpenSession: {"acquire": true, "renew": true, "release": true, "transfer": true},
+		faultstore.Acquire:     {"shorter": true, "release": true, "transfer": true},
+		faultstore.Release:     {"release": false},
+		faultstore.Transfer:    {"transfer": false},
+	} {
+		for call, known := range calls {
+			t.Run(op.String()+" "+call, func(t *testing.T) {
+				s := faultstore.Wrap(memory.New())
+				p := over(t, s)
+				acquire(t, p, "k", "a", time.Minute)
+				s.SetRule(faultstore.On(faultstore.Fault{Kind: faultstore.Deny}, op))
+				var err error
+				switch call {
+				case "acquire":
+					_, err = p.Acquire(t.Context(), "k", "a", time.Minute)
+				case "shorter":
+					_, err = p.Acquire(t.Context(), "k", "a", time.Second)
+				case "owner":
+					_, err = p.Owner(t.Context(), "k")
+				case "renew":
+					_, err = p.Renew(t.Context(), "k", "a", time.Minute)
+				case "release":
+					err = p.Release(t.Context(), "k", "a")
+				case "transfer":
+					_, err = p.Transfer(t.Context(), "k", "a", "b", time.Minute)
+				}
+				require.ErrorIs(t, err, lease.ErrDenied)
+				if known {
+					require.NotErrorIs(t, err, lease.ErrUnknown)
+				} else {
+					require.ErrorIs(t, err, lease.ErrUnknown)
+				}
+				s.SetRule(nil)
+				require.True(t, acquire(t, p, "k", "a", time.Minute).Acquired, "it is the owner's")
+			})
+		}
+	}
+}
+
+// The session of who is to have it ends before it has.
+func TestASessionThatEndsBeforeATransfer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := faultstore.Wrap(memory.New())
+		p := over(t, s)
+		acquire(t, p, "k", "a", time.Minute)
+		slow := 1
+		s.SetRule(func(c faultstore.Call) faultstore.Fault {
+			if c.Op == faultstore.Transfer && slow > 0 {
+				slow--
+				return faultstore.Fault{Kind: faultstore.Delay, Delay: 2 * time.Second}
+			}
+			return faultstore.Fault{}
+		})
+		moved, err := p.Transfer(t.Context(), "k", "a", "b", time.Second)
+		require.NoError(t, err)
+		require.True(t, moved)
+	})
+}
+
+// guarded is a store as PostgreSQL is while a transaction guards what has run out: it stands, under a
+// session that is gone, and can't be claimed.
+type guarded struct {
+	*memory.Store
+	by bool
+}
+
+func (g *guarded) OpenSession(ctx context.Context, s store.Session) (store.Grant, error) {
+	if g.by {
+		return store.Grant{}, fmt.Errorf("open session: %w", store.ErrSessionGone)
+	}
+	return g.Store.OpenSession(ctx, s)
+}
+
+// A key that ran out is not its owner's any more, also while a transaction that guards it keeps its record.
+func TestWhatRanOutAndIsGuarded(t *testing.T) {
+	s := &guarded{Store: memory.New()}
+	p := over(t, s)
+	acquire(t, p, "k", "a", time.Minute)
+	s.by = true
+	for _, ttl := range []time.Duration{time.Minute, time.Hour} {
+		got := acquire(t, p, "k", "a", ttl)
+		require.Equal(t, provider.Result{Owner: "a"}, got)
+		renewed, err := p.Renew(t.Context(), "k", "a", ttl)
+		require.NoError(t, err)
+		require.False(t, renewed)
+	}
+	moved, err := p.Transfer(t.Context(), "k", "a", "b", time.Minute)
+	require.NoError(t, err)
+	require.False(t, moved)
+	require.NoError(t, p.Release(t.Context(), "k", "a"))
+	s.by = false
+	require.True(t, acquire(t, p, "k", "a", time.Minute).Acquired)
 }

@@ -2,7 +2,12 @@ package observed
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"iter"
+	"math"
+	"strings"
+	"time"
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/store"
@@ -90,4 +95,125 @@ func (c careful) all(ctx context.Context, prefix string) (all []Object, err erro
 		return nil
 	})
 	return all, err
+}
+
+// format is written in every object; what bears another is no record to this version.
+const format = 1
+
+const (
+	sessionPrefix = "sessions/"
+	recordPrefix  = "records/"
+)
+
+// session is the value of a session's object. Whole numbers that may be large are
+// written as text, since some readers of JSON round them.
+type session struct {
+	Format      int           `json:"v"`
+	ID          string        `json:"id"`
+	Incarnation string        `json:"inc"`
+	Address     string        `json:"addr,omitempty"`
+	TTL         time.Duration `json:"ttl,string"`  // granted; nanoseconds
+	Life        uint64        `json:"life,string"` // drawn when it was opened
+	Beat        uint64        `json:"beat,string"` // counts the renewals
+}
+
+func (o session) owner() store.Owner {
+	return store.Owner{ID: o.ID, Incarnation: o.Incarnation, Address: o.Address}
+}
+
+// record is the value of a record's object. One without a session is a tombstone: the
+// name is free.
+type record struct {
+	Format   int               `json:"v"`
+	Name     string            `json:"name"`
+	Token    store.Token       `json:"token,string"` // counted; 0 where the version is the token
+	Session  store.SessionID   `json:"session,string"`
+	Life     uint64            `json:"life,string"`
+	Nonce    uint64            `json:"nonce,string"`
+	Metadata map[string]string `json:"meta,omitempty"`
+	Granted  int64             `json:"at,omitempty"` // milliseconds, by the wall clock of who claimed it: for people
+}
+
+func encode(v any) []byte {
+	b, _ := json.Marshal(v) // texts and numbers always can be marshalled
+	return b
+}
+
+// decodeSession reads a session's object; an error is store.ErrBadRecord.
+func decodeSession(value []byte) (o session, err error) {
+	err = json.Unmarshal(value, &o)
+	switch {
+	case err != nil:
+	case o.Format != format:
+		err = fmt.Errorf("format %d", o.Format)
+	case o.Incarnation == "":
+		err = fmt.Errorf("no owner")
+	case o.TTL <= 0:
+		err = fmt.Errorf("TTL %v", o.TTL)
+	}
+	if err != nil {
+		return session{}, fmt.Errorf("%w: its session is none that this version can read: %v", store.ErrBadRecord, err)
+	}
+	return o, nil
+}
+
+// decodeRecord reads the object under name; an error is store.ErrBadRecord.
+func decodeRecord(name string, value []byte, counted bool) (r record, err error) {
+	err = json.Unmarshal(value, &r)
+	switch {
+	case err != nil:
+	case r.Format != format:
+		err = fmt.Errorf("format %d", r.Format)
+	case r.Name != name:
+		err = fmt.Errorf("it is of the name %.64q", r.Name)
+	case r.Session < 0:
+		err = fmt.Errorf("session %d", r.Session)
+	case counted != (r.Token > 0) || r.Token > math.MaxInt64:
+		err = fmt.Errorf("token %d, and tokens are counted: %v", r.Token, counted)
+	}
+	if err != nil {
+		return record{Name: name}, fmt.Errorf("%q: %w: %v", name, store.ErrBadRecord, err)
+	}
+	return r, nil
+}
+
+func sessionKey(id store.SessionID) string { return fmt.Sprint(sessionPrefix, int64(id)) }
+func recordKey(name string) string         { return recordPrefix + escape(name) }
+
+const digits = "0123456789abcdef"
+
+// escape makes a key of a name, or the beginning of a key of that of a name: byte by
+// byte, and in small letters only, for stores that fold their case.
+func escape(name string) string {
+	var b strings.Builder
+	for i := range len(name) {
+		switch c := name[i]; {
+		case 'a' <= c && c <= 'z', '0' <= c && c <= '9', c == '-':
+			b.WriteByte(c)
+		default:
+			b.Write([]byte{'_', digits[c>>4], digits[c&15]})
+		}
+	}
+	return b.String()
+}
+
+// unescape is the name of a key; false if escape made no such key.
+func unescape(key string) (string, bool) {
+	var b strings.Builder
+	for i := 0; i < len(key); i++ {
+		c := key[i]
+		if c == '_' {
+			if i+2 >= len(key) {
+				return "", false
+			}
+			high, low := strings.IndexByte(digits, key[i+1]), strings.IndexByte(digits, key[i+2])
+			if high < 0 || low < 0 {
+				return "", false
+			}
+			c, i = byte(high<<4|low), i+2
+		}
+		b.WriteByte(c)
+	}
+	name := b.String()
+	return name, escape(name) == key
 }

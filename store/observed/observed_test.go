@@ -2,18 +2,29 @@ package observed_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/inputtest"
+	"github.com/holdfast-go/holdfast/internal/simulate"
+	"github.com/holdfast-go/holdfast/internal/tier"
+	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultclock"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 	"github.com/holdfast-go/holdfast/store/observed"
 	"github.com/holdfast-go/holdfast/store/observed/observedtest"
+	"github.com/holdfast-go/holdfast/store/storetest"
 )
 
 // wait is how long an observer waits for a session of ttl.
@@ -288,4 +299,511 @@ func TestWhatOwnersLeaveIsRemoved(t *testing.T) {
 		require.Len(t, objects.All(), 2)
 		require.Len(t, long.get("long"), 1)
 	})
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// askew is the clock of a machine that has another time of day than all others, that
+// began to count at another moment, and that counts faster or slower.
+type askew struct {
+	store.Clock
+	mono, wall time.Duration
+	percent    time.Duration
+}
+
+func (c askew) Now() store.Reading {
+	r := c.Clock.Now()
+	return store.Reading{Mono: r.Mono/100*c.percent + c.mono, Wall: r.Wall + int64(c.wall)}
+}
+
+// fleet makes Stores of machines that have nothing in common but the objects: the
+// first is slow, the second fast, and so on; times of day are hours apart. Between the
+// fastest and the slowest lies what the margin allows.
+func fleet(objects observed.Objects) func() store.Store {
+	var n atomic.Int64
+	return func() store.Store {
+		i := time.Duration(n.Add(1))
+		s, err := observed.New(objects, observed.WithClock(askew{
+			store.SystemClock(), i * 24 * time.Hour, (i%5 - 2) * 7 * time.Hour, 105 - i%2*10,
+		}))
+		if err != nil {
+			panic(err)
+		}
+		return s
+	}
+}
+
+// kit are the objects of a case, and a hand that writes into them.
+type kit struct {
+	name    string
+	objects func() (observed.Objects, *observedtest.Map)
+}
+
+var kits = []kit{
+	{"tokens counted", func() (observed.Objects, *observedtest.Map) {
+		m := observedtest.NewMap()
+		return m, m
+	}},
+	{"tokens of versions", func() (observed.Objects, *observedtest.Map) {
+		n := observedtest.NewNumbered()
+		return n, n.Map
+	}},
+}
+
+func (k kit) fresh(storetest.TB) func() store.Store {
+	objects, _ := k.objects()
+	return fleet(objects)
+}
+
+// options are for a store whose sessions die a TTL and the margin after somebody's
+// first look.
+func (k kit) options() []storetest.Option {
+	return []storetest.Option{
+		storetest.FakeTime(), storetest.Observed(), storetest.ExpirySlack(1350 * time.Millisecond),
+		storetest.Unreachable(func(storetest.TB) func() store.Store {
+			objects, m := k.objects()
+			m.SetFault(func(ctx context.Context, _, _ string, _ func()) error {
+				<-ctx.Done()
+				return ctx.Err()
+			})
+			return fleet(objects)
+		}),
+		storetest.BadRecords(func(storetest.TB) (func() store.Store, func(string)) {
+			objects, m := k.objects()
+			return fleet(objects), func(name string) {
+				m.Set("records/"+strings.ReplaceAll(name, "/", "_2f"), []byte(`{"v":2,"name":"`+name+`"}`))
+			}
+		}),
+	}
+}
+
+func TestConformance(t *testing.T) {
+	for _, k := range kits {
+		t.Run(k.name, func(t *testing.T) { storetest.Run(t, k.fresh, k.options()...) })
+	}
+}
+
+// With requests that take a while, operations truly overlap.
+func TestConformanceOverSlowObjects(t *testing.T) {
+	kits := kits
+	if !tier.Nightly() {
+		kits = kits[:1]
+	}
+	for _, k := range kits {
+		t.Run(k.name, func(t *testing.T) {
+			slow := func(storetest.TB) func() store.Store {
+				objects, m := k.objects()
+				var n atomic.Int64
+				m.SetFault(func(_ context.Context, _, _ string, apply func()) error {
+					time.Sleep(time.Duration(n.Add(1)*7919%40) * time.Microsecond)
+					apply()
+					time.Sleep(time.Duration(n.Add(1)*7919%40) * time.Microsecond)
+					return nil
+				})
+				return fleet(objects)
+			}
+			storetest.Run(t, slow, storetest.FakeTime(), storetest.Observed(), storetest.ExpirySlack(1400*time.Millisecond))
+		})
+	}
+}
+
+// TestADenialIsOfTheWholeCall: lease.ErrDenied says that nothing of a call was applied.
+func TestADenialIsOfTheWholeCall(t *testing.T) {
+	down := errors.New("down")
+	for _, k := range kits {
+		for op, call := range map[string]func(a, b *peer, names []string, held []store.Held) error{
+			"acquire": func(a, _ *peer, names []string, _ []store.Held) error {
+				var claims []store.Claim
+				for _, name := range names {
+					claims = append(claims, store.Claim{Name: "new/" + name, Nonce: 7})
+				}
+				_, err := a.store.Acquire(t.Context(), a.session, claims)
+				return err
+			},
+			"release": func(a, _ *peer, _ []string, held []store.Held) error {
+				_, err := a.store.Release(t.Context(), held)
+				return err
+			},
+			"transfer": func(a, b *peer, _ []string, held []store.Held) error {
+				var moves []store.Transfer
+				for _, h := range held {
+					moves = append(moves, store.Transfer{Held: h, To: store.Offer{
+						Name: h.Name, Owner: b.session.Owner, Session: b.session.ID, TTL: ttl, Nonce: 8,
+					}})
+				}
+				_, err := a.store.Transfer(t.Context(), moves)
+				return err
+			},
+		} {
+			for _, x := range []struct {
+				names []string
+				other error
+				is    bool
+			}{
+				{[]string{"denied"}, nil, true},
+				{[]string{"denied", "x"}, store.ErrDenied, true},
+				{[]string{"x", "denied"}, nil, false},
+				{[]string{"x", "denied"}, down, false},
+			} {
+				objects, m := k.objects()
+				a, b := newPeer(t, objects, 1), newPeer(t, objects, 2)
+				var held []store.Held
+				for _, name := range x.names {
+					held = append(held, a.win(name).Held())
+				}
+				m.SetFault(func(_ context.Context, o, key string, apply func()) error {
+					switch {
+					case o == "get":
+					case strings.HasSuffix(key, "denied"):
+						return store.ErrDenied
+					case x.other != nil:
+						return x.other
+					}
+					apply()
+					return nil
+				})
+				err := call(a, b, x.names, held)
+				require.Error(t, err)
+				require.Equal(t, x.is, errors.Is(err, store.ErrDenied), "%s %s %v %v: %v", k.name, op, x.names, x.other, err)
+			}
+		}
+	}
+}
+
+func TestBadInput(t *testing.T) {
+	s, err := observed.New(observedtest.NewMap(), nil)
+	require.NoError(t, err)
+	inputtest.Contexts(t, s)
+	inputtest.Zeros(t, nil, new(observed.Store))
+	_, err = new(observed.Store).Get(t.Context(), "a")
+	require.ErrorIs(t, err, store.ErrInvalid)
+	require.ErrorContains(t, err, "observed.New")
+	for _, objects := range []observed.Objects{nil, (*observedtest.Map)(nil)} {
+		_, err = observed.New(objects)
+		require.ErrorIs(t, err, store.ErrInvalid)
+		require.ErrorContains(t, err, "observed.New: objects")
+	}
+	_, err = observed.New(observedtest.NewMap(), observed.WithClock(nil))
+	require.ErrorIs(t, err, store.ErrInvalid)
+	require.ErrorContains(t, err, "observed.WithClock: invalid: nil, must be a clock such as leas")
+	inputtest.Options(t, map[string][]any{
+		"WithClock": {observed.WithClock, store.SystemClock()},
+	}, []any{(*faultclock.Clock)(nil)}, nil, func(o observed.Option) error {
+		_, err := observed.New(observedtest.NewMap(), o)
+		return err
+	})
+}
+
+var keepers = simulate.New("observed-keepers", 10, 200)
+
+// Keepers on machines with clocks of their own compete over objects with faults, are
+// cut off and come back. At most one sees a name as its own, tokens grow, names
+// change hands though their holders say nothing, and in the end everybody can have
+// every name.
+func TestKeepers(t *testing.T) {
+	var cuts, played atomic.Int64
+	keepers.Run(t, func(t *testing.T, seed uint64) {
+		for _, k := range kits {
+			t.Run(k.name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { cuts.Add(compete(t, k, seed)) })
+				played.Add(1)
+			})
+		}
+	})
+	require.True(t, keepers.Replays() || cuts.Load() > played.Load(),
+		"names that were won of holders that are cut off: %d in %d histories", cuts.Load(), played.Load())
+}
+
+// rival is one Keeper, and its link.
+type rival struct {
+	*lease.Keeper
+	link    *faultstore.Store
+	handles []*lease.Handle // of each name
+	cut     bool            // guarded by the race
+}
+
+// race is what the rivals share.
+type race struct {
+	t      *testing.T
+	w      *world // of the draws and the faults
+	rivals []*rival
+
+	mu   sync.Mutex
+	last map[string]win
+	cuts int64
+}
+
+type win struct {
+	token store.Token
+	by    *rival
+}
+
+func compete(t *testing.T, k kit, seed uint64) int64 {
+	objects, m := k.objects()
+	g := &race{t: t, last: map[string]win{}, w: &world{t: t, objects: m, rnd: keepers.Random(seed)}}
+	names := []string{"a", "b"}
+	for i := range 3 {
+		g.add(objects, i, names)
+	}
+	m.SetFault(g.w.fault)
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer func() { // after a failure too
+		stop()
+		running.Wait()
+		m.SetFault(nil)
+		for _, r := range g.rivals {
+			g.cutOff(r, false)
+			require.NoError(t, r.Close(context.Background()))
+		}
+	}()
+	for _, r := range g.rivals {
+		for _, h := range r.handles {
+			running.Go(func() { g.work(ctx, r, h) })
+		}
+		running.Go(func() { g.disturb(ctx, r) })
+	}
+	alive := 0
+	for range 10 * int(2*ttl/(50*time.Millisecond)) {
+		time.Sleep(50 * time.Millisecond)
+		for i, name := range names {
+			n := 0
+			for _, r := range g.rivals {
+				if r.handles[i].CheckAlive() {
+					n++
+				}
+			}
+			alive += n
+			require.LessOrEqual(t, n, 1, "%q is of %d, seed %d", name, n, seed)
+		}
+	}
+	require.NotZero(t, alive)
+	stop()
+	running.Wait()
+	m.SetFault(nil)
+	for _, r := range g.rivals {
+		g.cutOff(r, false)
+		for _, h := range r.handles {
+			end, cancel := context.WithTimeout(t.Context(), 4*ttl)
+			for won := false; !won; time.Sleep(ttl / 20) {
+				require.NoError(t, end.Err(), "seed %d", seed)
+				won, _ = h.Acquire(end)
+			}
+			require.NoError(t, h.Release(end))
+			cancel()
+		}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.cuts
+}
+
+func (g *race) add(objects observed.Objects, i int, names []string) {
+	clock := askew{store.SystemClock(), time.Duration(i+1) * time.Hour, time.Duration(i*i) * time.Hour, time.Duration(95 + 5*i)}
+	s, err := observed.New(objects, observed.WithClock(clock))
+	require.NoError(g.t, err)
+	r := &rival{link: faultstore.Wrap(s)}
+	r.Keeper, err = lease.NewKeeper(r.link, lease.Config{
+		ID: fmt.Sprint("node-", i), TTL: ttl, Clock: clock, Logger: zap.NewNop(),
+	})
+	require.NoError(g.t, err)
+	for _, name := range names {
+		h, err := r.Lease(name)
+		require.NoError(g.t, err)
+		r.handles = append(r.handles, h)
+	}
+	g.rivals = append(g.rivals, r)
+}
+
+// work wins a name, has it for a while, and gives it up.
+func (g *race) work(ctx context.Context, r *rival, h *lease.Handle) {
+	for ctx.Err() == nil {
+		time.Sleep(g.w.upTo(ttl / 4))
+		attempt, cancel := context.WithTimeout(ctx, ttl)
+		if won, err := h.Acquire(attempt); won && err == nil {
+			if term, ok := h.Term(); ok {
+				g.won(r, h.Name(), term.Token())
+			}
+			for end := time.Now().Add(g.w.upTo(2 * ttl)); h.CheckAlive() && time.Now().Before(end); {
+				time.Sleep(ttl / 50)
+			}
+			release, done := context.WithTimeout(context.Background(), ttl)
+			_ = h.Release(release)
+			done()
+		}
+		cancel()
+	}
+}
+
+func (g *race) won(r *rival, name string, token store.Token) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	last := g.last[name]
+	if token <= last.token {
+		g.t.Errorf("%q: token %d after %d", name, token, last.token)
+	}
+	if last.by != nil && last.by != r && last.by.cut {
+		g.cuts++
+	}
+	g.last[name] = win{token, r}
+}
+
+// disturb cuts r off now and then.
+func (g *race) disturb(ctx context.Context, r *rival) {
+	for ctx.Err() == nil {
+		time.Sleep(ttl + g.w.upTo(4*ttl))
+		g.cutOff(r, true)
+		time.Sleep(ttl + g.w.upTo(3*ttl))
+		g.cutOff(r, false)
+	}
+}
+
+func (g *race) cutOff(r *rival, cut bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if r.cut = cut; cut {
+		r.link.Partition()
+	} else {
+		r.link.Heal()
+	}
+}
+
+// fails makes objects panic at each op about a key with that prefix.
+func fails(m *observedtest.Map, op, prefix string) {
+	m.SetFault(func(_ context.Context, o, key string, apply func()) error {
+		if o == op && strings.HasPrefix(key, prefix) {
+			panic("rude")
+		}
+		apply()
+		return nil
+	})
+}
+
+// A look at a session that panicked does not say that the session is gone: what
+// stands under it is not taken, though its owner is looked at beside the claimant.
+func TestALookThatPanicsTakesNothing(t *testing.T) {
+	for _, k := range kits {
+		t.Run(k.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				objects, m := k.objects()
+				store := fleet(objects)
+				ka, err := lease.NewKeeper(store(), lease.Config{ID: "a", TTL: ttl})
+				require.NoError(t, err)
+				kb, err := lease.NewKeeper(store(), lease.Config{ID: "b", TTL: ttl})
+				require.NoError(t, err)
+				ha, err := ka.Lease("n")
+				require.NoError(t, err)
+				hb, err := kb.Lease("n")
+				require.NoError(t, err)
+				won, err := ha.Acquire(t.Context())
+				require.NoError(t, err)
+				require.True(t, won)
+				r, _, err := ha.Holder(t.Context())
+				require.NoError(t, err)
+				fails(m, "get", fmt.Sprint("sessions/", int64(r.Session)))
+				won, err = hb.Acquire(t.Context())
+				require.ErrorContains(t, err, "panicked")
+				require.False(t, won)
+				m.SetFault(nil)
+				time.Sleep(3 * ttl)
+				require.True(t, ha.CheckAlive(), "it is renewed all along")
+				require.NoError(t, hb.Release(t.Context()))
+				require.NoError(t, ha.Release(t.Context()))
+				require.NoError(t, ka.Close(t.Context()))
+				require.NoError(t, kb.Close(t.Context()))
+			})
+		})
+	}
+}
+
+// A request that panicked has no answer, be it alone or one of several, and whichever it
+// is of those that a call consists of.
+func TestAPanicIsNoAnswer(t *testing.T) {
+	names := []string{"x", "y", "z"}
+	for _, k := range kits {
+		for what, n := range map[string]int{"alone": 1, "several": 3} {
+			t.Run(k.name+"/"+what, func(t *testing.T) {
+				objects, m := k.objects()
+				a, b := newPeer(t, objects, 1), newPeer(t, objects, 2)
+				var held []store.Held
+				var claims []store.Claim
+				var moves []store.Transfer
+				for _, name := range names[:n] {
+					h := a.win(name).Held()
+					held = append(held, h)
+					claims = append(claims, store.Claim{Name: "new/" + name, Nonce: 7})
+					moves = append(moves, store.Transfer{Held: h, To: store.Offer{
+						Name: name, Owner: b.session.Owner, Session: b.session.ID, TTL: ttl, Nonce: 8,
+					}})
+				}
+				ctx := t.Context()
+				another := store.Session{ID: 3, Owner: a.session.Owner, TTL: ttl}
+				sessions := []store.Session{a.session, a.session, a.session}[:n]
+				release := "put" // of a tombstone
+				if k.name == "tokens of versions" {
+					release = "delete"
+				}
+				open := func() error { _, err := a.store.OpenSession(ctx, another); return err }
+				get := func() error { _, err := a.store.Get(ctx, names[:n]...); return err }
+				acquire := func() error { _, err := a.store.Acquire(ctx, a.session, claims); return err }
+				for call, x := range map[string]struct {
+					op, prefix string
+					do         func() error
+				}{
+					"open":                 {"put", "sessions/", open},
+					"open, its look":       {"get", "sessions/", open},
+					"close":                {"delete", "sessions/", func() error { return a.store.CloseSession(ctx, a.session) }},
+					"get":                  {"get", "records/", get},
+					"get, its look":        {"get", "sessions/", get},
+					"acquire":              {"put", "records/", acquire},
+					"acquire, what stands": {"get", "records/", acquire},
+					"transfer":             {"put", "records/", func() error { _, err := a.store.Transfer(ctx, moves); return err }},
+					"release":              {release, "records/", func() error { _, err := a.store.Release(ctx, held); return err }},
+					"release, what stands": {"get", "records/", func() error { _, err := a.store.Release(ctx, held); return err }},
+					"renew": {"put", "sessions/", func() (err error) {
+						grants, err := a.store.Renew(ctx, sessions)
+						require.NoError(t, err)
+						for _, g := range grants {
+							require.Error(t, g.Err)
+							err = g.Err
+						}
+						return err
+					}},
+					"list": {"list", "records/", func() (failed error) {
+						for _, err := range a.store.List(ctx, store.Query{}) {
+							require.NoError(t, failed)
+							failed = err
+						}
+						return failed
+					}},
+				} {
+					fails(m, x.op, x.prefix)
+					err := x.do()
+					m.SetFault(nil)
+					require.ErrorContains(t, err, "panicked", call)
+					require.NotErrorIs(t, err, store.ErrSessionGone, call)
+					require.Len(t, a.get(names[:n]...), n, "%s: nothing was done", call)
+				}
+			})
+		}
+	}
+}
+
+// numberless are objects that panic where they are asked for a number.
+type numberless struct{ *observedtest.Map }
+
+func (numberless) Number(string) (store.Token, error) { panic("rude") }
+
+func TestANumberThatPanicsIsNone(t *testing.T) {
+	a := newPeer(t, numberless{observedtest.NewMap()}, 1)
+	for _, claims := range [][]store.Claim{{{Name: "l"}}, {{Name: "m"}, {Name: "n"}}} {
+		_, err := a.store.Acquire(t.Context(), a.session, claims)
+		require.ErrorContains(t, err, "panicked")
+	}
+	bad := 0
+	for r, err := range a.store.List(t.Context(), store.Query{}) {
+		require.ErrorIs(t, err, store.ErrBadRecord, "%+v", r)
+		bad++
+	}
+	require.Equal(t, 3, bad)
 }
