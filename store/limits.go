@@ -33,13 +33,14 @@ type Limits struct {
 	// While: Acquire heeds Claim.While. Where it does not, the Keeper alone sees to it that
 	// leases which hang on others (WithParent) are claimed while these are alive.
 	While bool
-	// BySession: List finds the records of one session (Query.Session) without reading those of
-	// others, for instance by an index. A Keeper then reconciles by its own sessions' records, and
-	// does not list what is everybody's.
+	// BySession: List answers a Query.Session, and at less cost than one for all, for instance by an
+	// index. A Keeper then reconciles by its own sessions' records, and does not get what is
+	// everybody's. What is no record is under no session.
 	BySession bool
 	// Batch bounds how many names one call may carry; 0: no bound.
 	Batch int
-	// Prompt: every call returns as soon as its context ends. The
+	// Prompt: every call returns as soon as its context ends, whatever the network does; that a disk
+	// syncs may take its time. The
 	// Keeper then makes first attempts on the goroutine of their caller, which is
 	// quicker; a store that is not prompt is called on goroutines that can be left
 	// behind.

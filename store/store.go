@@ -41,7 +41,9 @@ type Owner struct {
 type SessionID int64
 
 // Session is the unit of renewal: every record belongs to one and expires with
-// it.
+// it. Where a call is given one, its ID and its Owner's Incarnation say which is
+// meant; an ID that stands under another incarnation is not it. Owner and TTL of
+// the session's records are those that it was opened with.
 type Session struct {
 	ID    SessionID
 	Owner Owner
@@ -90,11 +92,12 @@ type Claim struct {
 	While Held
 }
 
-// Transfer asks to give an ownership to the maker of an offer.
+// Transfer asks to give an ownership to the maker of an offer: the record is then under the session To
+// names, with that session's owner and TTL and with To's nonce. To.Lifetime is the Keepers' business.
 type Transfer struct {
 	Held
 	To Offer
-	// Metadata replaces the record's; nil keeps it.
+	// Metadata replaces the record's; nil keeps it, and one that is empty leaves none.
 	Metadata map[string]string
 }
 
@@ -112,10 +115,13 @@ type Outcome struct {
 	// Claim.Supersedes; 0 if the name was free, or if the store can't tell.
 	Replaced Token
 	// Err is a definite refusal for this name that says nothing about its
-	// holder, such as ErrBadRecord; nothing was applied. A claim that
-	// ValidateClaim refuses, or a move that ValidateTransfer does, answers ErrInvalid
-	// here, and the others of the call are decided as without it. A Transfer to a
-	// session that is gone answers ErrSessionGone here.
+	// holder; nothing was applied, and the others of the call are decided as without
+	// it. Of a claim: ErrInvalid if ValidateClaim refuses it, else
+	// ErrParentLost or ErrBadRecord, either where both are so. Of a move of what is still the
+	// mover's (else OK is false, and Err nil): ErrInvalid if ValidateTransfer refuses
+	// it, ErrSessionGone if the target is no open session of the offer's owner.
+	// Release and Transfer of what is no record may answer ErrBadRecord, or
+	// refuse without.
 	Err error
 }
 
@@ -142,13 +148,17 @@ type Store interface {
 	// Limits are the store's bounds. They are the same for ever, but for the Endpoints.
 	Limits() Limits
 	// OpenSession makes s known, with records that expire together at the end of
-	// the granted TTL after its last renewal. Opening an ID of the same owner
-	// again is a renewal. What ValidateSession refuses is not opened: ErrInvalid.
+	// the granted TTL after its last renewal. Opening an ID of the same incarnation
+	// again is a renewal, by the TTL that was granted, whatever s asks for; one that
+	// has expired, and has no record left, may be opened as new. Not opened, with
+	// ErrInvalid: what ValidateSession refuses, and an ID that another incarnation
+	// has open. Refusals are the error; the Grant's Err is Renew's.
 	OpenSession(ctx context.Context, s Session) (Grant, error)
 	// CloseSession ends s and removes every record under it. Closing a session
 	// that is gone is no error.
 	CloseSession(ctx context.Context, s Session) error
-	// Acquire decides every claim atomically for its name. A success always
+	// Acquire decides every claim atomically for its name, in order: of a name that is
+	// claimed twice, the second meets what the first has won. A success always
 	// issues a new token, higher than any the name ever had.
 	Acquire(ctx context.Context, s Session, claims []Claim) ([]Outcome, error)
 	// Renew extends every session by its granted TTL. An expired session is
@@ -214,16 +224,20 @@ type Event struct {
 	Kind   EventKind
 	Record Record
 	// Revision compares with the tokens of the name: not below the token of the
-	// record that a deletion removed, and below every token issued after it. For
-	// EventPut it is Record.Token.
+	// record that a deletion removed, and below every token issued after it; where one
+	// counter issues all tokens, what it stands at will do. For
+	// EventPut it is Record.Token; for EventBad it does not count.
 	Revision Token
 }
 
 // Watcher is implemented by stores that tell of changes.
 type Watcher interface {
 	// Watch yields a snapshot of the scope (EventPut for each record, then one
-	// EventSynced) and every change since, in order per name, with no gap. An
-	// error ends it; watch again for a new snapshot.
+	// EventSynced) and every change since, in order per name, with no gap. A record
+	// that takes another's place (Supersedes, Transfer) is one EventPut. To compare
+	// two looks at what stands is not enough: a release and an acquisition between them
+	// are an EventDelete and an EventPut. An error ends it, as it must when events had to be
+	// dropped; watch again for a new snapshot.
 	Watch(ctx context.Context, of Scope) iter.Seq2[Event, error]
 }
 
@@ -236,15 +250,18 @@ type Scope struct {
 	// finds other records by listing.
 	Deletions bool
 	// Progress is the longest time from EventSynced, or an EventProgress, to the next
-	// EventProgress of a watch that runs; 0: none is needed. One that can't say so, as it is
-	// behind, or has fallen silent, yields none: a Keeper begins it again.
+	// EventProgress of a watch that runs; 0: none is needed. That a look found nothing new is
+	// reason enough for one. A watch that can't say so, as it is behind, or has fallen silent, yields
+	// none: a Keeper begins it again.
 	Progress time.Duration
 }
 
 // Historian is implemented by stores that notice by themselves when their history
 // has gone back. From then on each call fails with ErrSetback, until every token
 // to be issued is above all that this Store has seen, or the history that stands
-// was accepted.
+// was accepted. A watch ends with ErrSetback as well, and a new one begins after that. To lose the data
+// is one, unless the tokens to come are sure to be above those of before. What is seen is noted before the
+// data is read that it is compared with.
 type Historian interface {
 	// AcceptHistory goes on with what the store holds now, and forgets what was
 	// seen before. On an error nothing has changed.
@@ -296,8 +313,9 @@ type Reading struct {
 	Wall int64
 }
 
-// Clock is the seam through which a Keeper, or a store, sees time, so that a test can
-// freeze, drift or step the clock of one node.
+// Clock is the seam through which a Keeper sees time, so that a test can
+// freeze, drift or step the clock of one node. A store within the process may use it, too; Mono means
+// nothing to another process.
 type Clock interface {
 	// Now must not block or allocate: CheckAlive calls it.
 	Now() Reading

@@ -13,7 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/store"
 )
 
-// TB is what the kit and a Factory need of a test; *testing.T is one.
+// TB is what the kit and a Factory need of a test: Helper, Name, Logf, Errorf, Fatalf, FailNow, Failed,
+// Cleanup, Context and TempDir; *testing.T is one.
 type TB = cases.TB
 
 // Factory makes a fresh and empty backing store for one case and returns a
