@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/store"
 )
 
-var records = &Store{prefix: "p/"}
+var values = &records{conn: conn{prefix: "p/"}}
 
 func keyValue(value string) *mvccpb.KeyValue {
 	return &mvccpb.KeyValue{Key: []byte("p/a/b"), Value: []byte(value), Lease: 7, ModRevision: 42}
@@ -30,10 +30,10 @@ func TestRecordsComeBackAsTheyWere(t *testing.T) {
 		{Owner: store.Owner{Incarnation: "i", Address: "h:1"}, Nonce: 2, TTL: time.Second},
 		{Owner: store.Owner{ID: "ü \" \\ \x00 !~", Incarnation: "i"}, Nonce: 0xabc, TTL: 365 * 24 * time.Hour},
 	} {
-		v, err := records.encode(want.Nonce, want.Owner, want.TTL, want.Metadata)
+		v, err := values.encode(want.Nonce, want.Owner, want.TTL, want.Metadata)
 		require.NoError(t, err)
 		want.Name, want.Session, want.Token = "a/b", 7, 42
-		got, err := records.decode(keyValue(v))
+		got, err := values.decode(keyValue(v))
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 	}
@@ -43,7 +43,7 @@ func TestRecordsComeBackAsTheyWere(t *testing.T) {
 // that they got:
 // a listing reads all of them again and again.
 func TestABodyIsReadOnce(t *testing.T) {
-	s, at := &Store{prefix: "p/"}, time.UnixMilli(5)
+	s, at := &records{conn: conn{prefix: "p/"}}, time.UnixMilli(5)
 	decode := func(inc string) store.Record {
 		v, err := s.encode(1, store.Owner{ID: "n", Incarnation: inc, Address: "h:1"}, time.Second, map[string]string{"a": "b"})
 		require.NoError(t, err)
@@ -67,7 +67,7 @@ func TestABodyIsReadOnce(t *testing.T) {
 }
 
 func TestWhatIsNoRecord(t *testing.T) {
-	good, err := records.encode(0xab, store.Owner{ID: "n", Incarnation: "i"}, time.Second, nil)
+	good, err := values.encode(0xab, store.Owner{ID: "n", Incarnation: "i"}, time.Second, nil)
 	require.NoError(t, err)
 	for value, says := range map[string]string{
 		"":                                      "foreign",
@@ -83,7 +83,7 @@ func TestWhatIsNoRecord(t *testing.T) {
 		noncePrefix(1) + `{"inc":"i","ttl":-1}`: "TTL",
 		noncePrefix(1) + `{"inc":"i","ttl":9223372036854775807}`: "TTL",
 	} {
-		r, err := records.decode(keyValue(value))
+		r, err := values.decode(keyValue(value))
 		require.ErrorIs(t, err, store.ErrBadRecord, "%q", value)
 		require.ErrorContains(t, err, says, "%q", value)
 		require.ErrorContains(t, err, "p/a/b", "%q", value)
@@ -91,7 +91,7 @@ func TestWhatIsNoRecord(t *testing.T) {
 	}
 	kv := keyValue(good)
 	kv.Lease = 0
-	_, err = records.decode(kv)
+	_, err = values.decode(kv)
 	require.ErrorContains(t, err, "never expire")
 }
 
@@ -101,7 +101,7 @@ func TestNonceConditions(t *testing.T) {
 	nonces := []uint64{0, 1, 0xf, 0x10, math.MaxUint32, math.MaxUint64 - 1, math.MaxUint64}
 	for _, n := range nonces {
 		for _, id := range []string{"", "~~", "\x00"} {
-			v, err := records.encode(n, store.Owner{ID: id, Incarnation: id}, time.Second, nil)
+			v, err := values.encode(n, store.Owner{ID: id, Incarnation: id}, time.Second, nil)
 			require.NoError(t, err)
 			for _, m := range nonces {
 				require.Equal(t, n == m, noncePrefix(m) < v && v < nonceAfter(m), "a value of %x, bounds of %x", n, m)
@@ -113,7 +113,7 @@ func TestNonceConditions(t *testing.T) {
 // FuzzDecode: no value makes it panic; what it takes for a record means the same
 // when it is written again.
 func FuzzDecode(f *testing.F) {
-	good, err := records.encode(0xab, store.Owner{ID: "n", Incarnation: "i", Address: "a"}, time.Second, map[string]string{"k": "v"})
+	good, err := values.encode(0xab, store.Owner{ID: "n", Incarnation: "i", Address: "a"}, time.Second, map[string]string{"k": "v"})
 	require.NoError(f, err)
 	stamped := stamp(good, time.Now())
 	for _, seed := range []string{good, "", "hf1 ", good[:jsonStart], good[:len(good)-1], good + " ", "hf2" + good[3:],
@@ -123,7 +123,7 @@ func FuzzDecode(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, value []byte) {
-		r, err := records.decode(keyValue(string(value)))
+		r, err := values.decode(keyValue(string(value)))
 		if err != nil {
 			require.ErrorIs(t, err, store.ErrBadRecord)
 			require.Equal(t, store.Record{Name: "a/b"}, r)
@@ -132,9 +132,9 @@ func FuzzDecode(f *testing.F) {
 		require.NotEmpty(t, r.Owner.Incarnation)
 		require.GreaterOrEqual(t, r.TTL, time.Duration(0))
 		require.True(t, noncePrefix(r.Nonce) < string(value) && string(value) < nonceAfter(r.Nonce), "conditions on it would not hold")
-		again, err := records.encode(r.Nonce, r.Owner, r.TTL, r.Metadata)
+		again, err := values.encode(r.Nonce, r.Owner, r.TTL, r.Metadata)
 		require.NoError(t, err)
-		r2, err := records.decode(keyValue(again))
+		r2, err := values.decode(keyValue(again))
 		require.NoError(t, err)
 		if len(r.Metadata) == 0 {
 			r.Metadata = nil // {} is not told from none
