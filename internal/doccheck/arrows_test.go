@@ -55,6 +55,14 @@ var layered = []layers{
 		// what knows neither
 		"events.go", "type.go", "remember.go", "errors.go",
 	}, 10, 16},
+	{"membership", []string{
+		// what users call
+		"doc.go", "join.go", "leave.go", "group.go",
+		// who leads, and who is there
+		"election.go", "membership.go", "rival.go", "base.go", "core.go",
+		// what users choose and read
+		"options.go", "record.go", "member.go", "metrics.go", "static.go", "leader.go",
+	}, 0, 1},
 	{"backends/etcd", []string{
 		"doc.go",
 		// what a Store does: reads, and writes
