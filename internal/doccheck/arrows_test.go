@@ -72,6 +72,15 @@ var layered = []layers{
 		// the servers, as they are reached
 		"version.go", "conn.go", "keepalive.go", "history.go", "errors.go",
 	}, 0, 1},
+	{"backends/postgres", []string{
+		"doc.go",
+		// what a Store does
+		"migrate.go", "watch.go", "read.go", "guard.go", "ownership.go", "session.go", "store.go",
+		// what runs beside it
+		"hub.go", "bell.go", "sweep.go", "gaps.go", "record.go",
+		// the server, as it is reached
+		"conn.go", "check.go", "found.go", "primary.go", "history.go", "errors.go",
+	}, 0, 1},
 }
 
 // TestFilesUseFilesBelowThem: a file that uses what a file above it declares makes a package
