@@ -17,7 +17,7 @@ type put struct {
 
 // give has a name stand for o, under a new token, in the place of what stood there.
 func (t *tx) give(o session, p put) (store.Record, error) {
-	wall := t.s.wall()
+	wall := t.wall()
 	var token int64
 	// Microseconds since 1970 put tokens above those that an older copy of the file forgot.
 	err := t.get("UPDATE holdfast_meta SET last = max(last + 1, ?) RETURNING last", []any{wall.UnixMicro()}, &token)

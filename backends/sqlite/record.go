@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -97,4 +98,9 @@ func unpack(text sql.NullString) (m map[string]string, err error) {
 		err = errNull
 	}
 	return m, err
+}
+
+var limits = store.Limits{
+	Name: "sqlite", Batch: 500, MaxMetadata: 1 << 20, MaxTTL: input.Longest,
+	While: true, BySession: true, Prompt: true,
 }

@@ -74,7 +74,7 @@ func TestAChangeBeforeARegistration(t *testing.T) {
 	first := feed.NewWatch[change]("", false, 0, watchBuffer)
 	_, at, err := other.snapshot(t.Context(), first)
 	require.NoError(t, err)
-	s.follow.beginLocked(s, first, at.from)
+	s.follow.beginLocked(first, at.from)
 	defer s.unsubscribe(first)
 	s.mu.Unlock()
 	require.Equal(t, fmt.Sprint(store.EventPut, "job"), next(t, late))
