@@ -17,11 +17,9 @@ func TestOtherVersionsReadTheGrant(t *testing.T) {
 	for _, m := range []map[string]string{nil, meta} {
 		v, err := s.encode(7, store.Owner{ID: "n", Incarnation: "i", Address: "h:1"}, time.Second, m)
 		require.NoError(t, err)
-		old, err := s.decode(keyValue(v))
-		require.NoError(t, err)
+		old := must(s.decode(keyValue(v)))(t)
 		require.True(t, old.Granted.IsZero())
-		rec, err := s.decode(keyValue(stamp(v, at)))
-		require.NoError(t, err)
+		rec := must(s.decode(keyValue(stamp(v, at))))(t)
 		require.True(t, rec.Granted.Equal(at))
 		rec.Granted = old.Granted
 		require.Equal(t, old, rec)

@@ -62,8 +62,7 @@ func everyLine(t *testing.T, s *Store) {
 		s.history.lost = store.ErrSetback
 	}
 	s.client.KV = answering{revision: 5}
-	_, err := s.Get(t.Context(), "x")
-	require.NoError(t, err)
+	must(s.Get(t.Context(), "x"))(t)
 	lose()
 	require.NoError(t, s.mend(t.Context()))
 	lose()
@@ -120,8 +119,7 @@ func TestWarningsGoToTheDefaultLogger(t *testing.T) {
 			got, before := &lines{Handler: slog.NewTextHandler(io.Discard, nil)}, slog.Default()
 			slog.SetDefault(slog.New(got))
 			defer slog.SetDefault(before)
-			s, err := New(clientless(t), opts...)
-			require.NoError(t, err)
+			s := must(New(clientless(t), opts...))(t)
 			everyLine(t, s)
 			got.mu.Lock()
 			defer got.mu.Unlock()

@@ -30,11 +30,9 @@ func TestRecordsComeBackAsTheyWere(t *testing.T) {
 		{Owner: store.Owner{Incarnation: "i", Address: "h:1"}, Nonce: 2, TTL: time.Second},
 		{Owner: store.Owner{ID: "ü \" \\ \x00 !~", Incarnation: "i"}, Nonce: 0xabc, TTL: 365 * 24 * time.Hour},
 	} {
-		v, err := values.encode(want.Nonce, want.Owner, want.TTL, want.Metadata)
-		require.NoError(t, err)
+		v := must(values.encode(want.Nonce, want.Owner, want.TTL, want.Metadata))(t)
 		want.Name, want.Session, want.Token = "a/b", 7, 42
-		got, err := values.decode(keyValue(v))
-		require.NoError(t, err)
+		got := must(values.decode(keyValue(v)))(t)
 		require.Equal(t, want, got)
 	}
 }
@@ -67,8 +65,7 @@ func TestABodyIsReadOnce(t *testing.T) {
 }
 
 func TestWhatIsNoRecord(t *testing.T) {
-	good, err := values.encode(0xab, store.Owner{ID: "n", Incarnation: "i"}, time.Second, nil)
-	require.NoError(t, err)
+	good := must(values.encode(0xab, store.Owner{ID: "n", Incarnation: "i"}, time.Second, nil))(t)
 	for value, says := range map[string]string{
 		"":                                      "foreign",
 		"hello":                                 "foreign",
@@ -91,7 +88,7 @@ func TestWhatIsNoRecord(t *testing.T) {
 	}
 	kv := keyValue(good)
 	kv.Lease = 0
-	_, err = values.decode(kv)
+	_, err := values.decode(kv)
 	require.ErrorContains(t, err, "never expire")
 }
 
@@ -101,8 +98,7 @@ func TestNonceConditions(t *testing.T) {
 	nonces := []uint64{0, 1, 0xf, 0x10, math.MaxUint32, math.MaxUint64 - 1, math.MaxUint64}
 	for _, n := range nonces {
 		for _, id := range []string{"", "~~", "\x00"} {
-			v, err := values.encode(n, store.Owner{ID: id, Incarnation: id}, time.Second, nil)
-			require.NoError(t, err)
+			v := must(values.encode(n, store.Owner{ID: id, Incarnation: id}, time.Second, nil))(t)
 			for _, m := range nonces {
 				require.Equal(t, n == m, noncePrefix(m) < v && v < nonceAfter(m), "a value of %x, bounds of %x", n, m)
 			}
@@ -132,10 +128,8 @@ func FuzzDecode(f *testing.F) {
 		require.NotEmpty(t, r.Owner.Incarnation)
 		require.GreaterOrEqual(t, r.TTL, time.Duration(0))
 		require.True(t, noncePrefix(r.Nonce) < string(value) && string(value) < nonceAfter(r.Nonce), "conditions on it would not hold")
-		again, err := values.encode(r.Nonce, r.Owner, r.TTL, r.Metadata)
-		require.NoError(t, err)
-		r2, err := values.decode(keyValue(again))
-		require.NoError(t, err)
+		again := must(values.encode(r.Nonce, r.Owner, r.TTL, r.Metadata))(t)
+		r2 := must(values.decode(keyValue(again)))(t)
 		if len(r.Metadata) == 0 {
 			r.Metadata = nil // {} is not told from none
 		}
@@ -158,5 +152,14 @@ func TestVersions(t *testing.T) {
 		}
 		require.ErrorIs(t, err, ErrServerTooOld, version)
 		require.ErrorContains(t, err, version)
+	}
+}
+
+// must returns what a call returned, which may not have failed.
+func must[T any](v T, err error) func(tb testing.TB) T {
+	return func(tb testing.TB) T {
+		tb.Helper()
+		require.NoError(tb, err)
+		return v
 	}
 }

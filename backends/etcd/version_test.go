@@ -96,8 +96,7 @@ func TestEndpointsThatAreSilentAndNew(t *testing.T) {
 		time.Sleep(versionPause)
 		require.False(t, v.due(endpoints), "all are known")
 		require.True(t, v.due(append(endpoints, "new")), "but a new one")
-		_, err = v.judge([]string{"gone"})
-		require.NoError(t, err)
+		must(v.judge([]string{"gone"}))(t)
 	})
 }
 
