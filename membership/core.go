@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -122,12 +123,7 @@ func (r *roster) list() []Member {
 		m.Leaving, m.IsSelf = r.leaving, true
 		add(m)
 	}
-	members := make([]Member, 0, len(latest))
-	for _, m := range latest {
-		members = append(members, m)
-	}
-	slices.SortFunc(members, func(a, b Member) int { return strings.Compare(a.ID, b.ID) })
-	return members
+	return slices.SortedFunc(maps.Values(latest), func(a, b Member) int { return strings.Compare(a.ID, b.ID) })
 }
 
 // ballot reduces the events of the leader's record, and this node's own terms of

@@ -150,14 +150,13 @@ func (v *versions) askAll(ctx context.Context, endpoints []string) {
 		select {
 		case <-q.done:
 		case <-ctx.Done():
-			select {
-			case <-q.done:
-			default:
-				continue
-			}
 		}
-		if q.known {
-			known[ep] = q.refused
+		select {
+		case <-q.done: // perhaps at the last moment
+			if q.known {
+				known[ep] = q.refused
+			}
+		default:
 		}
 	}
 	v.mu.Lock()
