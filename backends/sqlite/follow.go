@@ -180,12 +180,8 @@ func (f *follower) lookOn(ctx context.Context, n *news) (more bool, err error) {
 	if err := n.link.exec("BEGIN"); err != nil {
 		return false, err
 	}
-	m, err := readMeta(n.link)
-	if err == nil {
-		err = m.is(f.w.clock, f.w.id, seen)
-	}
-	if err != nil {
-		return false, f.w.died(err)
+	if _, err := f.w.same(n.link, seen); err != nil {
+		return false, err
 	}
 	var found []change
 	now := f.w.clock.now()
@@ -242,27 +238,19 @@ const (
 
 func scanChange(scan func(...any) error, now time.Duration) (c change, err error) {
 	var rev, kind int64
-	var session, nonce, granted, ttl, ends sql.NullInt64
-	var metadata, owner, incarnation, address sql.NullString
-	r := &c.Record
-	err = scan(&c.seq, &rev, &kind, &r.Name, &session, &nonce, &granted, &metadata,
-		&owner, &incarnation, &address, &ttl, &ends)
-	if err != nil {
+	var x stored
+	if err = scan(x.dest(&c.seq, &rev, &kind, &c.Record.Name)...); err != nil {
 		return c, err
 	}
+	rec, bad := x.record(c.Record.Name, rev, now)
 	c.Revision = store.Token(rev)
-	m, bad := unpack(metadata)
 	switch {
 	case kind == changeDelete:
 		c.Kind = store.EventDelete
 	case kind != changePut || bad != nil:
 		c.Kind = store.EventBad
 	default:
-		c.Kind = store.EventPut
-		r.Owner = store.Owner{ID: owner.String, Incarnation: incarnation.String, Address: address.String}
-		r.Session, r.Token, r.Nonce = store.SessionID(session.Int64), c.Revision, uint64(nonce.Int64)
-		r.Granted, r.Metadata = time.Unix(0, granted.Int64), m
-		r.TTL, r.Left = time.Duration(ttl.Int64), max(0, time.Duration(ends.Int64)-now)
+		c.Kind, c.Record = store.EventPut, rec
 	}
 	return c, nil
 }

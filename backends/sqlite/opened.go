@@ -75,16 +75,30 @@ func (f *opened) run(ctx context.Context, op string, do func(ctx context.Context
 	return nil
 }
 
+// unless returns v, which run has assigned, unless that failed.
+func unless[T any](err error, v []T) ([]T, error) {
+	if err != nil {
+		return nil, err
+	}
+	return v, nil
+}
+
 // graceToSay is for what waits for a lock to say so when its context has ended.
 const graceToSay = 5 * time.Millisecond
 
 // stands returns an error if the file is not the one that was opened.
 func (f *opened) stands() error {
-	err := f.place.replaced()
-	if err != nil {
-		return f.died(err)
+	return f.died(f.place.replaced())
+}
+
+// same returns what the tables say of the file, and an error if it is not the one that was opened.
+// seen is a token that was seen before.
+func (f *opened) same(l *link, seen int64) (meta, error) {
+	m, err := readMeta(l)
+	if err == nil {
+		err = m.is(f.clock, f.id, seen)
 	}
-	return nil
+	return m, f.died(err)
 }
 
 // because returns why a transaction that was surely not applied has failed. The file may have been

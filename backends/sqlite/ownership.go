@@ -72,10 +72,7 @@ func (s *Store) Acquire(ctx context.Context, want store.Session, claims []store.
 		}
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
+	return unless(err, out)
 }
 
 func (t *tx) claim(o session, c claim) (out store.Outcome, err error) {
@@ -134,10 +131,7 @@ func (s *Store) Release(ctx context.Context, held []store.Held) ([]store.Outcome
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
+	return unless(err, out)
 }
 
 // move is a lease.Transfer as it is decided.
@@ -172,10 +166,7 @@ func (s *Store) Transfer(ctx context.Context, moves []store.Transfer) ([]store.O
 		}
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
+	return unless(err, out)
 }
 
 func (t *tx) move(m move) (out store.Outcome, err error) {

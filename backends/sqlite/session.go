@@ -125,8 +125,5 @@ func (s *Store) Renew(ctx context.Context, sessions []store.Session) ([]store.Gr
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return grants, nil
+	return unless(err, grants)
 }

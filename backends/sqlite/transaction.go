@@ -73,12 +73,9 @@ func (s *writes) transact(ctx context.Context, synced bool, f func(t *tx) error)
 	if err := l.begin(ctx, "BEGIN IMMEDIATE"); err != nil {
 		return err
 	}
-	m, err := readMeta(l)
-	if err == nil {
-		err = m.is(s.clock, s.id, s.seen.Load())
-	}
+	m, err := s.same(l, s.seen.Load())
 	if err != nil {
-		return s.died(err)
+		return err
 	}
 	t := &tx{link: l, wall: s.wall, now: s.clock.now()}
 	if err := t.sweep(sweepShare); err != nil {

@@ -53,10 +53,7 @@ func (s *views) read(ctx context.Context, op string, f func(v *view) ([]row, err
 		}
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return rows, nil
+	return unless(err, rows)
 }
 
 // readWith is one read. The view's now is a moment before it: what stands in the transaction and
@@ -87,13 +84,7 @@ func (s *views) readWith(
 	err = l.begin(ctx, "BEGIN")
 	if err == nil {
 		// The first statement that reads takes the snapshot, and may find the file locked.
-		var m meta
-		err = waitFor(ctx, func() (err error) { m, err = readMeta(l); return err })
-		if err == nil {
-			if err = m.is(s.clock, s.id, seen); err != nil {
-				err = s.died(err)
-			}
-		}
+		err = waitFor(ctx, func() error { _, err := s.same(l, seen); return err })
 	}
 	if err == nil {
 		rows, err = f(v)

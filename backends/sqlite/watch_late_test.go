@@ -46,8 +46,7 @@ func TestAChangeBeforeASnapshot(t *testing.T) {
 	giveReaders(s, readerCount)
 	require.Equal(t, put, next(t, second))
 	require.Equal(t, synced, next(t, second))
-	_, err := s.Release(t.Context(), []store.Held{mine.Held()})
-	require.NoError(t, err)
+	must(s.Release(t.Context(), []store.Held{mine.Held()}))(t)
 	require.Equal(t, fmt.Sprint(store.EventDelete, "job"), next(t, second))
 }
 
