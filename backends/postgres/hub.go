@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -229,19 +230,12 @@ func (r *run) begin() bool {
 			if err != nil {
 				return err
 			}
-			now := map[string]bool{}
-			for _, w := range strings.Fields(under) {
-				now[w] = true
-			}
+			now := setOf(strings.Fields(under))
 			if writers == nil || history != r.history {
 				last, r.history, writers = at, history, now
 				return nil
 			}
-			for w := range writers {
-				if !now[w] {
-					delete(writers, w)
-				}
-			}
+			maps.DeleteFunc(writers, func(w string, _ bool) bool { return !now[w] })
 			return nil
 		})
 		if ok && len(writers) == 0 {
