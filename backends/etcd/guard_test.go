@@ -90,12 +90,6 @@ func TestGuardOfAnOwnershipThatEndsMeanwhile(t *testing.T) {
 	require.True(t, holds(t, c, 7))
 }
 
-func TestGuardOfNobody(t *testing.T) {
-	guard := bare().Guard(nil)
-	require.False(t, holds(t, guard.GetCompare(), 0))
-	require.False(t, holds(t, guard.GetCompare(), 1))
-}
-
 // bare is a Store without a client.
 func bare() *Store {
 	s := new(Store)

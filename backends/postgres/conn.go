@@ -31,7 +31,8 @@ const asking = 5 * time.Second
 // check asks server and schema, and returns for which server they are fit.
 func (c *conn) check(ctx context.Context) (*server, error) {
 	var f facts
-	err := c.db.Run(ctx, factsQuery+fmt.Sprintf(edition, "$1"), []any{c.schema}, func(scan db.Scan) error { return scan(f.dest()...) })
+	err := c.db.Run(ctx, factsQuery+fmt.Sprintf(edition, "$1"), []any{c.schema},
+		func(scan db.Scan) error { return scan(f.dest()...) })
 	if err != nil {
 		return nil, err
 	}

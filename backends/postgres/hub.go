@@ -68,7 +68,8 @@ func (h *hub) subscribe(w *watcher) *run {
 	defer h.mu.Unlock()
 	r := h.run
 	if r == nil {
-		r = &run{hub: h, house: h.house, began: make(chan struct{}), wake: make(chan struct{}, 1), watchers: map[*watcher]struct{}{}}
+		r = &run{hub: h, house: h.house, began: make(chan struct{}), wake: make(chan struct{}, 1),
+			watchers: map[*watcher]struct{}{}}
 		r.ctx, r.end = context.WithCancel(context.Background())
 		h.run = r
 		go r.loop()

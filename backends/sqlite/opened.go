@@ -32,8 +32,8 @@ type opened struct {
 }
 
 // run runs do on a goroutine of its own, which Close waits for: its caller leaves when ctx is done,
-// also where a disk hangs. What do assigns is not to be looked at after an error. The context that do
-// gets is for what waits: it is done when ctx is, and when Close has begun.
+// also where a disk hangs. What do assigns is not to be looked at after an error. The context of do
+// is for what waits: it is done when ctx is, and when Close has begun.
 func (f *opened) run(ctx context.Context, op string, do func(ctx context.Context) error) error {
 	if err := input.Context(ctx, store.ErrInvalid); err != nil {
 		return failed(op, err)

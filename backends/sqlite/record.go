@@ -40,9 +40,10 @@ func (c *stored) dest(first ...any) []any {
 func (c *stored) record(name string, token int64, now time.Duration) (store.Record, error) {
 	m, err := unpack(c.metadata)
 	return store.Record{
-		Name: name, Session: store.SessionID(c.session.Int64), Token: store.Token(token), Nonce: uint64(c.nonce.Int64),
-		Owner:   store.Owner{ID: c.owner.String, Incarnation: c.incarnation.String, Address: c.address.String},
-		Granted: time.Unix(0, c.granted.Int64), Metadata: m,
+		Name: name, Session: store.SessionID(c.session.Int64), Token: store.Token(token),
+		Owner: store.Owner{
+			ID: c.owner.String, Incarnation: c.incarnation.String, Address: c.address.String},
+		Nonce: uint64(c.nonce.Int64), Granted: time.Unix(0, c.granted.Int64), Metadata: m,
 		TTL: time.Duration(c.ttl.Int64), Left: max(0, time.Duration(c.ends.Int64)-now),
 	}, err
 }
