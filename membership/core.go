@@ -1,9 +1,9 @@
 package membership
 
 import (
-	"cmp"
-	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/store"
@@ -11,8 +11,6 @@ import (
 
 // This file is what a node makes of what it hears: records of others, and the
 // beginning and end of its own terms. Nothing in it waits, or reads a clock.
-
-func compare(a, b string) int { return cmp.Compare(a, b) }
 
 // roster reduces events of the member and leaving records to a list of members.
 // Of this node's own membership only its own term counts, never a record.
@@ -125,44 +123,7 @@ func (r *roster) list() []Member {
 		m.Leaving, m.IsSelf = r.leaving, true
 		add(m)
 	}
-	members := make([]Member, 0, len(latest))
-	for _, m := range latest {
-		members = append(members, m)
-	}
-	slices.SortFunc(members, func(a, b Member) int { return compare(a.ID, b.ID) })
-	return members
-}
-
-// membershipKey tells one membership from another.
-type membershipKey struct {
-	incarnation string
-	token       lease.Token
-}
-
-func (m Member) key() membershipKey { return membershipKey{m.Incarnation, m.Token} }
-
-// diff returns what leads from one list of members to another.
-func diff(before, after []Member) (joined, left, leaving []Member) {
-	old := make(map[membershipKey]Member, len(before))
-	for _, m := range before {
-		old[m.key()] = m
-	}
-	for _, m := range after {
-		was, ok := old[m.key()]
-		delete(old, m.key())
-		if !ok {
-			joined = append(joined, m)
-		}
-		if m.Leaving && !was.Leaving {
-			leaving = append(leaving, m)
-		}
-	}
-	for _, m := range before {
-		if _, ok := old[m.key()]; ok {
-			left = append(left, m)
-		}
-	}
-	return joined, left, leaving
+	return slices.SortedFunc(maps.Values(latest), func(a, b Member) int { return strings.Compare(a.ID, b.ID) })
 }
 
 // ballot reduces the events of the leader's record, and this node's own terms of
@@ -218,6 +179,14 @@ func (b *ballot) leader() lease.Owner {
 	return b.holder
 }
 
-func unreadable(rec lease.Record, format string, args ...any) error {
-	return fmt.Errorf("%q: %w: %s", rec.Name, lease.ErrBadRecord, fmt.Sprintf(format, args...))
+// predecessor returns an earlier life of this ID whose record stands, and that
+// does not leave: it may live. One that was at this node's address does not.
+func (r *roster) predecessor() (m Member, ok bool) {
+	for _, m := range r.members {
+		there := m.Address == "" || m.Address != r.own.Address
+		if m.ID == r.own.ID && m.Token < r.own.Token && !m.Leaving && there {
+			return m, true
+		}
+	}
+	return Member{}, false
 }

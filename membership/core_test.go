@@ -172,7 +172,7 @@ func TestElectionTellsNothingBeforeItIsKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, err := newInstruments(noop.NewMeterProvider(), "a", "g")
 		require.NoError(t, err)
-		e := &Election{g: &Group{metrics: m}, ballot: ballot{name: "leader/g", self: owner("a")}}
+		e := &Election{of: &membership{base: base{metrics: m}}, ballot: ballot{name: "leader/g", self: owner("a")}}
 		var told []lease.Owner
 		e.feed.Follow(func(_, leader lease.Owner, _ int) { told = append(told, leader) })
 		put := func(name, who string, token lease.Token) {

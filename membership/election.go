@@ -2,7 +2,6 @@ package membership
 
 import (
 	"context"
-	"fmt"
 	"sync"
 
 	"go.uber.org/zap"
@@ -17,7 +16,7 @@ import (
 // its membership. Group.Leadership makes it; it ends with the Group. Safe for
 // concurrent use.
 type Election struct {
-	g     *Group
+	of    *membership
 	lease *lease.Handle
 	feed  feed.Latest[lease.Owner]
 	done  chan struct{} // closed when this node will not lead any more
@@ -32,68 +31,20 @@ type Election struct {
 
 var _ Leadership = (*Election)(nil)
 
-// Leadership returns the group's election. With the first call this node begins to
-// follow the leader and to stand; later calls return the same.
-//
-// A member stands while its membership is alive and it has not announced that it
-// leaves. Errors: lease.ErrNameInUse if the Keeper's lease "leader/<group>" is taken;
-// lease.ErrClosed after Leave.
-func (g *Group) Leadership() (*Election, error) {
-	if g == nil || g.keeper == nil {
-		return nil, errUnmade
-	}
-	fail := func(err error) (*Election, error) {
-		return nil, fmt.Errorf("leadership of group %.64q: %w", g.names.group, err)
-	}
-	g.electing.Lock()
-	defer g.electing.Unlock()
-	if e := g.present(); e != nil {
-		return e, nil
-	}
-	e := &Election{g: g, done: make(chan struct{}), ballot: ballot{name: g.names.leader, self: g.keeper.Owner()}}
-	e.feed.Log = g.log
+// newElection returns one that neither follows nor stands yet. Its lease hangs on the membership.
+func newElection(m *membership) (*Election, error) {
+	e := &Election{of: m, done: make(chan struct{}), ballot: ballot{name: m.names.leader, self: m.keeper.Owner()}}
+	e.feed.Log = m.log
 	e.feed.Fresh = e.notice
 	var err error
-	if e.lease, err = g.keeper.Lease(g.names.leader, append(g.leaseOptions(nil), g.AsParent())...); err != nil {
-		return fail(err)
-	}
-	stop, err := g.keeper.Watch(g.names.leader, e.hear)
-	if err == nil {
-		context.AfterFunc(g.life, stop)
-		if !g.adopt(e) {
-			err = lease.ErrClosed
-		}
-	}
-	if err != nil {
-		_ = e.lease.Close(context.Background()) // nothing was acquired
-		return fail(err)
-	}
-	return e, nil
-}
-
-func (g *Group) present() *Election {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.election
-}
-
-// adopt makes e the group's election, which then campaigns; false if the group has ended.
-func (g *Group) adopt(e *Election) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.life.Err() != nil {
-		return false
-	}
-	g.election = e
-	e.report()
-	g.holders.Go(e.campaign)
-	return true
+	e.lease, err = m.keeper.Lease(m.names.leader, append(m.leaseOptions(nil), lease.WithParent(m.member))...)
+	return e, err
 }
 
 // Follow implements Leadership. A panic of f is logged.
 func (e *Election) Follow(f func(LeaderChanged)) (stop func()) {
 	return e.feed.Follow(func(previous, leader lease.Owner, skipped int) {
-		f(changed(e.g.names.group, e.ballot.self, previous, leader, skipped))
+		f(changed(e.of.names.group, e.ballot.self, previous, leader, skipped))
 	})
 }
 
@@ -119,11 +70,11 @@ func (e *Election) Term() (t lease.Term, ok bool) {
 func (e *Election) campaign() {
 	defer close(e.done)
 	for {
-		ctx, ok := e.g.awaitEligible()
+		ctx, ok := e.of.awaitEligible()
 		if !ok {
 			return
 		}
-		open := e.g.hold(ctx, e.lease, func(ctx context.Context, t lease.Term) {
+		open := e.of.hold(ctx, e.lease, func(ctx context.Context, t lease.Term) {
 			e.update(func() { e.term = t; e.ballot.won(t.Token()) })
 			<-ctx.Done()
 			e.ended(t)
@@ -192,13 +143,13 @@ func (e *Election) report() {
 		if c.Leader != c.Previous {
 			n++
 		}
-		e.g.metrics.leader(n, c.IsSelf)
+		e.of.metrics.leader(n, c.IsSelf)
 	})
 	changes(func(c LeaderChanged) {
-		e.g.log.Info("leader changed", zap.String("leader", c.Leader.ID), zap.String("incarnation", c.Leader.Incarnation),
+		e.of.log.Info("leader changed", zap.String("leader", c.Leader.ID), zap.String("incarnation", c.Leader.Incarnation),
 			zap.String("previous", c.Previous.ID), zap.Bool("self", c.IsSelf), zap.Int("skipped", c.Skipped))
 	})
-	if publish := e.g.set.publish; publish != nil {
+	if publish := e.of.set.publish; publish != nil {
 		changes(func(c LeaderChanged) { publish(c) })
 	}
 }

@@ -136,8 +136,7 @@ func TestCutOffFromTheStore(t *testing.T) {
 func TestIsSelfIsCheckedWhenItIsTold(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		a := w.node("a").join()
-		e, err := a.group.Leadership()
-		require.NoError(t, err)
+		e := must(a.group.Leadership())(t)
 		synctest.Wait()
 		_, self := e.Leader()
 		require.True(t, self)
@@ -215,9 +214,8 @@ func TestSlowFollowerMissesAnInterruption(t *testing.T) {
 func TestLeaderNameInUse(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		a := w.node("a").join()
-		h, err := a.keeper.Lease("leader/g")
-		require.NoError(t, err)
-		_, err = a.group.Leadership()
+		h := must(a.keeper.Lease("leader/g"))(t)
+		_, err := a.group.Leadership()
 		require.ErrorIs(t, err, lease.ErrNameInUse)
 		require.NoError(t, h.Close(t.Context()))
 		a.stand()

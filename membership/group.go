@@ -8,51 +8,20 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/internal/feed"
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/store"
 )
 
 // Group is one node's part in a group of nodes. Join makes it; end it with
 // Leave. Safe for concurrent use.
 type Group struct {
-	names      names
+	membership
 	noticeName string
-	keeper     *lease.Keeper
-	set        settings
-	log        *zap.Logger
-	feed       feed.Latest[Snapshot]
-
-	life       context.Context // ends with the Group
-	end        context.CancelFunc
-	ready      chan struct{} // closed when it is a member and knows the others
-	member     *lease.Handle
-	stopMember context.CancelFunc
-	metrics    *instruments
-
-	memberDone chan struct{}  // closed when the member lease is held no more, for good
-	holders    sync.WaitGroup // of the group's leases; none begins once life has ended
-
-	mu          sync.Mutex
-	after       []func() // log lines, to be written by unlock
-	roster      roster
-	term        lease.Term // the own membership; nil while there is none
-	now         Snapshot
-	eligible    context.Context // while this node may lead; nil while it may not
-	endEligible context.CancelFunc
-	eligibility chan struct{} // closed and replaced when eligible changes
-	failure     error         // of the last attempt to acquire a lease
-	// superseded is the later incarnation of the ID that is listed in place of this one.
-	superseded string
-	unobject   context.CancelFunc
-	// ending: a membership that ends is not restarted. Before roster.leaving.
-	ending     bool
-	leaving    *lease.Handle
+	leaving    *lease.Handle // of the announcement; nil while it is not made
 	stopNotice context.CancelFunc
 	noticeDone chan struct{}
-	election   *Election
 
+	election *Election
 	electing sync.Mutex // held while the election is made
 }
 
@@ -149,158 +118,97 @@ func (g *Group) report() {
 	}
 }
 
-// unlock frees mu, and then writes what was noted to be logged: the logger is the user's.
-func (g *Group) unlock() {
-	after := g.after
-	g.after = nil
-	g.mu.Unlock()
-	for _, f := range after {
-		f()
+// Health is a check as health.Handler takes it. It fails while this node is no
+// member: lease.ErrExpired, or why it could not be one; lease.ErrClosed after Leave;
+// and ErrIDInUse while a later life of its ID is listed in its place, with the other's
+// address. It asks nothing of the store, and returns at once.
+func (g *Group) Health(ctx context.Context) error {
+	if err := g.check(ctx); err != nil {
+		return err
 	}
-}
-
-// onLost is the member lease's.
-func (g *Group) onLost(l lease.Loss) {
-	g.metrics.losses.Add(1)
-	g.log.Warn("membership lost", zap.Uint64("token", uint64(l.Token)), zap.Error(l.Reason))
-	if g.set.publish != nil {
-		g.set.publish(Lost{Group: g.names.group, Loss: l})
-	}
-}
-
-// hear takes up an event of a record.
-func (g *Group) hear(ev store.Event, take func(store.Event) error) {
-	g.mu.Lock()
-	defer g.unlock()
-	if err := take(ev); err != nil {
-		g.after = append(g.after, func() { g.log.Warn("a record of the group can't be read, left alone", zap.Error(err)) })
-	}
-	g.settleLocked()
-}
-
-// holdMember holds the member lease, until stopMember.
-func (g *Group) holdMember(ctx context.Context) {
-	defer close(g.memberDone)
-	g.hold(ctx, g.member, func(ctx context.Context, t lease.Term) {
-		g.began(t)
-		<-ctx.Done()
-		g.ended(t)
-	})
-	g.mu.Lock()
-	defer g.unlock()
-	g.ending = true // the Keeper may have been closed
-	g.settleLocked()
-}
-
-// began: this node is a member.
-func (g *Group) began(t lease.Term) {
-	g.mu.Lock()
-	defer g.unlock()
-	if g.ending {
-		g.stopMember()
-		return
-	}
-	g.term, g.roster.own.Token = t, t.Token()
-	g.settleLocked()
-}
-
-// ended: it is no more.
-func (g *Group) ended(t lease.Term) {
-	g.mu.Lock()
-	defer g.unlock()
-	g.endedLocked(t)
-}
-
-func (g *Group) endedLocked(t lease.Term) {
-	if g.term != t {
-		return
-	}
-	g.term, g.roster.own.Token = nil, 0
-	if g.ending {
-		g.stopMember()
-	}
-	g.settleLocked()
-}
-
-// notice finds out what the clock knows before anybody was told.
-func (g *Group) notice() {
-	g.mu.Lock()
-	defer g.unlock()
-	if g.term != nil && !g.term.CheckAlive() {
-		g.endedLocked(g.term)
-	}
-}
-
-// note remembers why a lease could not be acquired.
-func (g *Group) note(err error) {
+	g.notice()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.failure = err
-}
-
-// settleLocked draws the conclusions from what has changed.
-func (g *Group) settleLocked() {
-	joining := g.now.Version == 0
-	if joining && (g.term == nil || !g.roster.complete()) {
-		return
-	}
-	members, bad := g.roster.list(), len(g.roster.unreadable)
-	if joining || bad != g.now.Unreadable || !slices.EqualFunc(members, g.now.Members, same) {
-		g.now = Snapshot{Group: g.names.group, Version: g.now.Version + 1, Members: members, Unreadable: bad}
-		g.feed.Set(g.now)
-	}
-	if joining {
-		close(g.ready)
-	}
-	self, listed := g.now.Self()
-	g.contestLocked()
-	g.setEligibleLocked(listed && !self.Leaving)
-}
-
-// setEligibleLocked lets this node stand for leadership, or not.
-func (g *Group) setEligibleLocked(may bool) {
+	var err error
+	rival, is := g.rivalLocked()
 	switch {
-	case may && g.eligible == nil:
-		g.eligible, g.endEligible = context.WithCancel(g.life)
-		g.wakeLocked()
-	case !may && g.eligible != nil:
-		g.endEligible()
-		g.eligible, g.endEligible = nil, nil
+	case is:
+		err = inUse(rival)
+	case g.life.Err() != nil:
+		err = lease.ErrClosed
+	case g.term == nil && g.failure != nil:
+		err = g.failure
+	case g.term == nil:
+		err = lease.ErrExpired
+	default:
+		return nil
 	}
-	if g.outLocked() {
-		g.wakeLocked()
+	return fmt.Errorf("group %q: %q is no member: %w", g.names.group, g.roster.own.ID, err)
+}
+
+// Superseded is ErrIDInUse, with the other's address, while a later life of this
+// node's ID is listed in its place though its own term lives; else nil.
+func (g *Group) Superseded() error {
+	g.notice()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if rival, is := g.rivalLocked(); is {
+		return inUse(rival)
 	}
+	return nil
 }
 
-func same(a, b Member) bool { return a.key() == b.key() && a.Leaving == b.Leaving }
-
-// outLocked: this node will never again stand for leadership.
-func (g *Group) outLocked() bool {
-	return g.roster.leaving || g.ending && g.term == nil || g.life.Err() != nil
-}
-
-func (g *Group) wakeLocked() {
-	close(g.eligibility)
-	g.eligibility = make(chan struct{})
-}
-
-// awaitEligible waits until this node may lead: ctx is done when it may no more.
-// ok is false when it never will.
-func (g *Group) awaitEligible() (ctx context.Context, ok bool) {
-	for {
-		g.mu.Lock()
-		ctx, changed, out := g.eligible, g.eligibility, g.outLocked()
-		g.mu.Unlock()
-		switch {
-		case out:
-			return nil, false
-		case ctx != nil:
-			return ctx, true
+// Leadership returns the group's election. With the first call this node begins to
+// follow the leader and to stand; later calls return the same.
+//
+// A member stands while its membership is alive and it has not announced that it
+// leaves. Errors: lease.ErrNameInUse if the Keeper's lease "leader/<group>" is taken;
+// lease.ErrClosed after Leave.
+func (g *Group) Leadership() (*Election, error) {
+	if g == nil || g.keeper == nil {
+		return nil, errUnmade
+	}
+	fail := func(err error) (*Election, error) {
+		return nil, fmt.Errorf("leadership of group %.64q: %w", g.names.group, err)
+	}
+	g.electing.Lock()
+	defer g.electing.Unlock()
+	if e := g.present(); e != nil {
+		return e, nil
+	}
+	e, err := newElection(&g.membership)
+	if err != nil {
+		return fail(err)
+	}
+	stop, err := g.keeper.Watch(g.names.leader, e.hear)
+	if err == nil {
+		context.AfterFunc(g.life, stop)
+		if !g.adopt(e) {
+			err = lease.ErrClosed
 		}
-		select {
-		case <-changed:
-		case <-g.life.Done():
-			return nil, false
-		}
 	}
+	if err != nil {
+		_ = e.lease.Close(context.Background()) // nothing was acquired
+		return fail(err)
+	}
+	return e, nil
+}
+
+func (g *Group) present() *Election {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.election
+}
+
+// adopt makes e the group's election, which then campaigns; false if the group has ended.
+func (g *Group) adopt(e *Election) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.life.Err() != nil {
+		return false
+	}
+	g.election = e
+	e.report()
+	g.holders.Go(e.campaign)
+	return true
 }

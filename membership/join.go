@@ -54,18 +54,16 @@ func Join(ctx context.Context, keeper *lease.Keeper, group string, opts ...Optio
 	}
 	self := Member{ID: owner.ID, Incarnation: owner.Incarnation, Address: owner.Address,
 		Roles: set.roles, Capacity: set.capacity}
-	g := &Group{
-		names: names, noticeName: noticeName, keeper: keeper, set: set,
-		roster: newRoster(names, self), now: Snapshot{Group: group},
-		ready: make(chan struct{}), memberDone: make(chan struct{}), eligibility: make(chan struct{}),
-	}
+	g := &Group{noticeName: noticeName}
+	g.names, g.keeper, g.set, g.metrics = names, keeper, set, m
+	g.roster, g.now = newRoster(names, self), Snapshot{Group: group}
+	g.ready, g.done, g.eligibility = make(chan struct{}), make(chan struct{}), make(chan struct{})
 	g.log = set.logger.With(zap.String("group", group), zap.String("node", owner.ID))
-	g.metrics = m
 	g.feed.Log = g.log
 	g.feed.Fresh = g.notice
 	g.life, g.end = context.WithCancel(context.Background())
 	var hold context.Context
-	hold, g.stopMember = context.WithCancel(g.life)
+	hold, g.stop = context.WithCancel(g.life)
 
 	g.member, err = keeper.Lease(memberName, g.leaseOptions(memberMetadata(self))...)
 	if err != nil {
@@ -94,7 +92,7 @@ func Join(ctx context.Context, keeper *lease.Keeper, group string, opts ...Optio
 			return fail(err)
 		}
 		return g, nil
-	case <-g.memberDone:
+	case <-g.done:
 		err = lease.ErrClosed
 	case <-ctx.Done():
 		err = ctx.Err()
@@ -109,21 +107,57 @@ func Join(ctx context.Context, keeper *lease.Keeper, group string, opts ...Optio
 	return fail(fmt.Errorf("%s: %w", missing, err))
 }
 
-// grace is how long a Join that failed waits for what it gives back.
-const grace = time.Second
-
 // abort ends a group that was not joined. What it may have acquired is released,
 // in the background if that takes longer than the grace.
 func (g *Group) abort() {
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
 	g.end()
-	wait(ctx, g.memberDone)
+	wait(ctx, g.done)
 	if err := g.shut(ctx); err != nil {
 		g.log.Warn("giving up to join", zap.Error(err))
 	}
 }
 
-func (g *Group) leaseOptions(metadata map[string]string) []lease.Option {
-	return append(g.set.leaseOptions[:len(g.set.leaseOptions):len(g.set.leaseOptions)], lease.WithMetadata(metadata))
+// unopposed returns nil when no earlier life of the ID objects to this one.
+func (g *Group) unopposed(ctx context.Context) error {
+	earlier := func() (Member, bool) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return g.roster.predecessor()
+	}
+	m, is := earlier()
+	if !is {
+		return nil
+	}
+	name, err := g.names.objection(g.roster.self)
+	if err != nil {
+		return err
+	}
+	heard, hear := context.WithCancel(ctx)
+	defer hear()
+	stop, err := g.keeper.Watch(name, func(ev store.Event) {
+		if ev.Kind == store.EventPut && ev.Record.Name == name {
+			hear()
+		}
+	})
+	if err != nil {
+		return err
+	}
+	defer stop()
+	const look = 20 * time.Millisecond
+	for began := g.keeper.Clock().Now().Mono; g.keeper.Clock().Now().Mono-began < objectWithin; {
+		g.sleep(heard, look)
+		if heard.Err() != nil && ctx.Err() == nil {
+			return inUse(m)
+		}
+		if _, is := earlier(); !is || ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	return nil
 }
+
+// objectWithin is how long a Join waits for the word of an earlier life of its ID
+// whose record still stands.
+const objectWithin = time.Second

@@ -65,8 +65,7 @@ func TestMetadataOfTheUsersStays(t *testing.T) {
 		require.True(t, ok)
 		require.Equal(t, []string{"worker"}, m.Roles)
 		require.Equal(t, 1, m.Capacity)
-		recs, err := w.store.Get(t.Context(), "member/g/a/"+a.keeper.Owner().Incarnation)
-		require.NoError(t, err)
+		recs := must(w.store.Get(t.Context(), "member/g/a/"+a.keeper.Owner().Incarnation))(t)
 		require.Equal(t, "eu", recs[0].Metadata["zone"])
 	})
 }
@@ -167,10 +166,8 @@ func TestOddNames(t *testing.T) {
 			var groups []*membership.Group
 			for _, id := range ids {
 				n := w.node(id)
-				g, err := membership.Join(t.Context(), n.keeper, group)
-				require.NoError(t, err)
-				_, err = g.Leadership()
-				require.NoError(t, err)
+				g := must(membership.Join(t.Context(), n.keeper, group))(t)
+				must(g.Leadership())(t)
 				synctest.Wait()
 				w.ends = append(w.ends, func() { _ = g.Leave(context.Background()) })
 				groups = append(groups, g)
@@ -186,8 +183,7 @@ func TestOddNames(t *testing.T) {
 					require.True(t, ok, id)
 					require.Equal(t, id == "a", m.Leaving)
 				}
-				e, err := g.Leadership()
-				require.NoError(t, err)
+				e := must(g.Leadership())(t)
 				l, self := e.Leader()
 				require.Equal(t, "a/b", l.ID, "the first leads, in each group")
 				require.Equal(t, i == 0, self)
@@ -234,8 +230,7 @@ func TestBadInput(t *testing.T) {
 		_, err := membership.Join(t.Context(), n.keeper, "g")
 		require.ErrorIs(t, err, lease.ErrNameInUse)
 		n.stand()
-		again, err := n.group.Leadership()
-		require.NoError(t, err)
+		again := must(n.group.Leadership())(t)
 		require.Same(t, n.election, again)
 		n.leave()
 		require.NoError(t, n.group.Leave(t.Context()), "twice is no error")
@@ -264,9 +259,8 @@ func (bare) List(context.Context, store.Query) iter.Seq2[lease.Record, error] {
 
 func TestStoreThatCanNotListIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		k, err := lease.NewKeeper(bare{w.store}, lease.Config{ID: "a", TTL: ttl})
-		require.NoError(t, err)
-		_, err = membership.Join(t.Context(), k, "g")
+		k := must(lease.NewKeeper(bare{w.store}, lease.Config{ID: "a", TTL: ttl}))(t)
+		_, err := membership.Join(t.Context(), k, "g")
 		require.ErrorIs(t, err, lease.ErrUnsupported)
 		require.ErrorContains(t, err, "members can't be found")
 		require.NoError(t, k.Close(t.Context()))

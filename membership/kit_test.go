@@ -293,3 +293,12 @@ func (w *world) watch() (history func() []string) {
 	synctest.Wait()
 	return seen.all
 }
+
+// must returns what a call returned, which may not have failed.
+func must[T any](v T, err error) func(tb testing.TB) T {
+	return func(tb testing.TB) T {
+		tb.Helper()
+		require.NoError(tb, err)
+		return v
+	}
+}

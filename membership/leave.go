@@ -28,7 +28,7 @@ func (g *Group) AnnounceLeaving(ctx context.Context) error {
 	var err error
 	switch {
 	case g.term == nil:
-		g.stopMember()
+		g.stop()
 	case g.leaving == nil && g.life.Err() == nil:
 		err = g.holdNoticeLocked(g.term)
 	}
@@ -96,8 +96,8 @@ func (g *Group) Leave(ctx context.Context) error {
 	if e != nil {
 		wait(ctx, e.done)
 	}
-	g.stopMember()
-	wait(ctx, g.memberDone)
+	g.stop()
+	wait(ctx, g.done)
 	if noticeDone != nil {
 		stopNotice()
 		wait(ctx, noticeDone)

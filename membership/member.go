@@ -2,6 +2,7 @@ package membership
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -57,7 +58,7 @@ func (s Snapshot) Self() (m Member, ok bool) {
 
 // Find returns the member of that ID.
 func (s Snapshot) Find(id string) (m Member, ok bool) {
-	i, ok := slices.BinarySearchFunc(s.Members, id, func(m Member, id string) int { return compare(m.ID, id) })
+	i, ok := slices.BinarySearchFunc(s.Members, id, func(m Member, id string) int { return strings.Compare(m.ID, id) })
 	if !ok {
 		return Member{}, false
 	}
@@ -86,3 +87,37 @@ type Lost struct {
 	Group string
 	Loss  lease.Loss
 }
+
+// membershipKey tells one membership from another.
+type membershipKey struct {
+	incarnation string
+	token       lease.Token
+}
+
+func (m Member) key() membershipKey { return membershipKey{m.Incarnation, m.Token} }
+
+// diff returns what leads from one list of members to another.
+func diff(before, after []Member) (joined, left, leaving []Member) {
+	old := make(map[membershipKey]Member, len(before))
+	for _, m := range before {
+		old[m.key()] = m
+	}
+	for _, m := range after {
+		was, ok := old[m.key()]
+		delete(old, m.key())
+		if !ok {
+			joined = append(joined, m)
+		}
+		if m.Leaving && !was.Leaving {
+			leaving = append(leaving, m)
+		}
+	}
+	for _, m := range before {
+		if _, ok := old[m.key()]; ok {
+			left = append(left, m)
+		}
+	}
+	return joined, left, leaving
+}
+
+func same(a, b Member) bool { return a.key() == b.key() && a.Leaving == b.Leaving }

@@ -133,3 +133,7 @@ func cleanRoles(roles []string) ([]string, error) {
 	}
 	return roles, nil
 }
+
+func unreadable(rec lease.Record, format string, args ...any) error {
+	return fmt.Errorf("%q: %w: %s", rec.Name, lease.ErrBadRecord, fmt.Sprintf(format, args...))
+}

@@ -22,11 +22,10 @@ func at(address string) func(*lease.Config) {
 func TestAnIDThatIsInUseIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		one, two := w.node("a", at("one:1")), w.node("a", at("two:1"))
-		g, err := membership.Join(t.Context(), one.keeper, "g")
-		require.NoError(t, err)
+		g := must(membership.Join(t.Context(), one.keeper, "g"))(t)
 		require.NoError(t, g.Health(t.Context()))
 		began := time.Now()
-		_, err = membership.Join(t.Context(), two.keeper, "g")
+		_, err := membership.Join(t.Context(), two.keeper, "g")
 		require.ErrorIs(t, err, membership.ErrIDInUse)
 		require.ErrorContains(t, err, `"one:1"`)
 		require.Less(t, time.Since(began), time.Second)
@@ -38,8 +37,7 @@ func TestAnIDThatIsInUseIsRefused(t *testing.T) {
 		require.NoError(t, g.Leave(t.Context()))
 		require.ErrorIs(t, g.Health(t.Context()), lease.ErrClosed)
 
-		recs, err := w.store.Get(t.Context(), "objection/g/a/"+two.keeper.Owner().Incarnation)
-		require.NoError(t, err)
+		recs := must(w.store.Get(t.Context(), "objection/g/a/"+two.keeper.Owner().Incarnation))(t)
 		require.Empty(t, recs, "the objection is taken back")
 		began = time.Now()
 		g, err = membership.Join(t.Context(), two.keeper, "g")
@@ -54,12 +52,10 @@ func TestAnIDThatIsInUseIsRefused(t *testing.T) {
 func TestALifeThatDoesNotAnswerIsSuperseded(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		one, two := w.node("a", at("one:1")), w.node("a", at("two:1"))
-		g, err := membership.Join(t.Context(), one.keeper, "g")
-		require.NoError(t, err)
+		g := must(membership.Join(t.Context(), one.keeper, "g"))(t)
 		one.store.Partition()
 		began := time.Now()
-		h, err := membership.Join(t.Context(), two.keeper, "g")
-		require.NoError(t, err)
+		h := must(membership.Join(t.Context(), two.keeper, "g"))(t)
 		require.LessOrEqual(t, time.Since(began), time.Second+20*time.Millisecond)
 		one.store.Heal()
 		time.Sleep(3 * time.Second)
@@ -85,11 +81,9 @@ func TestALifeThatDoesNotAnswerIsSuperseded(t *testing.T) {
 func TestLeavingWaitsForTheObjectionToBeTakenBack(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		one, two := w.node("a", at("one:1")), w.node("a", at("two:1"))
-		g, err := membership.Join(t.Context(), one.keeper, "g")
-		require.NoError(t, err)
+		g := must(membership.Join(t.Context(), one.keeper, "g"))(t)
 		one.store.Partition()
-		h, err := membership.Join(t.Context(), two.keeper, "g")
-		require.NoError(t, err)
+		h := must(membership.Join(t.Context(), two.keeper, "g"))(t)
 		one.store.Heal()
 		time.Sleep(3 * time.Second)
 		objection := "objection/g/a/" + two.keeper.Owner().Incarnation

@@ -25,8 +25,7 @@ func TestOneOfTwoHasNoAddress(t *testing.T) {
 		store := memory.New()
 		parts := func(id string, change func(*node.Config)) (*singleton.Manager, *sharding.Region) {
 			n := start(t, id, store, change)
-			cron, err := n.Singleton("cron", adders())
-			require.NoError(t, err)
+			cron := must(n.Singleton("cron", adders()))(t)
 			accounts, err := n.ShardedType(sharding.Type{Name: "account", Props: adders(), Shards: 1})
 			require.NoError(t, err)
 			return cron, accounts

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"reflect"
+	"slices"
 	"strconv"
 	"time"
 
@@ -151,6 +152,12 @@ func (c *Config) complete() error {
 		return invalid("TLS.Client", "nil")
 	case c.Group == "" && len(c.Membership) > 0:
 		return invalid("Group", "empty: Membership means nothing without it")
+	case slices.ContainsFunc(c.Messages, func(t Type) bool { return t.typ == nil }):
+		return invalid("Messages", "a nil value has no type")
+	case slices.ContainsFunc(c.Membership, func(o membership.Option) bool { return o == nil }):
+		return invalid("Membership", "a nil Option")
+	case c.MeterProvider != nil && input.Nil(c.MeterProvider):
+		return invalid("MeterProvider", "a nil %T", c.MeterProvider)
 	}
 	if c.Listen != "" {
 		host, _, err := hostPort("Listen", c.Listen)
@@ -165,19 +172,6 @@ func (c *Config) complete() error {
 		if _, err := portOf("HTTP", c.HTTP); err != nil {
 			return err
 		}
-	}
-	for _, t := range c.Messages {
-		if t.typ == nil {
-			return invalid("Messages", "a nil value has no type")
-		}
-	}
-	for _, o := range c.Membership {
-		if o == nil {
-			return invalid("Membership", "a nil Option")
-		}
-	}
-	if c.MeterProvider != nil && input.Nil(c.MeterProvider) {
-		return invalid("MeterProvider", "a nil %T", c.MeterProvider)
 	}
 	return nil
 }

@@ -66,14 +66,12 @@ func TestAStartThatIsUndoneAtOnce(t *testing.T) {
 func TestARegionThatIsStartedAgain(t *testing.T) {
 	n := start(t, "a", memory.New())
 	for range 3 {
-		r, err := n.Sharded("account", adders())
-		require.NoError(t, err)
+		r := must(n.Sharded("account", adders()))(t)
 		require.NoError(t, n.Health(t.Context()))
 		require.NoError(t, r.Stop(t.Context()))
 		require.Error(t, n.Health(t.Context()), "the type does not run")
 	}
-	_, err := n.Sharded("account", adders())
-	require.NoError(t, err)
+	must(n.Sharded("account", adders()))(t)
 	require.NoError(t, n.Health(t.Context()))
 	stop(t, n)
 }
@@ -83,8 +81,7 @@ func TestARegionThatIsStartedAgain(t *testing.T) {
 func TestSingletonsThatEndedAreForgotten(t *testing.T) {
 	n := start(t, "a", memory.New())
 	for _, name := range []string{"a", "b", "c"} {
-		m, err := n.Singleton(name, adders())
-		require.NoError(t, err)
+		m := must(n.Singleton(name, adders()))(t)
 		ask(t, func(ctx context.Context) (Sum, error) { return singleton.Ask[Sum](ctx, m, Add{1}) })
 		require.NoError(t, m.Stop(t.Context()))
 	}
@@ -117,12 +114,10 @@ func stopFrozen(t *testing.T, frozen, within time.Duration) time.Duration {
 	store := faultstore.Wrap(memory.New())
 	n := start(t, "a", store, func(c *node.Config) { c.Listen, c.Plaintext, c.Lease.TTL = "", false, 10*time.Second })
 	for _, name := range []string{"cron", "mail"} {
-		m, err := n.Singleton(name, adders())
-		require.NoError(t, err)
+		m := must(n.Singleton(name, adders()))(t)
 		ask(t, func(ctx context.Context) (Sum, error) { return singleton.Ask[Sum](ctx, m, Add{1}) })
 	}
-	_, err := n.ShardedType(sharding.Type{Name: "account", Props: adders(), Shards: 4})
-	require.NoError(t, err)
+	must(n.ShardedType(sharding.Type{Name: "account", Props: adders(), Shards: 4}))(t)
 	time.Sleep(5 * time.Second) // it has got its shards
 	store.SetRule(func(faultstore.Call) faultstore.Fault {
 		return faultstore.Fault{Kind: faultstore.Delay, Delay: time.Hour}
@@ -136,7 +131,7 @@ func stopFrozen(t *testing.T, frozen, within time.Duration) time.Duration {
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
 	began := time.Now()
-	err = n.Stop(ctx)
+	err := n.Stop(ctx)
 	took := time.Since(began)
 	for _, lease := range []string{"singleton/cron", "singleton/mail", `"account"`, "member/bank/a/"} {
 		require.ErrorContains(t, err, lease)

@@ -103,27 +103,18 @@ func (n *Node) start(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if err := n.cfg.register(); err != nil {
-		return err
-	}
-	if n.cfg.Listen != "" {
-		if err := n.listen(); err != nil {
+	for _, step := range []func() error{n.cfg.register, n.listen, n.keep, n.settle, n.serve} {
+		if err := step(); err != nil {
 			return err
 		}
-	}
-	if err := n.keep(); err != nil {
-		return err
-	}
-	if err := n.settle(); err != nil {
-		return err
-	}
-	if err := n.serve(); err != nil {
-		return err
 	}
 	return n.join(ctx)
 }
 
 func (n *Node) listen() error {
+	if n.cfg.Listen == "" {
+		return nil
+	}
 	host, port, err := hostPort("Listen", n.cfg.Listen)
 	if err != nil {
 		return err
@@ -147,15 +138,11 @@ func (n *Node) listen() error {
 }
 
 func (n *Node) keep() (err error) {
-	address, ok := remoting.Address(n.system)
-	if !ok {
-		address = ""
+	c, address := n.cfg.Lease, ""
+	if n.remote != nil {
+		address = n.remote.Address()
 	}
-	c := n.cfg.Lease
-	c.ID, c.Address = n.cfg.ID, address
-	if c.Logger == nil {
-		c.Logger = n.cfg.Logger
-	}
+	c.ID, c.Address, c.Logger = n.cfg.ID, address, cmp.Or(c.Logger, n.cfg.Logger)
 	if c.MeterProvider == nil {
 		c.MeterProvider = n.cfg.MeterProvider
 	}
@@ -256,14 +243,9 @@ func (n *Node) Singleton(name string, props *actor.Props, opts ...singleton.Opti
 		return nil, fmt.Errorf("singleton %.64q: %w", name, err)
 	}
 	defer done()
-	var own []singleton.Option
-	if n.cfg.Logger != nil {
-		own = append(own, singleton.WithLogger(n.cfg.Logger))
-	}
-	if n.cfg.MeterProvider != nil {
-		own = append(own, singleton.WithMeterProvider(n.cfg.MeterProvider))
-	}
-	m, err := singleton.Start(n.system, n.keeper, name, props, append(own, around(n, n.cfg.Settings.find(ofSingletons, name), opts, singleton.WithLeaseOptions)...)...)
+	own := []singleton.Option{singleton.WithLogger(n.cfg.Logger), singleton.WithMeterProvider(n.cfg.MeterProvider)}
+	opts = around(n, n.cfg.Settings.find(ofSingletons, name), opts, singleton.WithLeaseOptions)
+	m, err := singleton.Start(n.system, n.keeper, name, props, append(own, opts...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -307,14 +289,9 @@ func (n *Node) ShardedType(t sharding.Type, opts ...sharding.Option) (*sharding.
 	if n.gone != nil {
 		return fail(n.gone)
 	}
-	var own []sharding.Option
-	if n.cfg.Logger != nil {
-		own = append(own, sharding.WithLogger(n.cfg.Logger))
-	}
-	if n.cfg.MeterProvider != nil {
-		own = append(own, sharding.WithMeterProvider(n.cfg.MeterProvider))
-	}
-	r, err := sharding.Start(n.system, n.group, t, append(own, around(n, n.cfg.Settings.find(ofSharded, t.Name), opts, sharding.WithLeaseOptions)...)...)
+	own := []sharding.Option{sharding.WithLogger(n.cfg.Logger), sharding.WithMeterProvider(n.cfg.MeterProvider)}
+	opts = around(n, n.cfg.Settings.find(ofSharded, t.Name), opts, sharding.WithLeaseOptions)
+	r, err := sharding.Start(n.system, n.group, t, append(own, opts...)...)
 	if err != nil {
 		return nil, err
 	}

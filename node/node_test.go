@@ -53,8 +53,7 @@ func start(t *testing.T, id string, store store.Store, change ...func(*node.Conf
 	for _, c := range change {
 		c(&cfg)
 	}
-	n, err := node.Start(t.Context(), cfg)
-	require.NoError(t, err)
+	n := must(node.Start(t.Context(), cfg))(t)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), soon)
 		defer cancel()
@@ -74,27 +73,22 @@ func ask(t *testing.T, ask func(context.Context) (Sum, error)) Sum {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
-	s, err := ask(ctx)
-	require.NoError(t, err)
+	s := must(ask(ctx))(t)
 	return s
 }
 
 func get(t *testing.T, n *node.Node, path string) (int, string) {
 	t.Helper()
-	resp, err := http.Get("http://" + n.HTTPAddress() + path)
-	require.NoError(t, err)
+	resp := must(http.Get("http://" + n.HTTPAddress() + path))(t)
 	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
+	body := must(io.ReadAll(resp.Body))(t)
 	return resp.StatusCode, string(body)
 }
 
 func TestHTTP(t *testing.T) {
 	n := start(t, "a", memory.New(), func(c *node.Config) { c.HTTP = "127.0.0.1:0" })
-	cron, err := n.Singleton("cron", adders())
-	require.NoError(t, err)
-	_, err = n.ShardedType(sharding.Type{Name: "account", Props: adders(), Shards: 4})
-	require.NoError(t, err)
+	cron := must(n.Singleton("cron", adders()))(t)
+	must(n.ShardedType(sharding.Type{Name: "account", Props: adders(), Shards: 4}))(t)
 	ask(t, func(ctx context.Context) (Sum, error) { return singleton.Ask[Sum](ctx, cron, Add{1}) })
 	code, body := get(t, n, "/livez")
 	require.Equal(t, http.StatusOK, code, body)
@@ -119,7 +113,7 @@ func TestHTTP(t *testing.T) {
 
 	stop(t, n)
 	require.ErrorIs(t, n.Health(t.Context()), node.ErrStopped)
-	_, err = http.Get("http://" + n.HTTPAddress() + "/livez")
+	_, err := http.Get("http://" + n.HTTPAddress() + "/livez")
 	require.Error(t, err)
 }
 
@@ -135,8 +129,7 @@ func TestANodeStartsWithoutItsStore(t *testing.T) {
 	require.Contains(t, body, `group "bank" is not joined yet`)
 	code, _ = get(t, n, "/livez")
 	require.Equal(t, http.StatusOK, code)
-	cron, err := n.Singleton("cron", adders())
-	require.NoError(t, err)
+	cron := must(n.Singleton("cron", adders()))(t)
 	started := make(chan error, 1)
 	go func() {
 		_, err := n.ShardedType(sharding.Type{Name: "account", Props: adders(), Shards: 4})
@@ -246,8 +239,7 @@ func TestBadConfigs(t *testing.T) {
 			return n.Stop(context.Background())
 		})
 
-	n, err := node.Start(t.Context(), node.Config{ID: "a", Store: store, Logger: zap.NewNop()})
-	require.NoError(t, err)
+	n := must(node.Start(t.Context(), node.Config{ID: "a", Store: store, Logger: zap.NewNop()}))(t)
 	inputtest.Functions(t, map[string]func() error{
 		"Start": func() error { _, err := node.Start(inputtest.None, node.Config{ID: "b", Store: store}); return err },
 	})
@@ -255,7 +247,7 @@ func TestBadConfigs(t *testing.T) {
 	require.NoError(t, n.Health(t.Context()), "what is refused has changed nothing")
 	inputtest.Zeros(t, nil, new(node.Node))
 	require.ErrorIs(t, new(node.Node).Stop(t.Context()), lease.ErrInvalid)
-	_, err = new(node.Node).Singleton("x", adders())
+	_, err := new(node.Node).Singleton("x", adders())
 	require.ErrorIs(t, err, lease.ErrInvalid)
 	_, err = new(node.Node).Sharded("x", adders())
 	require.ErrorContains(t, err, "must come from node.Start")
@@ -271,11 +263,9 @@ func TestAHostThatIsNotReached(t *testing.T) {
 	a := start(t, "a", store, func(c *node.Config) { c.Advertise = "127.0.0.1:1" })
 	b := start(t, "b", store)
 	props := actor.PropsFromFunc(func(actor.Context) {})
-	ma, err := a.Singleton("x", props)
-	require.NoError(t, err)
+	ma := must(a.Singleton("x", props))(t)
 	require.Eventually(t, func() bool { return ma.Status().Phase == singleton.Active }, 10*time.Second, 10*time.Millisecond)
-	mb, err := b.Singleton("x", props)
-	require.NoError(t, err)
+	mb := must(b.Singleton("x", props))(t)
 	require.Eventually(t, func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -284,4 +274,13 @@ func TestAHostThatIsNotReached(t *testing.T) {
 		return strings.Contains(err.Error(), "the host at 127.0.0.1:1 is not reached since") && strings.Contains(err.Error(), "Z: transport: Error while dialing: dial tcp 127.0.0.1:1: connect: connection refused)")
 	}, 30*time.Second, 10*time.Millisecond)
 	require.Contains(t, b.Info().Unreached["127.0.0.1:1"], "refused")
+}
+
+// must returns what a call returned, which may not have failed.
+func must[T any](v T, err error) func(tb testing.TB) T {
+	return func(tb testing.TB) T {
+		tb.Helper()
+		require.NoError(tb, err)
+		return v
+	}
 }

@@ -28,15 +28,13 @@ func TestMailToANodeThatRestartedUnderItsAddress(t *testing.T) {
 			ctx.Respond(Sum(m))
 		}
 	})
-	answers, err := a.Singleton("answers", slow)
-	require.NoError(t, err)
+	answers := must(a.Singleton("answers", slow))(t)
 	ask(t, func(ctx context.Context) (Sum, error) { return singleton.Ask[Sum](ctx, answers, Add{0}) })
 
 	address := freeAddress(t)
 	at := func(c *node.Config) { c.Listen = address }
 	b := start(t, "b", store, at)
-	asks, err := b.Singleton("answers", slow, singleton.WithProxyOnly())
-	require.NoError(t, err)
+	asks := must(b.Singleton("answers", slow, singleton.WithProxyOnly()))(t)
 	ask(t, func(ctx context.Context) (Sum, error) { return singleton.Ask[Sum](ctx, asks, Add{0}) })
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	_, _ = singleton.Ask[Sum](ctx, asks, Add{late}) // its answer finds no node
@@ -45,11 +43,9 @@ func TestMailToANodeThatRestartedUnderItsAddress(t *testing.T) {
 	time.Sleep(300 * time.Millisecond)
 
 	b = start(t, "b", store, at)
-	host, err := b.Singleton("sum", adders())
-	require.NoError(t, err)
+	host := must(b.Singleton("sum", adders()))(t)
 	ask(t, func(ctx context.Context) (Sum, error) { return singleton.Ask[Sum](ctx, host, Add{0}) })
-	sum, err := a.Singleton("sum", adders(), singleton.WithProxyOnly())
-	require.NoError(t, err)
+	sum := must(a.Singleton("sum", adders(), singleton.WithProxyOnly()))(t)
 	for range 60 {
 		a.System().Root.Send(sum.PID(), Add{1})
 		time.Sleep(20 * time.Millisecond)

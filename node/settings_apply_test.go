@@ -81,13 +81,10 @@ leases:
 		_, err := n.Singleton(name, adders(), singleton.WithLeaseOptions(lease.WithTTL(7*time.Second), lease.WithRenewal(lease.RenewEager())))
 		require.NoError(t, err)
 	}
-	_, err := n.ShardedType(sharding.Type{Name: "account", Props: adders(), Shards: 2})
-	require.NoError(t, err)
+	must(n.ShardedType(sharding.Type{Name: "account", Props: adders(), Shards: 2}))(t)
 	hold := func(name string, get func(string, ...lease.Option) (*lease.Handle, error)) {
-		h, err := get(name, lease.WithMetadata(map[string]string{"for": "test"}))
-		require.NoError(t, err)
-		won, err := h.Acquire(t.Context())
-		require.NoError(t, err)
+		h := must(get(name, lease.WithMetadata(map[string]string{"for": "test"})))(t)
+		won := must(h.Acquire(t.Context()))(t)
 		require.True(t, won)
 		t.Cleanup(func() { _ = h.Release(context.Background()) })
 	}
@@ -104,8 +101,7 @@ leases:
 	} {
 		require.Equal(t, ttl, ttlOf(t, n, name), name)
 	}
-	r, err := n.Keeper().Get(t.Context(), "other")
-	require.NoError(t, err)
+	r := must(n.Keeper().Get(t.Context(), "other"))(t)
 	require.Equal(t, "test", r.Metadata["for"], "options of code that the file does not speak of count")
 	for _, often := range []time.Duration{40 * time.Second, 43 * time.Second, 100 * time.Hour} {
 		require.Eventually(t, func() bool { return store.renewals(often) >= 3 }, soon, 5*time.Millisecond, "%v", often)
@@ -123,16 +119,14 @@ func TestSettingsCountMoreThanConfig(t *testing.T) {
 		c.Lease = lease.Config{TTL: 2 * time.Second, RenewFraction: 0.95}
 	})
 	require.Equal(t, 41*time.Second, n.Keeper().Info().TTL)
-	members, err := n.Keeper().List(t.Context(), "member/")
-	require.NoError(t, err)
+	members := must(n.Keeper().List(t.Context(), "member/"))(t)
 	require.Len(t, members, 1)
 	require.Equal(t, 41*time.Second, members[0].TTL)
 	n = start(t, "a", memory.New(), alone(new(node.Settings)))
 	require.Equal(t, 2*time.Second, n.Keeper().Info().TTL, "the zero Settings say nothing")
-	_, err = n.Lease("a")
-	require.NoError(t, err)
+	must(n.Lease("a"))(t)
 	stop(t, n)
-	_, err = n.Lease("b")
+	_, err := n.Lease("b")
 	require.ErrorIs(t, err, node.ErrStopped)
 	_, err = new(node.Node).Lease("b")
 	require.ErrorIs(t, err, lease.ErrInvalid)
@@ -151,8 +145,7 @@ func TestCodeCountsMoreThanTheTopOfSettings(t *testing.T) {
 		"c": {[]lease.Option{lease.WithRenewal(lease.RenewEager())}, lease.RenewEager()},
 		"d": {nil, lease.RenewLazy()},
 	} {
-		h, err := n.Lease(name, c.code...)
-		require.NoError(t, err)
+		h := must(n.Lease(name, c.code...))(t)
 		require.Equal(t, c.is, h.Renewal(), name)
 	}
 }
@@ -196,8 +189,7 @@ func TestSettingsThatAreNotUsedAreTold(t *testing.T) {
 	n := start(t, "a", memory.New(), alone(s), func(c *node.Config) { c.Group, c.Logger = "", zap.New(core) })
 	all := []string{"group (line 1)", `singletons "cron" (line 3)`, `singletons "corn" (line 4)`, `sharded "account" (line 6)`, `leases "a" (line 8)`, `leases "b/" (line 9)`, `leases "a/c" (line 10)`, `leases "a/" (line 11)`}
 	require.Equal(t, all, n.UnusedSettings())
-	_, err := n.Singleton("cron", adders())
-	require.NoError(t, err)
+	must(n.Singleton("cron", adders()))(t)
 	told := func() (lines []string) {
 		for _, l := range logs.FilterMessageSnippet("settings that").All() {
 			require.Equal(t, "s.yaml", l.ContextMap()["file"])
@@ -211,8 +203,7 @@ func TestSettingsThatAreNotUsedAreTold(t *testing.T) {
 	const first = `settings that this node has not used: group (line 1), singletons "corn" (line 4), sharded "account" (line 6)`
 	require.Eventually(t, func() bool { return len(told()) == 1 }, soon, 5*time.Millisecond)
 	for _, name := range []string{"b/7", "a/c"} {
-		_, err = n.Lease(name)
-		require.NoError(t, err)
+		must(n.Lease(name))(t)
 	}
 	require.Equal(t, []string{all[0], all[2], all[3], all[4], all[7]}, n.UnusedSettings(), "nothing is said of a/c, not what is of a/")
 	cancel()

@@ -17,8 +17,7 @@ const maxSettingsBytes = 1 << 18
 
 func parse(t *testing.T, text string) *node.Settings {
 	t.Helper()
-	s, err := node.ParseSettings("s.yaml", []byte(text))
-	require.NoError(t, err)
+	s := must(node.ParseSettings("s.yaml", []byte(text)))(t)
 	return s
 }
 
@@ -139,8 +138,7 @@ func TestLoadSettings(t *testing.T) {
 	require.ErrorIs(t, err, lease.ErrInvalid)
 	require.ErrorContains(t, err, path+":2: ")
 	require.NoError(t, os.WriteFile(path, []byte("lease_ttl: 10s\n"), 0o600))
-	s, err := node.LoadSettings(path)
-	require.NoError(t, err)
+	s := must(node.LoadSettings(path))(t)
 	require.NotNil(t, s)
 	require.NoError(t, os.WriteFile(path, []byte(strings.Repeat("#", maxSettingsBytes+1)), 0o600))
 	_, err = node.LoadSettings(path)

@@ -23,8 +23,7 @@ func raise(t *testing.T, s syscall.Signal) {
 
 func TestASignalEndsRun(t *testing.T) {
 	n := start(t, "a", memory.New())
-	_, err := n.Singleton("cron", adders())
-	require.NoError(t, err)
+	must(n.Singleton("cron", adders()))(t)
 	go raise(t, syscall.SIGTERM)
 	require.NoError(t, n.Run(t.Context()))
 	require.ErrorContains(t, n.Health(t.Context()), "terminated")

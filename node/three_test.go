@@ -26,8 +26,7 @@ func TestThreeNodes(t *testing.T) {
 	for _, id := range []string{"a", "b", "c"} {
 		n := start(t, id, store)
 		var err error
-		crons[id], err = n.Singleton("cron", adders())
-		require.NoError(t, err)
+		crons[id] = must(n.Singleton("cron", adders()))(t)
 		accounts[id], err = n.ShardedType(sharding.Type{Name: "account", Props: adders(), Shards: 8})
 		require.NoError(t, err)
 		nodes[id] = n

@@ -42,8 +42,7 @@ func TestConfigure(t *testing.T) {
 		if c.advertised != "" {
 			opts = append(opts, remoting.WithAdvertisedHost(c.advertised))
 		}
-		config, err := remoting.Configure(c.host, c.port, opts...)
-		require.NoError(t, err)
+		config := must(remoting.Configure(c.host, c.port, opts...))(t)
 		require.Equal(t, c.listen, config.Address())
 		require.Equal(t, c.want, config.AdvertisedHost)
 	}
@@ -70,8 +69,7 @@ func TestConfigureNamesWhatIsWrong(t *testing.T) {
 		return &tls.Config{Certificates: cert, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool}
 	}
 	client := func() *tls.Config { return &tls.Config{Certificates: cert, RootCAs: pool} }
-	_, err := remoting.Configure("127.0.0.1", 0, remoting.WithTLS(server(), client()))
-	require.NoError(t, err)
+	must(remoting.Configure("127.0.0.1", 0, remoting.WithTLS(server(), client())))(t)
 
 	inputtest.Options(t, map[string][]any{
 		"WithAdvertisedHost": {remoting.WithAdvertisedHost, "h:1"},
@@ -150,27 +148,24 @@ func TestPlaintextIsAskedForByName(t *testing.T) {
 	refused(t, "both WithTLS and WithPlaintext", "127.0.0.1", 0, remoting.WithPlaintext(), remoting.WithTLS(&tls.Config{}, &tls.Config{}))
 	refused(t, "no certificates with WithPlaintext", "127.0.0.1", 0, remoting.WithPlaintext(),
 		remoting.WithPeerCheck(func(*x509.Certificate, string) error { return nil }))
-	_, err := remoting.Configure("127.0.0.1", 0, remoting.WithPlaintext())
-	require.NoError(t, err)
+	must(remoting.Configure("127.0.0.1", 0, remoting.WithPlaintext()))(t)
 }
 
 func TestStartChecksBeforeItChangesAnything(t *testing.T) {
-	config, err := remoting.Configure("127.0.0.1", 0, remoting.WithPlaintext())
-	require.NoError(t, err)
+	config := must(remoting.Configure("127.0.0.1", 0, remoting.WithPlaintext()))(t)
 	fresh := actor.NewActorSystem(remoting.LogTo(nil))
 	address, ok := remoting.Address(fresh)
 	require.Equal(t, "nonhost", address)
 	require.False(t, ok)
 
-	_, err = remoting.Start(nil, config)
+	_, err := remoting.Start(nil, config)
 	require.ErrorIs(t, err, lease.ErrInvalid)
 	_, err = remoting.Start(fresh, nil)
 	require.ErrorIs(t, err, lease.ErrInvalid)
 	_, err = remoting.Start(fresh, remote.Configure("127.0.0.1", 0))
 	require.ErrorContains(t, err, "not from Configure")
 
-	_, err = fresh.Root.SpawnNamed(actor.PropsFromFunc(func(actor.Context) {}), "early")
-	require.NoError(t, err)
+	must(fresh.Root.SpawnNamed(actor.PropsFromFunc(func(actor.Context) {}), "early"))(t)
 	_, err = remoting.Start(fresh, config)
 	require.ErrorIs(t, err, lease.ErrInvalid)
 	require.ErrorContains(t, err, `"early" was spawned before Start`)
@@ -206,8 +201,7 @@ func TestRegisterMakesATypeKnownToTheProcess(t *testing.T) {
 	require.ErrorIs(t, remoting.Register[parcel]("parcel", nil), lease.ErrInvalid)
 	name, codec, payload, err := wire.Default.Encode(&parcel{3}, 0)
 	require.NoError(t, err)
-	got, err := wire.Default.Decode(name, codec, payload)
-	require.NoError(t, err)
+	got := must(wire.Default.Decode(name, codec, payload))(t)
 	require.Equal(t, &parcel{3}, got)
 	_, _, _, err = wire.Default.Encode(1, 0)
 	require.ErrorIs(t, err, wire.ErrUnknownType)

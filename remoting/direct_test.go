@@ -21,8 +21,7 @@ func TestFamiliesOfIDs(t *testing.T) {
 	b.do("family %s 0", a.addr)
 	require.Equal(t, actors.FamilyID("test/echo", "nobody")+" *wrapperspb.StringValue", a.expect("dead "))
 
-	bytes, err := proto.Marshal(wrapperspb.String("x"))
-	require.NoError(t, err)
+	bytes := must(proto.Marshal(wrapperspb.String("x")))(t)
 	p := connect(t, a.addr)
 	m := mail("holdfast:direct", stringValue, bytes)
 	m.Targets[0].Id = actors.FamilyID("test/echo", "1")

@@ -65,8 +65,7 @@ func (raw) Unmarshal(b []byte, v any) error { *v.(*[]byte) = b; return nil }
 // Whatever bytes a peer sends as a message on its stream, the node goes on hearing
 // from another peer, whose link stays up.
 func FuzzStream(f *testing.F) {
-	config, err := remoting.Configure("127.0.0.1", 0, remoting.WithPlaintext())
-	require.NoError(f, err)
+	config := must(remoting.Configure("127.0.0.1", 0, remoting.WithPlaintext()))(f)
 	system := actor.NewActorSystem(remoting.LogTo(nil), actor.WithDeadLetterThrottleCount(0))
 	node, err := remoting.Start(system, config) // in this process, whose coverage leads the fuzzer
 	require.NoError(f, err)
@@ -79,15 +78,12 @@ func FuzzStream(f *testing.F) {
 	require.NoError(f, err)
 	f.Cleanup(func() { node.Shutdown(true); system.Shutdown(); time.Sleep(1100 * time.Millisecond) })
 	addr := node.Address()
-	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	require.NoError(f, err)
+	conn := must(grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials())))(f)
 	f.Cleanup(func() { _ = conn.Close() })
 	ctx, cancel := context.WithCancel(context.Background())
 	f.Cleanup(cancel)
-	good, err := remote.NewRemotingClient(conn).Receive(ctx)
-	require.NoError(f, err)
-	value, err := proto.Marshal(wrapperspb.String("x"))
-	require.NoError(f, err)
+	good := must(remote.NewRemotingClient(conn).Receive(ctx))(f)
+	value := must(proto.Marshal(wrapperspb.String("x")))(f)
 	for _, m := range []*remote.MessageBatch{
 		mail(addr, stringValue, value),
 		mail(addr, "no.such.Type", value),
@@ -126,8 +122,7 @@ func FuzzStream(f *testing.F) {
 		require.NoError(t, one.Err(), "the stream was not ended")
 
 		n++
-		hello, err := proto.Marshal(wrapperspb.String(fmt.Sprint(n)))
-		require.NoError(t, err)
+		hello := must(proto.Marshal(wrapperspb.String(fmt.Sprint(n))))(t)
 		require.NoError(t, good.Send(&remote.RemoteMessage{MessageType: &remote.RemoteMessage_MessageBatch{MessageBatch: mail(addr, stringValue, hello)}}))
 		select {
 		case got := <-heard:

@@ -28,12 +28,10 @@ type peer struct {
 
 func connect(t *testing.T, addr string, opts ...grpc.CallOption) *peer {
 	t.Helper()
-	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	require.NoError(t, err)
+	conn := must(grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	t.Cleanup(func() { cancel(); _ = conn.Close() })
-	stream, err := remote.NewRemotingClient(conn).Receive(ctx, opts...)
-	require.NoError(t, err)
+	stream := must(remote.NewRemotingClient(conn).Receive(ctx, opts...))(t)
 	return &peer{t, conn, stream}
 }
 
@@ -67,8 +65,7 @@ func TestUnknownTypesAreDroppedAndTheirStreamGoesOn(t *testing.T) {
 	a, b := start(t), start(t)
 	works(b, a)
 	p := connect(t, a.addr)
-	hello, err := proto.Marshal(wrapperspb.String("#0/1"))
-	require.NoError(t, err)
+	hello := must(proto.Marshal(wrapperspb.String("#0/1")))(t)
 	m := mail(a.addr, "no.such.Type", []byte("anything"))
 	m.TypeNames = append(m.TypeNames, stringValue)
 	m.Envelopes = append(m.Envelopes, &remote.MessageEnvelope{TypeId: 1, MessageData: hello}, m.Envelopes[0])
@@ -94,8 +91,7 @@ func TestHostileInputEndsItsStreamOnly(t *testing.T) {
 	a, b := start(t), start(t)
 	works(b, a)
 	works(a, b)
-	good, err := proto.Marshal(wrapperspb.String("x"))
-	require.NoError(t, err)
+	good := must(proto.Marshal(wrapperspb.String("x")))(t)
 	with := func(change func(*remote.MessageBatch)) func(*peer) {
 		return func(p *peer) {
 			m := mail(a.addr, stringValue, good)
@@ -221,8 +217,7 @@ func TestNobodyReachesTheActorsThatKeepLinks(t *testing.T) {
 		m.Targets[0].Id = "EndpointSupervisor/$" + string("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ~+"[c])
 		p.batch(m)
 	}
-	last, err := proto.Marshal(wrapperspb.String("#0/1"))
-	require.NoError(t, err)
+	last := must(proto.Marshal(wrapperspb.String("#0/1")))(t)
 	p.batch(mail(a.addr, stringValue, last))
 	require.Equal(t, "1", a.expect("burst "))
 	works(a, b)
@@ -246,12 +241,10 @@ func TestCallsThatRemoteDoesNotImplementHarmNobody(t *testing.T) {
 
 func TestBytesThatAreNotHTTP2HarmNobody(t *testing.T) {
 	a, b := start(t), start(t)
-	conn, err := net.Dial("tcp", a.addr)
-	require.NoError(t, err)
+	conn := must(net.Dial("tcp", a.addr))(t)
 	defer conn.Close()
 	require.NoError(t, conn.SetDeadline(time.Now().Add(deadline)))
-	_, err = conn.Write(make([]byte, 1<<16))
-	require.NoError(t, err)
+	must(conn.Write(make([]byte, 1<<16)))(t)
 	works(b, a)
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -66,11 +67,7 @@ func (s *links) remove(l *link) bool {
 func (s *links) told(address string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for l := range s.open {
-		if l.address == address {
-			delete(s.open, l)
-		}
-	}
+	maps.DeleteFunc(s.open, func(l *link, _ struct{}) bool { return l.address == address })
 }
 
 // follow makes the link of a stream that is opened. It may be given up meanwhile.

@@ -43,10 +43,8 @@ func launch(t testing.TB, env ...string) *proc {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^$")
 	cmd.Env = append(os.Environ(), append(env, "HOLDFAST_NODE=1", "GORACE=atexit_sleep_ms=0")...)
-	stdin, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(t, err)
+	stdin := must(cmd.StdinPipe())(t)
+	stdout := must(cmd.StdoutPipe())(t)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	require.NoError(t, cmd.Start())
@@ -188,9 +186,7 @@ func TestShutdownTellsWatchersAndMayBeCalledTwice(t *testing.T) {
 				a.do("watch %s nobody", b.addr)
 				require.Equal(t, "nobody Stopped", a.expect("terminated "), "so the watch before it arrived, too")
 				b.do("shutdown %s", how)
-				var err error
-				took, err = strconv.ParseFloat(b.expect("down "), 64)
-				require.NoError(t, err)
+				took = must(strconv.ParseFloat(b.expect("down "), 64))(t)
 				require.Equal(t, "echo AddressTerminated", a.expect("terminated "))
 			}
 			b.do("ask %s anyone", a.addr)
@@ -314,4 +310,13 @@ func TestNobodyStopsAnActorOfAnotherNode(t *testing.T) {
 	}
 	works(b, a)
 	require.Equal(t, remoting.Stats{Forged: 3}, a.stats())
+}
+
+// must returns what a call returned, which may not have failed.
+func must[T any](v T, err error) func(tb testing.TB) T {
+	return func(tb testing.TB) T {
+		tb.Helper()
+		require.NoError(tb, err)
+		return v
+	}
 }

@@ -40,10 +40,8 @@ func BenchmarkAgainstStock(b *testing.B) {
 		return here, there
 	}
 	hardened, hardenedPID := pair(func(system *actor.ActorSystem) {
-		config, err := remoting.Configure("127.0.0.1", 0, remoting.WithPlaintext())
-		require.NoError(b, err)
-		n, err := remoting.Start(system, config)
-		require.NoError(b, err)
+		config := must(remoting.Configure("127.0.0.1", 0, remoting.WithPlaintext()))(b)
+		n := must(remoting.Start(system, config))(b)
 		b.Cleanup(func() { n.Shutdown(false) })
 	})
 	stock, stockPID := pair(func(system *actor.ActorSystem) {

@@ -22,8 +22,7 @@ import (
 
 func text(t *testing.T, s string) []byte {
 	t.Helper()
-	data, err := proto.Marshal(wrapperspb.String(s))
-	require.NoError(t, err)
+	data := must(proto.Marshal(wrapperspb.String(s)))(t)
 	return data
 }
 
@@ -94,8 +93,7 @@ func TestSubscribersBreakNoLinkBesideWordsOfProtoactor(t *testing.T) {
 	for _, env := range []string{"HOLDFAST_ANGRY=1", "HOLDFAST_SUBSCRIBER=deaf"} {
 		a := start(t, env)
 		p := connect(t, a.addr)
-		watch, err := proto.Marshal(&actor.Watch{Watcher: actor.NewPID("127.0.0.1:1", "watcher")})
-		require.NoError(t, err)
+		watch := must(proto.Marshal(&actor.Watch{Watcher: actor.NewPID("127.0.0.1:1", "watcher")}))(t)
 		m := mail(a.addr, stringValue, nil)
 		m.TypeNames = append(m.TypeNames, "actor.DeadLetterResponse", "actor.Watch")
 		m.Targets = append(m.Targets, actor.NewPID(a.addr, "gone"))

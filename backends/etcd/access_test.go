@@ -112,8 +112,7 @@ func TestAuth(t *testing.T) {
 
 // authentications returns how many passwords were checked, and how many streams were begun.
 func authentications(t *testing.T, c *etcdtest.Cluster) (passwords, streams float64) {
-	m, err := c.Members()[0].Metrics(t.Context())
-	require.NoError(t, err)
+	m := must(c.Members()[0].Metrics(t.Context()))(t)
 	of := func(metric, method string) float64 {
 		n := m.Sum(metric, fmt.Sprintf("grpc_method=%q", method))
 		require.NotZero(t, n, "the server does not count %s", method)
@@ -136,16 +135,14 @@ func TestTLS(t *testing.T) {
 	j.held(t, began, names)
 	for _, n := range []*node{a, b} {
 		j.by(t, n.id, began)
-		grants, err := n.store.Renew(t.Context(), []store.Session{session(t, n.store, n.id)})
-		require.NoError(t, err)
+		grants := must(n.store.Renew(t.Context(), []store.Session{session(t, n.store, n.id)}))(t)
 		require.NoError(t, grants[0].Err)
 	}
 	stop()
 	require.Zero(t, j.lost(began))
 	j.check(t)
 
-	plain, err := c.NewClient(func(cfg *clientv3.Config) { cfg.TLS = nil })
-	require.NoError(t, err)
+	plain := must(c.NewClient(func(cfg *clientv3.Config) { cfg.TLS = nil }))(t)
 	defer plain.Close()
 	require.ErrorIs(t, refusal(t, newStore(t, plain, prefix), time.Second), etcd.ErrUnreachable)
 }
@@ -171,16 +168,14 @@ func TestQuota(t *testing.T) {
 	c := etcdtest.Start(t, etcdtest.WithArgs("--quota-backend-bytes=4194304"))
 	ctx, client := t.Context(), c.Client(t)
 	alarm := func() bool {
-		st, err := client.Status(ctx, c.Endpoints()[0])
-		require.NoError(t, err)
+		st := must(client.Status(ctx, c.Endpoints()[0]))(t)
 		return len(st.Errors) > 0
 	}
 	n := newNode(t, c.Client(t), fresh(), "n", 10*time.Second) // an attempt lasts the longer, the longer a TTL is
 	kept, given, late := n.lease(t, "kept"), n.lease(t, "given"), n.lease(t, "late")
 	own := n.lease(t, "own", lease.WithOwnSession())
 	for _, h := range []*lease.Handle{kept, given} {
-		won, err := h.Acquire(ctx)
-		require.NoError(t, err)
+		won := must(h.Acquire(ctx))(t)
 		require.True(t, won)
 	}
 	term, _ := kept.Term()
@@ -206,22 +201,17 @@ func TestQuota(t *testing.T) {
 		require.ErrorIs(t, err, etcd.ErrNoSpace)
 		require.ErrorContains(t, err, "--quota-backend-bytes")
 	}
-	grants, err := n.store.Renew(ctx, []store.Session{sess})
-	require.NoError(t, err)
+	grants := must(n.store.Renew(ctx, []store.Session{sess}))(t)
 	require.NoError(t, grants[0].Err, "renewals stopped")
 	require.True(t, term.CheckAlive())
 	require.NoError(t, given.Release(ctx))
-	recs, err := n.store.Get(ctx, "given", "kept")
-	require.NoError(t, err)
+	recs := must(n.store.Get(ctx, "given", "kept"))(t)
 	require.Len(t, recs, 1)
 
-	_, err = client.Delete(ctx, fill, clientv3.WithPrefix())
-	require.NoError(t, err)
+	must(client.Delete(ctx, fill, clientv3.WithPrefix()))(t)
 	compact(t, client)
-	_, err = client.Defragment(ctx, c.Endpoints()[0])
-	require.NoError(t, err)
-	_, err = client.AlarmDisarm(ctx, &clientv3.AlarmMember{})
-	require.NoError(t, err)
+	must(client.Defragment(ctx, c.Endpoints()[0]))(t)
+	must(client.AlarmDisarm(ctx, &clientv3.AlarmMember{}))(t)
 	eventually(t, soon, "no alarm", func() bool { return !alarm() })
 	freed := now()
 	for _, h := range []*lease.Handle{given, late, own} {

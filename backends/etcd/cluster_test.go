@@ -36,8 +36,7 @@ func TestCluster(t *testing.T) {
 	ctx := t.Context()
 
 	leader := func(not ...*etcdtest.Member) *etcdtest.Member {
-		m, err := c.Leader(ctx, not...)
-		require.NoError(t, err)
+		m := must(c.Leader(ctx, not...))(t)
 		return m
 	}
 	follower := func() *etcdtest.Member {

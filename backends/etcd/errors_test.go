@@ -64,8 +64,7 @@ func TestSilentEndpoints(t *testing.T) {
 	c := server(t)
 	var endpoints []string
 	for range 5 {
-		route, err := c.NewRoute()
-		require.NoError(t, err)
+		route := must(c.NewRoute())(t)
 		route.Cut()
 		endpoints = append(endpoints, route.Endpoints()...)
 	}
@@ -122,8 +121,7 @@ func TestGRPCProxy(t *testing.T) {
 	require.ErrorIs(t, err, etcd.ErrProxied)
 	require.ErrorContains(t, err, endpoint)
 	sess := session(t, newStore(t, c.Client(t), prefix), "a")
-	grants, err := through.Renew(ctx, []store.Session{sess})
-	require.NoError(t, err)
+	grants := must(through.Renew(ctx, []store.Session{sess}))(t)
 	require.ErrorIs(t, grants[0].Err, etcd.ErrProxied)
 	require.NotErrorIs(t, grants[0].Err, store.ErrSessionGone)
 	require.Zero(t, grants[0].TTL)
@@ -132,20 +130,17 @@ func TestGRPCProxy(t *testing.T) {
 // grpcProxy runs etcd's own grpc-proxy before a cluster and returns where it listens.
 func grpcProxy(t *testing.T, c *etcdtest.Cluster) (endpoint string) {
 	t.Helper()
-	etcd, err := etcdtest.Binary(t.Context())
-	require.NoError(t, err)
+	etcd := must(etcdtest.Binary(t.Context()))(t)
 	var p *child.Process
 	eventually(t, soon, "it listens", func() bool {
 		if p == nil || p.Exited() { // another process may have had its port
-			ln, err := net.Listen("tcp", "127.0.0.1:0")
-			require.NoError(t, err)
+			ln := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 			endpoint = ln.Addr().String()
 			require.NoError(t, ln.Close())
 			cmd := exec.Command(etcd, "grpc-proxy", "start", "--listen-addr="+endpoint, "--advertise-client-url="+endpoint,
 				"--endpoints="+strings.Join(c.Endpoints(), ","))
 			cmd.Dir = t.TempDir()
-			started, err := child.Start(cmd)
-			require.NoError(t, err)
+			started := must(child.Start(cmd))(t)
 			t.Cleanup(func() { require.NoError(t, started.Kill()) })
 			p = started
 		}

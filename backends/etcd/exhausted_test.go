@@ -59,7 +59,8 @@ func (x *exhaustedTxn) Commit() (*clientv3.TxnResponse, error) {
 func acquireOver(t *testing.T, kv *exhaustedKV, names int) (*Store, []store.Outcome, error) {
 	client := clientv3.NewCtxClient(t.Context())
 	client.KV = kv
-	s := &Store{client: client, prefix: "p/"}
+	s := new(Store)
+	s.client, s.prefix = client, "p/"
 	s.ops.Store(maxOps)
 	sess := store.Session{ID: 1, Owner: store.Owner{ID: "n", Incarnation: "i"}, TTL: time.Second}
 	claims := make([]store.Claim, names)

@@ -12,16 +12,14 @@ import (
 
 // Versions without the time of the grant read records that have it, and the other way round.
 func TestOtherVersionsReadTheGrant(t *testing.T) {
-	s, at := &Store{prefix: "p/"}, time.UnixMilli(1_700_000_000_123)
+	s, at := &records{conn: conn{prefix: "p/"}}, time.UnixMilli(1_700_000_000_123)
 	meta := map[string]string{"at": "5", "x": `a,"at":7}`}
 	for _, m := range []map[string]string{nil, meta} {
 		v, err := s.encode(7, store.Owner{ID: "n", Incarnation: "i", Address: "h:1"}, time.Second, m)
 		require.NoError(t, err)
-		old, err := s.decode(keyValue(v))
-		require.NoError(t, err)
+		old := must(s.decode(keyValue(v)))(t)
 		require.True(t, old.Granted.IsZero())
-		rec, err := s.decode(keyValue(stamp(v, at)))
-		require.NoError(t, err)
+		rec := must(s.decode(keyValue(stamp(v, at))))(t)
 		require.True(t, rec.Granted.Equal(at))
 		rec.Granted = old.Granted
 		require.Equal(t, old, rec)

@@ -39,7 +39,7 @@ func holds(t *testing.T, c *pb.Compare, revision int64) bool {
 // never of a key that is absent.
 func checkGuard(t *testing.T, name string, token uint64) {
 	t.Helper()
-	guard := records.Guard(ownership{name, store.Token(token)})
+	guard := bare().Guard(ownership{name, store.Token(token)})
 	c := guard.GetCompare()
 	require.False(t, holds(t, c, 0), "%v holds of a key that is absent: fencing is off", c)
 	for _, revision := range []int64{1, 2, 42, math.MaxInt64} {
@@ -84,14 +84,15 @@ func (f *fleeting) Token() store.Token {
 }
 
 func TestGuardOfAnOwnershipThatEndsMeanwhile(t *testing.T) {
-	guard := records.Guard(&fleeting{ownership{"a/b", 7}})
+	guard := bare().Guard(&fleeting{ownership{"a/b", 7}})
 	c := guard.GetCompare()
 	require.False(t, holds(t, c, 0), "%v holds of a key that is absent: fencing is off", c)
 	require.True(t, holds(t, c, 7))
 }
 
-func TestGuardOfNobody(t *testing.T) {
-	guard := records.Guard(nil)
-	require.False(t, holds(t, guard.GetCompare(), 0))
-	require.False(t, holds(t, guard.GetCompare(), 1))
+// bare is a Store without a client.
+func bare() *Store {
+	s := new(Store)
+	s.prefix = "p/"
+	return s
 }

@@ -1,14 +1,11 @@
 package etcd
 
 import (
-	"context"
 	"fmt"
 	"sync"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/store"
 )
@@ -135,39 +132,6 @@ func (h *history) isLost() error {
 	return h.lost
 }
 
-// look asks for nothing but a header.
-func (s *Store) look(ctx context.Context) (*pb.ResponseHeader, error) {
-	resp, err := s.client.KV.Get(clientv3.WithRequireLeader(ctx), s.prefix, clientv3.WithCountOnly())
-	if err = s.explain(ctx, "history", err); err != nil {
-		return nil, err
-	}
-	return resp.Header, nil
-}
-
-// present returns the header of a linearizable answer, which the history takes up.
-func (s *Store) present(ctx context.Context) (*pb.ResponseHeader, error) {
-	m := s.history.mark()
-	hd, err := s.look(ctx)
-	if err == nil {
-		err = s.history.answered(m, hd)
-	}
-	return hd, err
-}
-
-// mend ends a setback if all tokens to come are above all that were seen. The error
-// is store.ErrSetback if it goes on.
-func (s *Store) mend(ctx context.Context) error {
-	hd, err := s.look(ctx)
-	if err != nil {
-		return err
-	}
-	mended, err := s.history.mend(hd)
-	if mended {
-		s.log.Warn("etcd's revisions are above all that were seen before", zap.Int64("revision", hd.Revision))
-	}
-	return err
-}
-
 // mend is Store.mend, once etcd has answered.
 func (h *history) mend(hd *pb.ResponseHeader) (mended bool, err error) {
 	h.mu.Lock()
@@ -183,25 +147,6 @@ func (h *history) mend(hd *pb.ResponseHeader) (mended bool, err error) {
 	return true, nil
 }
 
-// AcceptHistory implements store.Historian. It does nothing if the history is in order,
-// or was accepted by another call meanwhile.
-func (s *Store) AcceptHistory(ctx context.Context) error {
-	if err := s.check(ctx); err != nil {
-		return err
-	}
-	h := &s.history
-	m := h.mark()
-	hd, err := s.look(ctx)
-	if err != nil {
-		return err
-	}
-	after, accepted, err := h.accept(m, hd)
-	if accepted {
-		s.log.Warn("etcd's history is accepted: tokens may go back", zap.Int64("revision", hd.Revision), zap.Int64("after", after))
-	}
-	return err
-}
-
 // accept is AcceptHistory, once etcd has answered: after is the highest revision that was seen.
 func (h *history) accept(m mark, hd *pb.ResponseHeader) (after int64, accepted bool, err error) {
 	h.mu.Lock()
@@ -214,26 +159,4 @@ func (h *history) accept(m mark, hd *pb.ResponseHeader) (after int64, accepted b
 	h.age++
 	h.accepted++
 	return after, true, nil
-}
-
-// Accepted implements store.Historian.
-func (s *Store) Accepted() int {
-	s.history.mu.Lock()
-	defer s.history.mu.Unlock()
-	return s.history.accepted
-}
-
-// heeding is a stream of keepalives that the history listens to.
-type heeding struct {
-	pb.Lease_LeaseKeepAliveClient
-	s   *Store
-	age int
-}
-
-func (h *heeding) Recv() (*pb.LeaseKeepAliveResponse, error) {
-	resp, err := h.Lease_LeaseKeepAliveClient.Recv()
-	if err == nil && h.s.history.heard(h.age, resp.Header) {
-		h.s.doubt.Store(true)
-	}
-	return resp, err
 }

@@ -44,8 +44,7 @@ type node struct {
 func newNode(t *testing.T, client *clientv3.Client, prefix, id string, ttl time.Duration) *node {
 	t.Helper()
 	n := &node{id: id, store: newStore(t, client, prefix)}
-	k, err := lease.NewKeeper(n.store, lease.Config{ID: id, TTL: ttl})
-	require.NoError(t, err)
+	k := must(lease.NewKeeper(n.store, lease.Config{ID: id, TTL: ttl}))(t)
 	n.keeper = k
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), soon)
@@ -59,8 +58,7 @@ func newNode(t *testing.T, client *clientv3.Client, prefix, id string, ttl time.
 
 func (n *node) lease(t *testing.T, name string, opts ...lease.Option) *lease.Handle {
 	t.Helper()
-	h, err := n.keeper.Lease(name, opts...)
-	require.NoError(t, err)
+	h := must(n.keeper.Lease(name, opts...))(t)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), soon)
 		defer cancel()

@@ -48,20 +48,16 @@ func TestIdleRequests(t *testing.T) {
 			defer cancel()
 			_ = k.Close(ctx)
 		})
-		h, err := k.Lease(fmt.Sprint("job/", i))
-		require.NoError(t, err)
-		won, err := h.Acquire(t.Context())
-		require.NoError(t, err)
+		h := must(k.Lease(fmt.Sprint("job/", i)))(t)
+		won := must(h.Acquire(t.Context()))(t)
 		require.True(t, won)
 		for j := range watches {
-			_, err := k.Watch(fmt.Sprintf("prefix-%d/", j), func(store.Event) {})
-			require.NoError(t, err)
+			must(k.Watch(fmt.Sprintf("prefix-%d/", j), func(store.Event) {}))(t)
 		}
 	}
 	time.Sleep(2 * ttl) // all has begun
 	count := func() (reads, watched float64) {
-		m, err := c.Members()[0].Metrics(t.Context())
-		require.NoError(t, err)
+		m := must(c.Members()[0].Metrics(t.Context()))(t)
 		return m.Sum("grpc_server_handled_total", `grpc_method="Range"`) + m.Sum("grpc_server_handled_total", `grpc_method="Txn"`),
 			m.Sum("grpc_server_msg_received_total", `grpc_method="Watch"`)
 	}

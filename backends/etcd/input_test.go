@@ -16,8 +16,7 @@ func TestBadInput(t *testing.T) {
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"127.0.0.1:1"}, Logger: zap.NewNop()})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, client.Close()) }()
-	s, err := etcd.New(client)
-	require.NoError(t, err)
+	s := must(etcd.New(client))(t)
 	inputtest.Contexts(t, s)
 	inputtest.Zeros(t, nil, new(etcd.Store))
 

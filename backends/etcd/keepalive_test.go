@@ -173,8 +173,7 @@ func TestRenewalsShareAStream(t *testing.T) {
 			wg.Go(func() { s.renews(4, 5, 6, 7, 8) }) // more than the stream takes at once
 		}
 		wg.Wait()
-		got, err := s.ask(0, 1, 99)
-		require.NoError(t, err)
+		got := must(s.ask(0, 1, 99))(t)
 		require.Equal(t, map[store.SessionID]int64{1: 1, 99: 0}, got, "a lease that is gone")
 		time.Sleep(keepaliveIdle - time.Second)
 		s.renews(1)

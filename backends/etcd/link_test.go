@@ -28,8 +28,7 @@ func TestHolderBehindABrokenLink(t *testing.T) {
 	} {
 		t.Run(fault.name, func(t *testing.T) {
 			t.Parallel()
-			route, err := c.NewRoute()
-			require.NoError(t, err)
+			route := must(c.NewRoute())(t)
 			prefix, name := fresh(), map[string]time.Duration{"job": 0}
 			a := newNode(t, route.Client(t), prefix, "a", ttl)
 			b := newNode(t, c.Client(t), prefix, "b", ttl)

@@ -62,8 +62,7 @@ func everyLine(t *testing.T, s *Store) {
 		s.history.lost = store.ErrSetback
 	}
 	s.client.KV = answering{revision: 5}
-	_, err := s.Get(t.Context(), "x")
-	require.NoError(t, err)
+	must(s.Get(t.Context(), "x"))(t)
 	lose()
 	require.NoError(t, s.mend(t.Context()))
 	lose()
@@ -71,7 +70,7 @@ func everyLine(t *testing.T, s *Store) {
 	s.granted(1, 2)
 	known := &servers{}
 	s.client.Maintenance = known
-	require.NoError(t, s.confirmVersions(t.Context(), known.set(map[string]string{"a": ""})))
+	require.NoError(t, s.versions.confirm(t.Context(), known.set(map[string]string{"a": ""})))
 }
 
 func clientless(t *testing.T) *clientv3.Client {
@@ -120,8 +119,7 @@ func TestWarningsGoToTheDefaultLogger(t *testing.T) {
 			got, before := &lines{Handler: slog.NewTextHandler(io.Discard, nil)}, slog.Default()
 			slog.SetDefault(slog.New(got))
 			defer slog.SetDefault(before)
-			s, err := New(clientless(t), opts...)
-			require.NoError(t, err)
+			s := must(New(clientless(t), opts...))(t)
 			everyLine(t, s)
 			got.mu.Lock()
 			defer got.mu.Unlock()
@@ -132,18 +130,18 @@ func TestWarningsGoToTheDefaultLogger(t *testing.T) {
 
 // What no server tells is said once, until one does.
 func TestVersionsThatNobodyTellsAreSaidOnce(t *testing.T) {
-	versioned(t, func(t *testing.T, s *Store, known *servers, logs *observer.ObservedLogs) {
+	versioned(t, func(t *testing.T, v *versions, known *servers, logs *observer.ObservedLogs) {
 		for round := range 2 {
 			endpoints := known.set(map[string]string{"a": ""})
 			for range 3 {
-				s.askVersions(t.Context(), endpoints)
+				v.askAll(t.Context(), endpoints)
 				synctest.Wait() // a question that is not answered ends at the moment when its asker goes
-				require.NoError(t, s.confirmVersions(t.Context(), endpoints))
+				require.NoError(t, v.confirm(t.Context(), endpoints))
 				synctest.Wait()
 			}
 			require.Equal(t, round+1, logs.Len())
-			s.askVersions(t.Context(), known.set(map[string]string{"a": "3.7.3"}))
-			require.NoError(t, s.confirmVersions(t.Context(), endpoints))
+			v.askAll(t.Context(), known.set(map[string]string{"a": "3.7.3"}))
+			require.NoError(t, v.confirm(t.Context(), endpoints))
 		}
 	})
 }
@@ -151,12 +149,12 @@ func TestVersionsThatNobodyTellsAreSaidOnce(t *testing.T) {
 // A server that has just started tells its version when it is asked again: nothing is logged. One that is
 // too old is refused then.
 func TestAServerThatHasJustStartedIsAskedAgain(t *testing.T) {
-	versioned(t, func(t *testing.T, s *Store, known *servers, logs *observer.ObservedLogs) {
+	versioned(t, func(t *testing.T, v *versions, known *servers, logs *observer.ObservedLogs) {
 		for version, refused := range map[string]error{"3.7.3": nil, "3.3.0": ErrServerTooOld} {
-			s.versions.known = nil
-			s.askVersions(t.Context(), known.set(map[string]string{"a": ""}))
+			v.known = nil
+			v.askAll(t.Context(), known.set(map[string]string{"a": ""}))
 			synctest.Wait()
-			err := s.confirmVersions(t.Context(), known.set(map[string]string{"a": version}))
+			err := v.confirm(t.Context(), known.set(map[string]string{"a": version}))
 			require.ErrorIs(t, err, refused, version)
 			require.Zero(t, logs.Len())
 		}

@@ -84,8 +84,7 @@ func server(t *testing.T) *etcdtest.Cluster {
 	shared.Lock()
 	defer shared.Unlock()
 	if shared.c == nil {
-		c, err := etcdtest.Run(context.Background(), etcdtest.Options{})
-		require.NoError(t, err)
+		c := must(etcdtest.Run(context.Background(), etcdtest.Options{}))(t)
 		shared.c = c
 	}
 	return shared.c
@@ -123,8 +122,7 @@ func session(t *testing.T, s store.Store, owner string) store.Session {
 	t.Helper()
 	sess := store.Session{ID: store.SessionID(ids.Add(1)), TTL: lasting,
 		Owner: store.Owner{ID: owner, Incarnation: fmt.Sprintf("%s-%d", owner, ids.Add(1))}}
-	g, err := s.OpenSession(t.Context(), sess)
-	require.NoError(t, err)
+	g := must(s.OpenSession(t.Context(), sess))(t)
 	require.NoError(t, g.Err)
 	sess.TTL = g.TTL
 	return sess
@@ -145,8 +143,15 @@ func win(t *testing.T, s store.Store, sess store.Session, name string) store.Rec
 // compact drops all history before the present revision.
 func compact(t *testing.T, client *clientv3.Client) {
 	t.Helper()
-	got, err := client.Get(t.Context(), "\x00")
-	require.NoError(t, err)
-	_, err = client.Compact(t.Context(), got.Header.Revision, clientv3.WithCompactPhysical())
-	require.NoError(t, err)
+	got := must(client.Get(t.Context(), "\x00"))(t)
+	must(client.Compact(t.Context(), got.Header.Revision, clientv3.WithCompactPhysical()))(t)
+}
+
+// must returns what a call returned, which may not have failed.
+func must[T any](v T, err error) func(tb testing.TB) T {
+	return func(tb testing.TB) T {
+		tb.Helper()
+		require.NoError(tb, err)
+		return v
+	}
 }

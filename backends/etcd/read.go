@@ -3,12 +3,17 @@ package etcd
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
+	"strings"
+	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -24,11 +29,11 @@ func (s *Store) Get(ctx context.Context, names ...string) ([]store.Record, error
 }
 
 // get reads records, but not what they have left.
-func (s *Store) get(ctx context.Context, names []string) ([]store.Record, error) {
+func (rs *records) get(ctx context.Context, names []string) ([]store.Record, error) {
 	recs := make([]store.Record, 0, len(names))
-	err := s.read(ctx, names, func(rec store.Record, _ store.SessionID, err error) bool {
+	err := rs.read(ctx, names, func(rec store.Record, _ store.SessionID, err error) bool {
 		if err != nil {
-			s.log.Info("not a lease record, left alone", zap.Error(err))
+			rs.log.Info("not a lease record, left alone", zap.Error(err))
 		}
 		recs = append(recs, rec)
 		return true
@@ -41,33 +46,28 @@ func (s *Store) get(ctx context.Context, names []string) ([]store.Record, error)
 
 // read tells f of what stands under names, and of the etcd lease that it is attached to, in
 // as many requests as the servers want; until f returns false. f's error is store.ErrBadRecord.
-func (s *Store) read(ctx context.Context, names []string, f func(store.Record, store.SessionID, error) bool) error {
-	ctx, err := s.begin(ctx)
+func (rs *records) read(ctx context.Context, names []string, f func(store.Record, store.SessionID, error) bool) error {
+	ctx, err := rs.begin(ctx)
 	if err != nil {
 		return err
 	}
 	for len(names) > 0 {
-		n := min(len(names), int(s.ops.Load())-1)
+		n := min(len(names), int(rs.ops.Load())-1)
 		ops := make([]clientv3.Op, n)
 		for i, name := range names[:n] {
-			ops[i] = clientv3.OpGet(s.key(name))
+			ops[i] = clientv3.OpGet(rs.key(name))
 		}
-		m := s.history.mark()
-		resp, err := s.client.KV.Txn(ctx).Then(ops...).Commit()
-		err = s.explain(ctx, "get", err)
+		resp, err := rs.txn(ctx, "get", rs.client.KV.Txn(ctx).Then(ops...))
 		if errors.Is(err, rpctypes.ErrTooManyOps) && n > 1 {
-			s.fewerOps(n)
+			rs.fewerOps(n)
 			continue
-		}
-		if err == nil {
-			err = s.history.answered(m, resp.Header)
 		}
 		if err != nil {
 			return err
 		}
 		for _, r := range resp.Responses {
 			for _, kv := range r.GetResponseRange().GetKvs() {
-				rec, err := s.decode(kv)
+				rec, err := rs.decode(kv)
 				if !f(rec, store.SessionID(kv.Lease), err) {
 					return nil
 				}
@@ -83,13 +83,13 @@ const pageSize = 2000
 
 // pages yields the keys under prefix as of one revision, which it returns with
 // each page.
-func (s *Store) pages(ctx context.Context, prefix string) iter.Seq2[*clientv3.GetResponse, error] {
+func (rs *records) pages(ctx context.Context, prefix string) iter.Seq2[*clientv3.GetResponse, error] {
 	return func(yield func(*clientv3.GetResponse, error) bool) {
-		from, end := s.key(prefix), clientv3.GetPrefixRangeEnd(s.key(prefix))
+		from, end := rs.key(prefix), clientv3.GetPrefixRangeEnd(rs.key(prefix))
 		opts := []clientv3.OpOption{clientv3.WithRange(end), clientv3.WithLimit(pageSize),
 			clientv3.WithSort(clientv3.SortByKey, clientv3.SortAscend)}
 		for rev := int64(0); ; {
-			ctx, err := s.begin(ctx)
+			ctx, err := rs.begin(ctx)
 			if err != nil {
 				yield(nil, err)
 				return
@@ -98,10 +98,10 @@ func (s *Store) pages(ctx context.Context, prefix string) iter.Seq2[*clientv3.Ge
 			if rev != 0 {
 				page = append(opts[:len(opts):len(opts)], clientv3.WithRev(rev))
 			}
-			m := s.history.mark()
-			resp, err := s.client.KV.Get(ctx, from, page...)
-			if err = s.explain(ctx, "list", err); err == nil {
-				err = s.history.answered(m, resp.Header)
+			m := rs.history.mark()
+			resp, err := rs.client.KV.Get(ctx, from, page...)
+			if err = rs.explain(ctx, "list", err); err == nil {
+				err = rs.history.answered(m, resp.Header)
 			}
 			if err != nil {
 				yield(nil, err)
@@ -136,4 +136,104 @@ func (s *Store) List(ctx context.Context, q store.Query) iter.Seq2[store.Record,
 			}
 		}
 	}
+}
+
+// leftWithin bounds how long is waited for Record.Left, which is for people alone.
+const leftWithin = 250 * time.Millisecond
+
+// left fills in how long the record has left, in whole seconds and rounded down. That is a
+// request of its own, as no read of keys tells it; without an answer it stays 0.
+func (rs *records) left(ctx context.Context, r *store.Record) {
+	ctx, cancel := context.WithTimeout(ctx, leftWithin)
+	defer cancel()
+	resp, err := rs.client.Lease.TimeToLive(ctx, clientv3.LeaseID(r.Session))
+	if err == nil && resp.TTL > 0 {
+		r.Left = time.Duration(resp.TTL) * time.Second
+	}
+}
+
+// listSession lists the keys that are attached to the session's etcd lease, and then their records.
+// It costs two requests, and one more for each 127 names.
+func (rs *records) listSession(ctx context.Context, session store.SessionID) iter.Seq2[store.Record, error] {
+	return func(yield func(store.Record, error) bool) {
+		names, err := rs.attached(ctx, session)
+		if err != nil {
+			yield(store.Record{}, err)
+			return
+		}
+		ended := false
+		err = rs.read(ctx, names, func(rec store.Record, under store.SessionID, err error) bool {
+			if under != session { // it has changed hands meanwhile
+				return true
+			}
+			ended = !yield(rec, err)
+			return !ended
+		})
+		if err != nil && !ended {
+			yield(store.Record{}, err)
+		}
+	}
+}
+
+// termAgain bounds how often the keys of a lease are asked for amid elections, and
+// termPause is the pause between.
+const (
+	termAgain = 20
+	termPause = 50 * time.Millisecond
+)
+
+// attached returns the names whose keys are attached to the session's etcd lease. The error
+// is store.ErrSessionGone if there is no such lease.
+//
+// The leader answers that, by what it has applied, but it does not ask the others whether
+// it still is the leader: one that was stopped for a while may answer with what was. So
+// first a linearizable read tells the raft term, and no answer of another term counts. What
+// the leader of that term has applied includes all that was done before the read.
+func (rs *records) attached(ctx context.Context, session store.SessionID) (names []string, err error) {
+	for range termAgain {
+		asked, err := rs.begin(ctx)
+		if err != nil {
+			return nil, err
+		}
+		hd, err := rs.present(asked)
+		if err != nil {
+			return nil, err
+		}
+		resp, err := rs.client.Lease.TimeToLive(asked, clientv3.LeaseID(session), clientv3.WithAttachedKeys())
+		if err = rs.explain(ctx, "list session", err); err != nil {
+			return nil, err
+		}
+		switch {
+		case resp.ResponseHeader.GetClusterId() != hd.ClusterId || resp.ResponseHeader.GetRaftTerm() != hd.RaftTerm:
+			if err := boundary.Pause(ctx, termPause); err != nil {
+				return nil, fmt.Errorf("etcd list session: %w", errors.Join(err, context.Cause(ctx)))
+			}
+			continue
+		case resp.GrantedTTL == 0: // the time left of one that is about to be revoked may be negative
+			return nil, fmt.Errorf("etcd list session %d: %w", session, store.ErrSessionGone)
+		}
+		for _, key := range resp.Keys {
+			if name, ours := strings.CutPrefix(string(key), rs.prefix); ours {
+				names = append(names, name)
+			}
+		}
+		return names, nil
+	}
+	return nil, fmt.Errorf("etcd list session: %w: the raft term changed %d times", ErrNoLeader, termAgain)
+}
+
+func (rs *records) event(e *clientv3.Event) store.Event {
+	if e.Type == mvccpb.DELETE {
+		name := strings.TrimPrefix(string(e.Kv.Key), rs.prefix)
+		return store.Event{Kind: store.EventDelete, Record: store.Record{Name: name}, Revision: store.Token(e.Kv.ModRevision)}
+	}
+	return rs.put(e.Kv)
+}
+
+func (rs *records) put(kv *mvccpb.KeyValue) store.Event {
+	rec, err := rs.decode(kv)
+	if err != nil {
+		return store.Event{Kind: store.EventBad, Record: rec}
+	}
+	return store.Event{Kind: store.EventPut, Record: rec, Revision: rec.Token}
 }

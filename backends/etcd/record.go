@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -19,7 +20,7 @@ import (
 
 // A value is "hf1 <nonce, 16 hex digits> <JSON>". The nonce stands first so that
 // a Txn can compare it: the values with one nonce are a range of strings. In the JSON the
-// time of the grant stands last (granted.go).
+// time of the grant stands last.
 const (
 	format    = "hf1 "
 	nonceEnd  = len(format) + 16
@@ -45,6 +46,13 @@ func hex16(n uint64) string {
 	var b [8]byte
 	binary.BigEndian.PutUint64(b[:], n)
 	return hex.EncodeToString(b[:])
+}
+
+// records are those of a conn, as its values have them.
+type records struct {
+	conn
+	plain  atomic.Pointer[plain] // the last one made
+	bodies bodies
 }
 
 // plain is the body of records without metadata, which all those of one owner and
@@ -91,8 +99,8 @@ func (bs *bodies) read(text, closing string) (b body, err error) {
 }
 
 // encode makes the value of a record.
-func (s *Store) encode(nonce uint64, o store.Owner, ttl time.Duration, meta map[string]string) (string, error) {
-	if p := s.plain.Load(); p != nil && len(meta) == 0 && p.owner == o && p.ttl == ttl {
+func (rs *records) encode(nonce uint64, o store.Owner, ttl time.Duration, meta map[string]string) (string, error) {
+	if p := rs.plain.Load(); p != nil && len(meta) == 0 && p.owner == o && p.ttl == ttl {
 		return noncePrefix(nonce) + p.json, nil
 	}
 	b, err := json.Marshal(body{o.ID, o.Incarnation, o.Address, ttl.Milliseconds(), meta})
@@ -100,15 +108,15 @@ func (s *Store) encode(nonce uint64, o store.Owner, ttl time.Duration, meta map[
 		return "", fmt.Errorf("etcd: record: %w", err)
 	}
 	if len(meta) == 0 {
-		s.plain.Store(&plain{owner: o, ttl: ttl, json: string(b)})
+		rs.plain.Store(&plain{owner: o, ttl: ttl, json: string(b)})
 	}
 	return noncePrefix(nonce) + string(b), nil
 }
 
 // decode reads the record of a key; an error is store.ErrBadRecord, and the
 // record then has its name only.
-func (s *Store) decode(kv *mvccpb.KeyValue) (store.Record, error) {
-	r := store.Record{Name: strings.TrimPrefix(string(kv.Key), s.prefix)}
+func (rs *records) decode(kv *mvccpb.KeyValue) (store.Record, error) {
+	r := store.Record{Name: strings.TrimPrefix(string(kv.Key), rs.prefix)}
 	bad := func(what string) (store.Record, error) {
 		return r, fmt.Errorf("etcd key %q: %w: %s", kv.Key, store.ErrBadRecord, what)
 	}
@@ -128,7 +136,7 @@ func (s *Store) decode(kv *mvccpb.KeyValue) (store.Record, error) {
 	if ok {
 		closing = "}"
 	}
-	b, err := s.bodies.read(text, closing)
+	b, err := rs.bodies.read(text, closing)
 	if err != nil {
 		return bad(err.Error())
 	}
@@ -146,3 +154,30 @@ func (s *Store) decode(kv *mvccpb.KeyValue) (store.Record, error) {
 	r.TTL, r.Metadata = time.Duration(b.TTL)*time.Millisecond, b.Metadata
 	return r, nil
 }
+
+// grantedField is the time of the grant in a value. It stands last in the JSON, so that what
+// the records of one owner have in common is one text before it, which is written and read
+// once. Versions that know nothing of it pass over the field.
+const grantedField = `,"at":`
+
+// stamp adds the time to a value that encode has made, to the millisecond.
+func stamp(value string, at time.Time) string {
+	return value[:len(value)-1] + grantedField + strconv.FormatInt(at.UnixMilli(), 10) + "}"
+}
+
+// stamped takes the time off the JSON of a value: what is before it lacks the closing brace.
+// ok is false if there is none.
+func stamped(text string) (before string, at time.Time, ok bool) {
+	i := strings.LastIndex(text, grantedField)
+	if i < 0 || !strings.HasSuffix(text, "}") {
+		return text, time.Time{}, false
+	}
+	ms, err := strconv.ParseInt(text[i+len(grantedField):len(text)-1], 10, 64)
+	if err != nil {
+		return text, time.Time{}, false
+	}
+	return text[:i], time.UnixMilli(ms), true
+}
+
+// grantedNow is the time of a grant as values have it.
+func grantedNow() time.Time { return time.UnixMilli(time.Now().UnixMilli()) }

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/store"
 )
 
-var records = &Store{prefix: "p/"}
+var values = &records{conn: conn{prefix: "p/"}}
 
 func keyValue(value string) *mvccpb.KeyValue {
 	return &mvccpb.KeyValue{Key: []byte("p/a/b"), Value: []byte(value), Lease: 7, ModRevision: 42}
@@ -30,11 +30,9 @@ func TestRecordsComeBackAsTheyWere(t *testing.T) {
 		{Owner: store.Owner{Incarnation: "i", Address: "h:1"}, Nonce: 2, TTL: time.Second},
 		{Owner: store.Owner{ID: "ü \" \\ \x00 !~", Incarnation: "i"}, Nonce: 0xabc, TTL: 365 * 24 * time.Hour},
 	} {
-		v, err := records.encode(want.Nonce, want.Owner, want.TTL, want.Metadata)
-		require.NoError(t, err)
+		v := must(values.encode(want.Nonce, want.Owner, want.TTL, want.Metadata))(t)
 		want.Name, want.Session, want.Token = "a/b", 7, 42
-		got, err := records.decode(keyValue(v))
-		require.NoError(t, err)
+		got := must(values.decode(keyValue(v)))(t)
 		require.Equal(t, want, got)
 	}
 }
@@ -43,7 +41,7 @@ func TestRecordsComeBackAsTheyWere(t *testing.T) {
 // that they got:
 // a listing reads all of them again and again.
 func TestABodyIsReadOnce(t *testing.T) {
-	s, at := &Store{prefix: "p/"}, time.UnixMilli(5)
+	s, at := &records{conn: conn{prefix: "p/"}}, time.UnixMilli(5)
 	decode := func(inc string) store.Record {
 		v, err := s.encode(1, store.Owner{ID: "n", Incarnation: inc, Address: "h:1"}, time.Second, map[string]string{"a": "b"})
 		require.NoError(t, err)
@@ -67,8 +65,7 @@ func TestABodyIsReadOnce(t *testing.T) {
 }
 
 func TestWhatIsNoRecord(t *testing.T) {
-	good, err := records.encode(0xab, store.Owner{ID: "n", Incarnation: "i"}, time.Second, nil)
-	require.NoError(t, err)
+	good := must(values.encode(0xab, store.Owner{ID: "n", Incarnation: "i"}, time.Second, nil))(t)
 	for value, says := range map[string]string{
 		"":                                      "foreign",
 		"hello":                                 "foreign",
@@ -83,7 +80,7 @@ func TestWhatIsNoRecord(t *testing.T) {
 		noncePrefix(1) + `{"inc":"i","ttl":-1}`: "TTL",
 		noncePrefix(1) + `{"inc":"i","ttl":9223372036854775807}`: "TTL",
 	} {
-		r, err := records.decode(keyValue(value))
+		r, err := values.decode(keyValue(value))
 		require.ErrorIs(t, err, store.ErrBadRecord, "%q", value)
 		require.ErrorContains(t, err, says, "%q", value)
 		require.ErrorContains(t, err, "p/a/b", "%q", value)
@@ -91,7 +88,7 @@ func TestWhatIsNoRecord(t *testing.T) {
 	}
 	kv := keyValue(good)
 	kv.Lease = 0
-	_, err = records.decode(kv)
+	_, err := values.decode(kv)
 	require.ErrorContains(t, err, "never expire")
 }
 
@@ -101,8 +98,7 @@ func TestNonceConditions(t *testing.T) {
 	nonces := []uint64{0, 1, 0xf, 0x10, math.MaxUint32, math.MaxUint64 - 1, math.MaxUint64}
 	for _, n := range nonces {
 		for _, id := range []string{"", "~~", "\x00"} {
-			v, err := records.encode(n, store.Owner{ID: id, Incarnation: id}, time.Second, nil)
-			require.NoError(t, err)
+			v := must(values.encode(n, store.Owner{ID: id, Incarnation: id}, time.Second, nil))(t)
 			for _, m := range nonces {
 				require.Equal(t, n == m, noncePrefix(m) < v && v < nonceAfter(m), "a value of %x, bounds of %x", n, m)
 			}
@@ -113,7 +109,7 @@ func TestNonceConditions(t *testing.T) {
 // FuzzDecode: no value makes it panic; what it takes for a record means the same
 // when it is written again.
 func FuzzDecode(f *testing.F) {
-	good, err := records.encode(0xab, store.Owner{ID: "n", Incarnation: "i", Address: "a"}, time.Second, map[string]string{"k": "v"})
+	good, err := values.encode(0xab, store.Owner{ID: "n", Incarnation: "i", Address: "a"}, time.Second, map[string]string{"k": "v"})
 	require.NoError(f, err)
 	stamped := stamp(good, time.Now())
 	for _, seed := range []string{good, "", "hf1 ", good[:jsonStart], good[:len(good)-1], good + " ", "hf2" + good[3:],
@@ -123,7 +119,7 @@ func FuzzDecode(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, value []byte) {
-		r, err := records.decode(keyValue(string(value)))
+		r, err := values.decode(keyValue(string(value)))
 		if err != nil {
 			require.ErrorIs(t, err, store.ErrBadRecord)
 			require.Equal(t, store.Record{Name: "a/b"}, r)
@@ -132,10 +128,8 @@ func FuzzDecode(f *testing.F) {
 		require.NotEmpty(t, r.Owner.Incarnation)
 		require.GreaterOrEqual(t, r.TTL, time.Duration(0))
 		require.True(t, noncePrefix(r.Nonce) < string(value) && string(value) < nonceAfter(r.Nonce), "conditions on it would not hold")
-		again, err := records.encode(r.Nonce, r.Owner, r.TTL, r.Metadata)
-		require.NoError(t, err)
-		r2, err := records.decode(keyValue(again))
-		require.NoError(t, err)
+		again := must(values.encode(r.Nonce, r.Owner, r.TTL, r.Metadata))(t)
+		r2 := must(values.decode(keyValue(again)))(t)
 		if len(r.Metadata) == 0 {
 			r.Metadata = nil // {} is not told from none
 		}
@@ -158,5 +152,14 @@ func TestVersions(t *testing.T) {
 		}
 		require.ErrorIs(t, err, ErrServerTooOld, version)
 		require.ErrorContains(t, err, version)
+	}
+}
+
+// must returns what a call returned, which may not have failed.
+func must[T any](v T, err error) func(tb testing.TB) T {
+	return func(tb testing.TB) T {
+		tb.Helper()
+		require.NoError(tb, err)
+		return v
 	}
 }

@@ -55,21 +55,18 @@ func TestSupersedingUnderAnotherSession(t *testing.T) {
 	s, n := countedKV(t)
 	first := session(t, s, "a")
 	again := store.Session{ID: store.SessionID(ids.Add(1)), TTL: lasting, Owner: first.Owner}
-	g, err := s.OpenSession(t.Context(), again)
-	require.NoError(t, err)
+	g := must(s.OpenSession(t.Context(), again))(t)
 	require.NoError(t, g.Err)
 	rec := win(t, s, first, "job")
 	claim := store.Claim{Name: "job", Nonce: uint64(ids.Add(1)), Supersedes: rec.Token}
 
 	n.Store(0)
-	outs, err := s.Acquire(t.Context(), session(t, s, "b"), []store.Claim{claim})
-	require.NoError(t, err)
+	outs := must(s.Acquire(t.Context(), session(t, s, "b"), []store.Claim{claim}))(t)
 	require.False(t, outs[0].OK)
 	require.Equal(t, rec, outs[0].Record)
 	require.EqualValues(t, 1, n.Load())
 
-	outs, err = s.Acquire(t.Context(), again, []store.Claim{claim})
-	require.NoError(t, err)
+	outs = must(s.Acquire(t.Context(), again, []store.Claim{claim}))(t)
 	require.True(t, outs[0].OK, "%+v", outs[0])
 	require.Equal(t, rec.Token, outs[0].Replaced)
 	require.EqualValues(t, 3, n.Load())

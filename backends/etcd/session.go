@@ -23,13 +23,13 @@ func (s *Store) OpenSession(ctx context.Context, want store.Session) (store.Gran
 	if err := limits.ValidateSession(want); err != nil {
 		return store.Grant{}, fmt.Errorf("etcd: open session: %w", err)
 	}
-	if err := s.checkVersions(ctx, s.client.Endpoints()); err != nil {
+	if err := s.versions.check(ctx, s.client.Endpoints()); err != nil {
 		return store.Grant{}, err
 	}
 	if err := s.explain(ctx, "keepalive", s.renewals.prove(ctx)); err != nil {
 		return store.Grant{}, err
 	}
-	if err := s.confirmVersions(ctx, s.client.Endpoints()); err != nil {
+	if err := s.versions.confirm(ctx, s.client.Endpoints()); err != nil {
 		return store.Grant{}, err
 	}
 	asked := int64((want.TTL-1)/time.Second) + 1

@@ -3,9 +3,7 @@ package etcd
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -26,19 +24,8 @@ const maxOps = 128
 
 // Store keeps leases in etcd. It is safe for concurrent use.
 type Store struct {
-	client *clientv3.Client
-	prefix string
-	log    *zap.Logger
-
+	writer
 	renewals keepalives
-	history  history
-	doubt    atomic.Bool // a keepalive has cast it, on the history
-
-	plain   atomic.Pointer[plain] // the last one made
-	bodies  bodies
-	ops     atomic.Int32 // per Txn, as far as the servers were found to take
-	failing atomic.Bool  // the last request found no server
-
 	versions versions
 }
 
@@ -67,7 +54,8 @@ func New(client *clientv3.Client, opts ...Option) (*Store, error) {
 	if client == nil || client.Ctx() == nil {
 		return nil, fmt.Errorf("etcd.New: client: %w: nil or the zero value, must come from clientv3.New", store.ErrInvalid)
 	}
-	s := &Store{client: client, prefix: DefaultPrefix}
+	s := &Store{}
+	s.client, s.prefix = client, DefaultPrefix
 	s.ops.Store(maxOps)
 	s.renewals.life = client.Ctx
 	s.renewals.open = func(ctx context.Context) (pb.Lease_LeaseKeepAliveClient, error) {
@@ -77,7 +65,7 @@ func New(client *clientv3.Client, opts ...Option) (*Store, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &heeding{stream, s, age}, nil
+		return &heeding{stream, &s.conn, age}, nil
 	}
 	if err := input.Apply(s, nil, store.ErrInvalid, opts); err != nil {
 		return nil, fmt.Errorf("etcd.New: %w", err)
@@ -86,6 +74,7 @@ func New(client *clientv3.Client, opts ...Option) (*Store, error) {
 		return nil, fmt.Errorf("etcd.WithPrefix: %w: %.64q, must be 1 to 512 bytes of UTF-8", store.ErrInvalid, s.prefix)
 	}
 	s.log = cmp.Or(s.log, boundary.Default())
+	s.versions.conn = &s.conn
 	return s, nil
 }
 
@@ -112,42 +101,28 @@ const maxMetadata = 240 << 10
 // Prefix returns what stands before every name.
 func (s *Store) Prefix() string { return s.prefix }
 
-func (s *Store) key(name string) string { return s.prefix + name }
-
-var errClosed = errors.New("etcd: the client was closed")
-
-// check refuses what a call can't begin with.
-func (s *Store) check(ctx context.Context) error {
-	if s.client == nil {
-		return fmt.Errorf("etcd: %w: the store is the zero value, must come from etcd.New", store.ErrInvalid)
+// AcceptHistory implements store.Historian. It does nothing if the history is in order,
+// or was accepted by another call meanwhile.
+func (s *Store) AcceptHistory(ctx context.Context) error {
+	if err := s.check(ctx); err != nil {
+		return err
 	}
-	if err := input.Context(ctx, store.ErrInvalid); err != nil {
-		return fmt.Errorf("etcd: %w", err)
+	h := &s.history
+	m := h.mark()
+	hd, err := s.look(ctx)
+	if err != nil {
+		return err
 	}
-	return nil
+	after, accepted, err := h.accept(m, hd)
+	if accepted {
+		s.log.Warn("etcd's history is accepted: tokens may go back", zap.Int64("revision", hd.Revision), zap.Int64("after", after))
+	}
+	return err
 }
 
-// begin readies the connection for a request, and returns its context. After an
-// outage gRPC would wait up to two minutes before it dials again. A member that
-// is cut off from the others refuses the request at once, in place of sitting on
-// it, so that the next attempt finds another member. Nothing is sent while etcd's
-// history has gone back.
-func (s *Store) begin(ctx context.Context) (context.Context, error) {
-	if err := s.check(ctx); err != nil {
-		return ctx, err
-	}
-	if s.client.Ctx().Err() != nil {
-		return ctx, errClosed // the client itself would try again a hundred times
-	}
-	if s.failing.Load() {
-		if c := s.client.ActiveConnection(); c != nil {
-			c.ResetConnectBackoff()
-		}
-	}
-	if s.history.isLost() != nil && ctx.Err() == nil {
-		if err := s.mend(ctx); err != nil {
-			return ctx, err
-		}
-	}
-	return clientv3.WithRequireLeader(ctx), ctx.Err()
+// Accepted implements store.Historian.
+func (s *Store) Accepted() int {
+	s.history.mu.Lock()
+	defer s.history.mu.Unlock()
+	return s.history.accepted
 }

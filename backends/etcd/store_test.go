@@ -40,8 +40,7 @@ func TestNewRefusesBadInput(t *testing.T) {
 		require.ErrorIs(t, err, store.ErrInvalid, bad.name)
 		require.ErrorContains(t, err, bad.says, bad.name)
 	}
-	s, err := etcd.New(client, etcd.WithLogger(nil))
-	require.NoError(t, err)
+	s := must(etcd.New(client, etcd.WithLogger(nil)))(t)
 	require.Equal(t, etcd.DefaultPrefix, s.Prefix())
 }
 
@@ -68,8 +67,7 @@ func TestCallsRefuseBadInput(t *testing.T) {
 	a := win(t, s, good, "a")
 	outs, err = s.Transfer(ctx, []store.Transfer{{Held: a.Held(), To: store.Offer{Name: "a", Nonce: 2}}})
 	refused(outs, err, "no client could read a record without an owner")
-	recs, err := s.Get(ctx, "a")
-	require.NoError(t, err)
+	recs := must(s.Get(ctx, "a"))(t)
 	require.Equal(t, a.Token, recs[0].Token, "something was applied")
 }
 
@@ -95,8 +93,7 @@ func TestTTL(t *testing.T) {
 	} {
 		want := store.Session{ID: store.SessionID(ids.Add(1)), TTL: c.ask, Owner: store.Owner{Incarnation: "x"}}
 		for range 2 { // the second time it exists
-			g, err := s.OpenSession(t.Context(), want)
-			require.NoError(t, err)
+			g := must(s.OpenSession(t.Context(), want))(t)
 			require.Equal(t, c.get, g.TTL, "asked for %v", c.ask)
 			if c.raised {
 				raised++
@@ -149,16 +146,14 @@ func TestPrefixes(t *testing.T) {
 	// The namespaced store does everything, not only reads.
 	sess := session(t, within, "d")
 	d := win(t, within, sess, "job/2")
-	g, err := within.Renew(t.Context(), []store.Session{sess})
-	require.NoError(t, err)
+	g := must(within.Renew(t.Context(), []store.Session{sess}))(t)
 	require.NoError(t, g[0].Err)
 	target := session(t, within, "e")
 	moved, err := within.Transfer(t.Context(), []store.Transfer{{Held: d.Held(),
 		To: store.Offer{Name: "job/2", Owner: target.Owner, Session: target.ID, TTL: target.TTL, Nonce: 7}}})
 	require.NoError(t, err)
 	require.True(t, moved[0].OK)
-	out, err := within.Release(t.Context(), []store.Held{moved[0].Record.Held()})
-	require.NoError(t, err)
+	out := must(within.Release(t.Context(), []store.Held{moved[0].Record.Held()}))(t)
 	require.True(t, out[0].OK)
 }
 
@@ -177,8 +172,7 @@ func TestGuard(t *testing.T) {
 	}
 	// Sessions of their own, so that one can be revoked.
 	ha, hb := a.lease(t, "writer", lease.WithOwnSession()), b.lease(t, "writer")
-	won, err := ha.Acquire(t.Context())
-	require.NoError(t, err)
+	won := must(ha.Acquire(t.Context()))(t)
 	require.True(t, won)
 	old, _ := ha.Term()
 	require.True(t, write(a, old, "by a"))
@@ -186,8 +180,7 @@ func TestGuard(t *testing.T) {
 	r, ok, err := ha.Holder(t.Context())
 	require.NoError(t, err)
 	require.True(t, ok)
-	_, err = client.Revoke(t.Context(), clientv3.LeaseID(r.Session))
-	require.NoError(t, err)
+	must(client.Revoke(t.Context(), clientv3.LeaseID(r.Session)))(t)
 	require.False(t, write(a, old, "by nobody"), "the name is nobody's")
 	<-old.Context().Done()
 	require.ErrorIs(t, context.Cause(old.Context()), lease.ErrRecordGone)
@@ -196,8 +189,7 @@ func TestGuard(t *testing.T) {
 	require.False(t, write(a, old, "by a, too late"))
 	require.True(t, write(b, next, "by b"))
 	require.False(t, write(a, old, "by a, much too late"))
-	got, err := client.Get(t.Context(), prefix+"journal")
-	require.NoError(t, err)
+	got := must(client.Get(t.Context(), prefix+"journal"))(t)
 	require.Equal(t, "by b", string(got.Kvs[0].Value))
 }
 
@@ -224,13 +216,11 @@ func TestManyNames(t *testing.T) {
 					claims[i] = store.Claim{Name: names[i], Nonce: uint64(i + 1)}
 				}
 				if begin == "Get" {
-					recs, err := s.Get(t.Context(), names...)
-					require.NoError(t, err)
+					recs := must(s.Get(t.Context(), names...))(t)
 					require.Empty(t, recs)
 				}
 				start := time.Now()
-				outs, err := s.Acquire(t.Context(), sess, claims)
-				require.NoError(t, err)
+				outs := must(s.Acquire(t.Context(), sess, claims))(t)
 				require.Len(t, outs, n)
 				t.Logf("%d names in %v", n, time.Since(start))
 				moves, held := make([]store.Transfer, n), make([]store.Held, n)
@@ -240,20 +230,17 @@ func TestManyNames(t *testing.T) {
 					moves[i] = store.Transfer{Held: out.Record.Held(), To: store.Offer{Name: names[i], Owner: target.Owner,
 						Session: target.ID, TTL: target.TTL, Nonce: uint64(i + 5000)}}
 				}
-				outs, err = s.Transfer(t.Context(), moves)
-				require.NoError(t, err)
+				outs = must(s.Transfer(t.Context(), moves))(t)
 				for i, out := range outs {
 					require.True(t, out.OK)
 					require.Greater(t, out.Record.Token, moves[i].Token)
 					held[i] = out.Record.Held()
 				}
-				outs, err = s.Release(t.Context(), held)
-				require.NoError(t, err)
+				outs = must(s.Release(t.Context(), held))(t)
 				for _, out := range outs {
 					require.True(t, out.OK)
 				}
-				recs, err := s.Get(t.Context(), names...)
-				require.NoError(t, err)
+				recs := must(s.Get(t.Context(), names...))(t)
 				require.Empty(t, recs)
 			})
 		}
@@ -273,8 +260,7 @@ func TestLargeRecords(t *testing.T) {
 	for i, size := range map[int]int{7: 245_761, 8: 3_000_000} { // beyond the Limits
 		claims[i].Metadata = map[string]string{"m": strings.Repeat("x", size)}
 	}
-	outs, err := s.Acquire(t.Context(), sess, claims)
-	require.NoError(t, err)
+	outs := must(s.Acquire(t.Context(), sess, claims))(t)
 	for i, out := range outs {
 		if i == 7 || i == 8 {
 			require.False(t, out.OK)
@@ -309,8 +295,7 @@ func TestLargeRecords(t *testing.T) {
 // inside, and then say in the caller's terms what happened.
 func TestCallsEndWithTheirContext(t *testing.T) {
 	t.Parallel()
-	route, err := server(t).NewRoute()
-	require.NoError(t, err)
+	route := must(server(t).NewRoute())(t)
 	s := newStore(t, route.Client(t, func(cfg *clientv3.Config) {
 		// No timeout of the client's own ends a call while it is waited for.
 		cfg.DialTimeout, cfg.DialKeepAliveTime, cfg.DialKeepAliveTimeout = lasting, lasting, lasting

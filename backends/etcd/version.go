@@ -26,6 +26,8 @@ const (
 // first session, when it is new, and when there is a new connection, as after a restart. A server that
 // does not answer is not refused.
 type versions struct {
+	conn *conn
+
 	mu     sync.Mutex
 	known  map[string]error     // by endpoint that answered last time: nil, or why it is refused
 	asked  time.Time            // zero: never
@@ -65,31 +67,31 @@ func (v *versions) due(endpoints []string) bool {
 	return !known || refused != nil || v.again || unknown && time.Since(v.asked) >= versionPause
 }
 
-// checkVersions refuses servers that are too old. Where it must ask it waits for the answers.
-func (s *Store) checkVersions(ctx context.Context, endpoints []string) error {
-	if s.versions.due(endpoints) {
-		s.askVersions(ctx, endpoints)
+// check refuses servers that are too old. Where it must ask it waits for the answers.
+func (v *versions) check(ctx context.Context, endpoints []string) error {
+	if v.due(endpoints) {
+		v.askAll(ctx, endpoints)
 	}
-	_, refused := s.versions.judge(endpoints)
+	_, refused := v.judge(endpoints)
 	return refused
 }
 
-// confirmVersions asks servers that answer all else once more if none has told its version: one that has
+// confirm asks servers that answer all else once more if none has told its version: one that has
 // just started does not at first. If none does, that is logged, and again only after one did.
-func (s *Store) confirmVersions(ctx context.Context, endpoints []string) error {
-	known, _ := s.versions.judge(endpoints)
+func (v *versions) confirm(ctx context.Context, endpoints []string) error {
+	known, _ := v.judge(endpoints)
 	if !known {
-		if err := s.checkVersions(ctx, endpoints); err != nil {
+		if err := v.check(ctx, endpoints); err != nil {
 			return err
 		}
-		known, _ = s.versions.judge(endpoints)
+		known, _ = v.judge(endpoints)
 	}
-	s.versions.mu.Lock()
-	warned := s.versions.silent
-	s.versions.silent = !known
-	s.versions.mu.Unlock()
+	v.mu.Lock()
+	warned := v.silent
+	v.silent = !known
+	v.mu.Unlock()
 	if !known && !warned {
-		s.log.Warn("no etcd server told its version", zap.Strings("endpoints", endpoints))
+		v.conn.log.Warn("no etcd server told its version", zap.Strings("endpoints", endpoints))
 	}
 	return nil
 }
@@ -104,8 +106,7 @@ type question struct {
 // ask returns the question to endpoint that is under way, or a new one. There is one at
 // a time: with authentication the client fetches a token first, which no timeout
 // bounds, and more of them would pile up.
-func (s *Store) ask(endpoint string) *question {
-	v := &s.versions
+func (v *versions) ask(endpoint string) *question {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if q := v.open[endpoint]; q != nil {
@@ -117,9 +118,9 @@ func (s *Store) ask(endpoint string) *question {
 	q := &question{done: make(chan struct{})}
 	v.open[endpoint] = q
 	go func() {
-		ctx, cancel := context.WithTimeout(s.client.Ctx(), versionTimeout)
+		ctx, cancel := context.WithTimeout(v.conn.client.Ctx(), versionTimeout)
 		defer cancel()
-		st, err := s.client.Maintenance.Status(ctx, endpoint)
+		st, err := v.conn.client.Maintenance.Status(ctx, endpoint)
 		if q.known = err == nil; q.known {
 			if err = checkVersion(st.Version); err != nil {
 				q.refused = fmt.Errorf("%s: %w", endpoint, err)
@@ -133,35 +134,34 @@ func (s *Store) ask(endpoint string) *question {
 	return q
 }
 
-// askVersions asks all endpoints at once: those that are down must not eat up ctx.
-func (s *Store) askVersions(ctx context.Context, endpoints []string) {
+// askAll asks all endpoints at once: those that are down must not eat up ctx.
+func (v *versions) askAll(ctx context.Context, endpoints []string) {
 	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
 	defer cancel()
-	s.versions.mu.Lock()
-	s.versions.again = false // from here on
-	s.versions.mu.Unlock()
+	v.mu.Lock()
+	v.again = false // from here on
+	v.mu.Unlock()
 	asked := make(map[string]*question, len(endpoints))
 	for _, ep := range endpoints {
-		asked[ep] = s.ask(ep)
+		asked[ep] = v.ask(ep)
 	}
 	known := make(map[string]error, len(endpoints))
 	for ep, q := range asked {
 		select {
 		case <-q.done:
 		case <-ctx.Done():
-			select {
-			case <-q.done:
-			default:
-				continue
-			}
 		}
-		if q.known {
-			known[ep] = q.refused
+		select {
+		case <-q.done: // perhaps at the last moment
+			if q.known {
+				known[ep] = q.refused
+			}
+		default:
 		}
 	}
-	s.versions.mu.Lock()
-	defer s.versions.mu.Unlock()
-	s.versions.known, s.versions.asked = known, time.Now()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.known, v.asked = known, time.Now()
 }
 
 func checkVersion(version string) error {

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/metadata"
@@ -19,10 +18,19 @@ import (
 
 // Watch implements store.Watcher. Where deletions are enough the server sends nothing else.
 func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event, error] {
-	if of.Deletions {
-		return s.deletions(ctx, of)
-	}
 	return func(yield func(store.Event, error) bool) {
+		if of.Deletions {
+			// From a revision that all have agreed on: the server that makes the watch may be
+			// behind, and would tell of what was deleted before.
+			hd, err := s.now(ctx)
+			if err != nil {
+				yield(store.Event{}, err)
+				return
+			}
+			s.follow(ctx, of, yield, clientv3.WithRev(hd.Revision+1), clientv3.WithFilterPut(),
+				clientv3.WithCreatedNotify())
+			return
+		}
 		var rev int64
 		for page, err := range s.pages(ctx, of.Prefix) {
 			if err != nil {
@@ -41,24 +49,6 @@ func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event
 		if yield(store.Event{Kind: store.EventSynced}, nil) {
 			s.follow(ctx, of, yield, clientv3.WithRev(rev+1))
 		}
-	}
-}
-
-// deletions watches them from a revision that all have agreed on: the server that makes the watch
-// may be behind, and would tell of what was deleted before.
-func (s *Store) deletions(ctx context.Context, of store.Scope) iter.Seq2[store.Event, error] {
-	return func(yield func(store.Event, error) bool) {
-		look, err := s.begin(ctx)
-		if err != nil {
-			yield(store.Event{}, err)
-			return
-		}
-		hd, err := s.present(look)
-		if err != nil {
-			yield(store.Event{}, err)
-			return
-		}
-		s.follow(ctx, of, yield, clientv3.WithRev(hd.Revision+1), clientv3.WithFilterPut(), clientv3.WithCreatedNotify())
 	}
 }
 
@@ -132,11 +122,7 @@ func (s *Store) askOn(ctx context.Context, every time.Duration, heard <-chan str
 func (s *Store) askProgress(ctx context.Context, within time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	asked, err := s.begin(ctx)
-	if err != nil {
-		return
-	}
-	if hd, err := s.present(asked); err == nil {
+	if hd, err := s.now(ctx); err == nil {
 		s.history.probe(hd.Revision)
 		_ = s.client.Watcher.RequestProgress(watching(ctx))
 	}
@@ -152,20 +138,4 @@ func refusal(err error) error {
 		}
 	}
 	return err
-}
-
-func (s *Store) event(e *clientv3.Event) store.Event {
-	if e.Type == mvccpb.DELETE {
-		name := strings.TrimPrefix(string(e.Kv.Key), s.prefix)
-		return store.Event{Kind: store.EventDelete, Record: store.Record{Name: name}, Revision: store.Token(e.Kv.ModRevision)}
-	}
-	return s.put(e.Kv)
-}
-
-func (s *Store) put(kv *mvccpb.KeyValue) store.Event {
-	rec, err := s.decode(kv)
-	if err != nil {
-		return store.Event{Kind: store.EventBad, Record: rec}
-	}
-	return store.Event{Kind: store.EventPut, Record: rec, Revision: rec.Token}
 }

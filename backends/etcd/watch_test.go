@@ -22,8 +22,7 @@ import (
 func TestWatchOverCompaction(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.Start(t) // compacting disturbs watches of others
-	route, err := c.NewRoute()
-	require.NoError(t, err)
+	route := must(c.NewRoute())(t)
 	prefix := fresh()
 	direct := newStore(t, c.Client(t), prefix)
 	broken := newNode(t, route.Client(t), prefix, "watcher", ttl)
@@ -71,8 +70,7 @@ func TestWatchOverCompaction(t *testing.T) {
 	eventually(t, soon, "the snapshot", knows(map[string]store.Token{"w/0": first.Token}))
 
 	route.Refuse()
-	outs, err := direct.Release(ctx, []store.Held{first.Held()})
-	require.NoError(t, err)
+	outs := must(direct.Release(ctx, []store.Held{first.Held()}))(t)
 	require.True(t, outs[0].OK)
 	want := map[string]store.Token{}
 	for i := range 5 {

@@ -25,8 +25,7 @@ func backlog(t *testing.T, p *pgxpool.Pool, s *postgres.Store, sessions, names i
 		fmt.Sprintf("INSERT INTO %s.lease (name, session, rev, nonce) SELECT 'dead/' || i || '/' || n, i + 1000000, i, i "+
 			"FROM generate_series(1, %d) i, generate_series(1, %d) n", s.SchemaName(), sessions, names),
 	} {
-		_, err := p.Exec(t.Context(), q)
-		require.NoError(t, err)
+		must(p.Exec(t.Context(), q))(t)
 	}
 }
 
@@ -83,8 +82,7 @@ func TestAWatchBeginsBesideABacklog(t *testing.T) {
 		"INSERT INTO %s.session VALUES (1, 'a', 'a', '', 3600000, clock_timestamp() + interval '1 hour')",
 		"INSERT INTO %s.lease (name, session, rev, nonce) VALUES ('job', 1, 1, 1)",
 	} {
-		_, err := p.Exec(t.Context(), fmt.Sprintf(q, s.SchemaName()))
-		require.NoError(t, err)
+		must(p.Exec(t.Context(), fmt.Sprintf(q, s.SchemaName())))(t)
 	}
 	backlog(t, p, s, 3000, 2)
 	require.Equal(t, 1, number(t, p, s, "SELECT count(*) FROM %s.watch_snapshot('job', true, 1000000)"))
@@ -126,16 +124,14 @@ func TestWhoOnlyAcquiresKeepsHouse(t *testing.T) {
 		"UPDATE %s.change SET at = at - interval '11 min'",
 		"INSERT INTO %s.lease (name, since) SELECT 'free/' || i, clock_timestamp() - interval '2 h' FROM generate_series(1, 30) i",
 	} {
-		_, err := p.Exec(t.Context(), fmt.Sprintf(q, s.SchemaName()))
-		require.NoError(t, err)
+		must(p.Exec(t.Context(), fmt.Sprintf(q, s.SchemaName())))(t)
 	}
 	p.Reset()
 	s = again(t, p, s) // as another process
 	x := session(t, s, "b")
 	eventually(t, "what ran out is gone, and what is old", func() bool {
 		r := win(t, s, x, "job")
-		out, err := s.Release(t.Context(), []store.Held{r.Held()})
-		require.NoError(t, err)
+		out := must(s.Release(t.Context(), []store.Held{r.Held()}))(t)
 		require.True(t, out[0].OK)
 		return number(t, p, s, sessions) == 1 && number(t, p, s, standing) == 0 &&
 			number(t, p, s, "SELECT count(*) FROM %s.lease WHERE name LIKE 'free/%%'") == 0 &&
@@ -150,11 +146,9 @@ func TestAWatchThatBeginsBesideAWriter(t *testing.T) {
 	p, asked := counted(t)
 	s := fresh(t, p)
 	works(t, s)
-	tx, err := pool(t).Begin(t.Context())
-	require.NoError(t, err)
+	tx := must(pool(t).Begin(t.Context()))(t)
 	defer func() { _ = tx.Rollback(context.Background()) }()
-	_, err = tx.Exec(t.Context(), "SELECT "+s.SchemaName()+".enter()") // as each writer does
-	require.NoError(t, err)
+	must(tx.Exec(t.Context(), "SELECT "+s.SchemaName()+".enter()"))(t) // as each writer does
 	synced := make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
 	began := time.Now()

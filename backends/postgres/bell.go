@@ -23,45 +23,43 @@ const hanging = 2 * time.Second
 const bellRest = 5 * time.Millisecond
 
 type bell struct {
-	s *Store
+	conn    *conn
+	watched func() bool // something of this Store watches
+	house   chores      // of rung alone
 
 	mu    sync.Mutex
 	busy  bool // it is being rung
 	again bool
-
-	house chores // of ring alone
 }
 
-// changed has the watches of this Store look, and tells other processes.
-func (s *Store) changed() {
-	s.hub.look()
-	b := &s.bell
+// ring tells other processes that something has changed.
+func (b *bell) ring() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.again = b.busy; b.busy {
 		return
 	}
 	b.busy = true
-	go b.ring()
+	go b.rung()
 }
 
-// ring rings until nothing has changed since it began to. Where nothing of this Store watches, it
+// rung rings until nothing has changed since it began to. Where nothing of this Store watches, it
 // then does its share of the chores.
-func (b *bell) ring() {
+func (b *bell) rung() {
 	attempt := func(f func(context.Context) error) bool {
 		ctx, cancel := context.WithTimeout(context.Background(), asking)
 		defer cancel()
 		err := f(ctx)
 		if err != nil {
-			b.s.log.Info("a request after a change fails: other processes look by themselves", zap.Error(err))
+			b.conn.log.Info("a request after a change fails: other processes look by themselves", zap.Error(err))
 		}
 		return err == nil
 	}
 	for again := true; again; {
 		rang := attempt(func(ctx context.Context) error {
-			return b.s.db.Run(ctx, "SELECT "+b.s.function("ring")+"()::text", nil, func(db.Scan) error { return nil })
+			return b.conn.db.Run(ctx, "SELECT "+b.conn.function("ring")+"()::text", nil, func(db.Scan) error { return nil })
 		})
-		if rang && !b.s.hub.watches() {
+		if rang && !b.watched() {
 			b.house.do(attempt)
 		}
 		time.Sleep(bellRest)
@@ -72,36 +70,37 @@ func (b *bell) ring() {
 	}
 }
 
-// listen hears the bell until the run is over. The user's function makes the connection.
-func (r *run) listen() {
-	pause := r.s.poll
-	for r.ctx.Err() == nil {
-		err := r.hear(&pause)
-		if r.ctx.Err() != nil {
-			return
-		}
-		r.hears(false)
-		r.look()
-		r.s.log.Info("not listening for changes, looking for them instead", zap.Error(err))
-		_ = boundary.Pause(r.ctx, pause)
-		pause = min(2*pause, 10*time.Second)
-	}
+// ear hears the bell.
+type ear struct {
+	conn    *conn
+	connect func(context.Context) (*pgx.Conn, error) // the user's
+	poll    time.Duration
+	heard   func(listening bool) // it rang, or it begins or ends to be heard
 }
 
-func (r *run) hears(is bool) {
-	r.s.hub.mu.Lock()
-	defer r.s.hub.mu.Unlock()
-	r.heard = is
+// listen hears the bell until ctx ends.
+func (e *ear) listen(ctx context.Context) {
+	pause := e.poll
+	for ctx.Err() == nil {
+		err := e.hear(ctx, &pause)
+		if ctx.Err() != nil {
+			return
+		}
+		e.heard(false)
+		e.conn.log.Info("not listening for changes, looking for them instead", zap.Error(err))
+		_ = boundary.Pause(ctx, pause)
+		pause = min(2*pause, 10*time.Second)
+	}
 }
 
 var errNoListener = errors.New("postgres.WithListener: it returned no connection")
 
 // hear makes a connection and hears the bell on it until that is lost.
-func (r *run) hear(pause *time.Duration) error {
-	connecting, cancel := context.WithTimeout(r.ctx, asking)
+func (e *ear) hear(ctx context.Context, pause *time.Duration) error {
+	connecting, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
 	var conn *pgx.Conn
-	err := boundary.Call(func() (err error) { conn, err = r.s.listener(connecting); return err })
+	err := boundary.Call(func() (err error) { conn, err = e.connect(connecting); return err })
 	if err != nil {
 		return err
 	}
@@ -113,16 +112,14 @@ func (r *run) hear(pause *time.Duration) error {
 		defer cancel()
 		_ = conn.Close(ctx)
 	}()
-	if _, err := conn.Exec(connecting, `LISTEN "holdfast_`+r.s.schema+`"`, pgx.QueryExecModeExec); err != nil {
+	if _, err := conn.Exec(connecting, `LISTEN "holdfast_`+e.conn.schema+`"`, pgx.QueryExecModeExec); err != nil {
 		return err
 	}
-	r.hears(true)
-	r.look()
 	for {
-		if _, err := conn.WaitForNotification(r.ctx); err != nil {
+		e.heard(true)
+		if _, err := conn.WaitForNotification(ctx); err != nil {
 			return err
 		}
-		*pause = r.s.poll
-		r.look()
+		*pause = e.poll
 	}
 }

@@ -15,14 +15,11 @@ import (
 
 func benchStore(b *testing.B) (*postgres.Store, *pgxpool.Pool) {
 	b.Helper()
-	c, err := server(b).Conn(b.Context()) // past the proxy, which copies
-	require.NoError(b, err)
+	c := must(server(b).Conn(b.Context()))(b) // past the proxy, which copies
 	defer func() { require.NoError(b, c.Close(b.Context())) }()
-	config, err := pgxpool.ParseConfig("")
-	require.NoError(b, err)
+	config := must(pgxpool.ParseConfig(""))(b)
 	config.ConnConfig = c.Config()
-	p, err := pgxpool.NewWithConfig(b.Context(), config)
-	require.NoError(b, err)
+	p := must(pgxpool.NewWithConfig(b.Context(), config))(b)
 	b.Cleanup(p.Close)
 	return fresh(b, p), p
 }
@@ -34,8 +31,7 @@ func BenchmarkAcquire(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		r := win(b, s, x, "job")
-		_, err := s.Release(b.Context(), []store.Held{r.Held()})
-		require.NoError(b, err)
+		must(s.Release(b.Context(), []store.Held{r.Held()}))(b)
 	}
 }
 
@@ -61,8 +57,7 @@ func BenchmarkRenew(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				grants, err := s.Renew(b.Context(), sessions)
-				require.NoError(b, err)
+				grants := must(s.Renew(b.Context(), sessions))(b)
 				require.NoError(b, grants[n-1].Err)
 			}
 		})
@@ -93,8 +88,7 @@ func BenchmarkGuard(b *testing.B) {
 	r := win(b, s, session(b, s, "a"), "job")
 	b.ReportAllocs()
 	for b.Loop() {
-		tx, err := p.Begin(b.Context())
-		require.NoError(b, err)
+		tx := must(p.Begin(b.Context()))(b)
 		require.NoError(b, s.Guard(b.Context(), tx, own(r)))
 		require.NoError(b, tx.Commit(b.Context()))
 	}

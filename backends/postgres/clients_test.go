@@ -9,7 +9,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/backends/postgres"
 	"github.com/holdfast-go/holdfast/backends/postgres/internal/recycled"
@@ -25,8 +24,7 @@ func TestConformanceThroughPgBouncer(t *testing.T) {
 	tier.NightlyOnly(t, "TestConformance is the same without a pooler")
 	postgrestest.Skip(t, postgrestest.NeedBouncer)
 	server := postgrestest.Start(t)
-	bouncer, err := server.NewBouncer(t.Context(), map[string]string{"default_pool_size": "10"})
-	require.NoError(t, err)
+	bouncer := must(server.NewBouncer(t.Context(), map[string]string{"default_pool_size": "10"}))(t)
 	pool := postgrestest.PoolOf(t, bouncer.URL(), func(c *pgxpool.Config) { c.MaxConns = 60 })
 	listener := postgres.WithListener(func(ctx context.Context) (*pgx.Conn, error) { return pgx.Connect(ctx, server.URL()) })
 	cases := recycled.Of(pool, 0)

@@ -25,8 +25,7 @@ import (
 // opened begins a transaction that is rolled back with the test.
 func opened(t *testing.T, p *pgxpool.Pool) pgx.Tx {
 	t.Helper()
-	tx, err := p.Begin(t.Context())
-	require.NoError(t, err)
+	tx := must(p.Begin(t.Context()))(t)
 	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 	return tx
 }
@@ -60,15 +59,12 @@ func TestARenewalUnderWayAtTheEnd(t *testing.T) {
 	outs, err := s.Acquire(ctx, b, []store.Claim{claim("job")})
 	require.NoError(t, err, "it waits for the renewal")
 	require.False(t, outs[0].OK, "%+v", outs[0])
-	_, err = p.Exec(ctx, "SELECT "+s.SchemaName()+".sweep(100)")
-	require.NoError(t, err)
-	recs, err := s.Get(ctx, "job")
-	require.NoError(t, err)
+	must(p.Exec(ctx, "SELECT "+s.SchemaName()+".sweep(100)"))(t)
+	recs := must(s.Get(ctx, "job"))(t)
 	require.Len(t, recs, 1)
 
 	require.NoError(t, tx.Commit(t.Context()))
-	grants, err := s.Renew(t.Context(), []store.Session{a})
-	require.NoError(t, err)
+	grants := must(s.Renew(t.Context(), []store.Session{a}))(t)
 	require.NoError(t, grants[0].Err)
 	out := ask(t, s, b, claim("job"))[0]
 	require.False(t, out.OK)
@@ -128,11 +124,9 @@ func TestWritersRingNoBell(t *testing.T) {
 	t.Parallel()
 	s := fresh(t, pool(t))
 	a := session(t, s, "a")
-	conn, err := server(t).Conn(t.Context())
-	require.NoError(t, err)
+	conn := must(server(t).Conn(t.Context()))(t)
 	defer func() { require.NoError(t, conn.Close(context.Background())) }()
-	_, err = conn.Exec(t.Context(), `LISTEN "holdfast_`+s.SchemaName()+`"`)
-	require.NoError(t, err)
+	must(conn.Exec(t.Context(), `LISTEN "holdfast_`+s.SchemaName()+`"`))(t)
 	rung := func(within time.Duration) error {
 		ctx, cancel := context.WithTimeout(t.Context(), within)
 		defer cancel()
@@ -156,12 +150,10 @@ func TestWhatIsHeldOutlivesACrash(t *testing.T) {
 	require.NoError(t, srv.Kill())
 	require.NoError(t, srv.Restart(t.Context()))
 	again := again(t, srv.Pool(t), s)
-	recs, err := again.Get(t.Context(), "job")
-	require.NoError(t, err)
+	recs := must(again.Get(t.Context(), "job"))(t)
 	require.Len(t, recs, 1, "what was acquired is lost")
 	require.Equal(t, r.Token, recs[0].Token)
-	grants, err := again.Renew(t.Context(), []store.Session{a})
-	require.NoError(t, err)
+	grants := must(again.Renew(t.Context(), []store.Session{a}))(t)
 	require.NoError(t, grants[0].Err)
 }
 
@@ -211,11 +203,9 @@ func TestTheServersClockDecides(t *testing.T) {
 		s := fresh(t, p)
 		a := session(t, s, "a")
 		win(t, s, a, "job")
-		grants, err := s.Renew(t.Context(), []store.Session{a})
-		require.NoError(t, err)
+		grants := must(s.Renew(t.Context(), []store.Session{a}))(t)
 		require.NoError(t, grants[0].Err, "it lives: %v", by)
-		recs, err := s.Get(t.Context(), "job")
-		require.NoError(t, err)
+		recs := must(s.Get(t.Context(), "job"))(t)
 		require.Len(t, recs, 1, "%v", by)
 		require.LessOrEqual(t, recs[0].Left, lasting, "%v", by)
 		require.NoError(t, srv.SetClock(by+lasting-time.Minute))
@@ -235,8 +225,7 @@ func TestASessionIsOfOneIncarnation(t *testing.T) {
 	other := b
 	other.Owner.Incarnation += "-next"
 	for _, x := range []store.Session{b, other} {
-		grants, err := s.Renew(t.Context(), []store.Session{x})
-		require.NoError(t, err)
+		grants := must(s.Renew(t.Context(), []store.Session{x}))(t)
 		require.Equal(t, x.Owner != b.Owner, errors.Is(grants[0].Err, store.ErrSessionGone), "%v", grants[0].Err)
 	}
 	_, err := s.Acquire(t.Context(), other, []store.Claim{claim("more")})
@@ -247,8 +236,7 @@ func TestASessionIsOfOneIncarnation(t *testing.T) {
 	}}})
 	require.NoError(t, err)
 	require.ErrorIs(t, outs[0].Err, store.ErrSessionGone)
-	recs, err := s.Get(t.Context(), "job", "kept", "more")
-	require.NoError(t, err)
+	recs := must(s.Get(t.Context(), "job", "kept", "more"))(t)
 	require.Len(t, recs, 2)
 	for _, r := range recs {
 		require.Contains(t, []store.Token{held.Token, kept.Token}, r.Token)

@@ -38,13 +38,11 @@ func TestFunctionsOfAnotherEdition(t *testing.T) {
 	schema := postgres.WithSchema(s.SchemaName())
 	held := win(t, s, session(t, s, "a"), "job")
 	exec := func(q string) {
-		_, err := p.Exec(t.Context(), fmt.Sprintf(q, s.SchemaName()))
-		require.NoError(t, err)
+		must(p.Exec(t.Context(), fmt.Sprintf(q, s.SchemaName())))(t)
 	}
 	const none = "CREATE OR REPLACE FUNCTION %s.get(p_names text[]) RETURNS SETOF %[1]s.record LANGUAGE sql AS 'SELECT r.* FROM %[1]s.record r WHERE false'"
 	stands := func() int {
-		recs, err := silent(t, p, schema).Get(t.Context(), "job")
-		require.NoError(t, err)
+		recs := must(silent(t, p, schema).Get(t.Context(), "job"))(t)
 		for _, r := range recs {
 			require.Equal(t, held.Token, r.Token)
 		}
@@ -75,14 +73,12 @@ func TestGrantsStay(t *testing.T) {
 	t.Parallel()
 	p := pool(t)
 	role := fmt.Sprintf("grants_%d", schemas.Add(1))
-	_, err := p.Exec(t.Context(), "CREATE ROLE "+role)
-	require.NoError(t, err)
+	must(p.Exec(t.Context(), "CREATE ROLE "+role))(t)
 	for i, migrate := range []bool{true, false} {
 		s := fresh(t, p)
 		exec := func(q string) {
 			t.Helper()
-			_, err := p.Exec(t.Context(), fmt.Sprintf(q, s.SchemaName(), role))
-			require.NoError(t, err)
+			must(p.Exec(t.Context(), fmt.Sprintf(q, s.SchemaName(), role)))(t)
 		}
 		may := func(who, function string) (yes bool) {
 			t.Helper()

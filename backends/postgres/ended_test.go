@@ -34,14 +34,12 @@ func TestSweepBesideAcquire(t *testing.T) {
 		tx := acquiring(t, s, x, name)
 		// It runs out, and a renewal that comes too late makes that final.
 		sql("UPDATE %[1]s.session SET ends = clock_timestamp() WHERE id = $1", int64(x.ID))
-		grants, err := s.Renew(t.Context(), []store.Session{x})
-		require.NoError(t, err)
+		grants := must(s.Renew(t.Context(), []store.Session{x}))(t)
 		require.ErrorIs(t, grants[0].Err, store.ErrSessionGone)
 		done := make(chan time.Duration)
 		sweep := func() time.Duration {
 			began := time.Now()
-			_, err := p.Exec(t.Context(), fmt.Sprintf("SELECT %s.sweep(100)", s.SchemaName()))
-			require.NoError(t, err)
+			must(p.Exec(t.Context(), fmt.Sprintf("SELECT %s.sweep(100)", s.SchemaName())))(t)
 			return time.Since(began)
 		}
 		takes := sweep()

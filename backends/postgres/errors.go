@@ -1,13 +1,10 @@
 package postgres
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
-	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
 	"github.com/holdfast-go/holdfast/internal/feed"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/store"
@@ -50,60 +47,6 @@ const FencedState = "HF002"
 
 func denied(is error, format string, args ...any) error {
 	return fmt.Errorf("%w: %w: %w", store.ErrDenied, is, fmt.Errorf(format, args...))
-}
-
-// explain puts an error of the client into the user's terms. ctx is that of the caller.
-func (s *Store) explain(ctx context.Context, op string, err error) error {
-	if err == nil {
-		return nil
-	}
-	state := db.StateOf(err)
-	switch {
-	case errors.Is(err, store.ErrDenied): // it says why
-	case state == db.StateReadOnly:
-		err = denied(ErrReadOnly, "a standby, default_transaction_read_only, or a transaction that is READ ONLY itself: %w", err)
-	case state == db.StateUnsupported:
-		err = denied(ErrUnsafeServer, "the server, or a pooler before it, does not support what is sent: %w", err)
-	case state == db.StateTimeline:
-		err = denied(ErrOldPrimary, "several servers take writes, on different timelines: %w", err)
-	case state == db.StateIsolation || state == db.StateSettings:
-		err = denied(ErrUnsafeServer, "%w", err)
-	case state == "42501": // insufficient_privilege
-		role := "the role of the transaction" // Guard's
-		if op != "guard" {
-			role = s.db.Role()
-		}
-		err = denied(ErrPermission, "GRANT USAGE ON SCHEMA %[1]s TO %[2]s; "+
-			"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA %[1]s TO %[2]s: %[3]w", s.schema, role, err)
-	case strings.HasPrefix(state, "28"): // invalid_authorization_specification
-		err = denied(ErrPermission, "%w", err)
-	case state == "3D000": // invalid_catalog_name
-		err = denied(ErrSchema, "there is no such database: %w", err)
-	case state == "3F000" || state == "42P01" || state == "42883": // no such schema, table, function
-		err = denied(ErrSchema, "%s is missing or was changed: call Migrate, or apply Schema: %w", s.schema, err)
-	case state == "57014" && ctx.Err() == nil:
-		err = fmt.Errorf("statement_timeout was reached, or an operator cancelled it: %w", err)
-	}
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
-		err = fmt.Errorf("%w: %w", cause, err)
-	}
-	if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) {
-		err = fmt.Errorf("%w: %w", ended, err)
-	}
-	return fmt.Errorf("postgres %s: %w", op, err)
-}
-
-// standby says of an error of the client that the server is a standby, if that is why.
-func (s *Store) standby(ctx context.Context, err error) error {
-	if db.StateOf(err) != db.StateUnsupported {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, asking)
-	defer cancel()
-	if s.db.Standby(ctx) {
-		return denied(ErrReadOnly, "a standby: %w", err)
-	}
-	return err
 }
 
 // partly is err, which is definite only if nothing of the call was applied.

@@ -38,8 +38,7 @@ type tally struct {
 func newTally(t *testing.T, guard bool) *tally {
 	t.Helper()
 	p := server(t).Pool(t, func(c *pgxpool.Config) { c.MaxConns = 24 })
-	handle, err := sql.Open("pgx", server(t).URL())
-	require.NoError(t, err)
+	handle := must(sql.Open("pgx", server(t).URL()))(t)
 	handle.SetMaxOpenConns(12)
 	handle.SetMaxIdleConns(12)
 	t.Cleanup(func() { require.NoError(t, handle.Close()) })

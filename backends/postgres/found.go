@@ -34,7 +34,7 @@ const state = `SELECT (to_regnamespace('"%[1]s"') IS NOT NULL)::int::bigint,
 		false)::int::bigint, quote_ident(current_user), quote_ident(current_database()), `
 
 // unmade says what a migration was refused for.
-func (s *Store) unmade(at found, err error) error {
+func (at found) unmade(schema string, err error) error {
 	switch db.StateOf(err) {
 	case "42501": // insufficient_privilege
 		switch {
@@ -44,14 +44,14 @@ func (s *Store) unmade(at found, err error) error {
 			return denied(ErrPermission, "GRANT CREATE ON DATABASE %s TO %s: %w", at.database, at.role, err)
 		case at.version != 0 && at.owner == at.role && at.may != 0:
 			return denied(ErrSchema, "%[1]s has what %[2]s, whom the tables belong to, may not replace: "+
-				"a function of another role (drop it, or ALTER FUNCTION ... OWNER TO %[2]s): %[3]w", s.schema, at.role, err)
+				"a function of another role (drop it, or ALTER FUNCTION ... OWNER TO %[2]s): %[3]w", schema, at.role, err)
 		case at.version == 0 || at.owner == at.role:
-			return denied(ErrPermission, "GRANT USAGE, CREATE ON SCHEMA %s TO %s: %w", s.schema, at.role, err)
+			return denied(ErrPermission, "GRANT USAGE, CREATE ON SCHEMA %s TO %s: %w", schema, at.role, err)
 		}
 		return denied(ErrPermission, "what is in schema %[1]s belongs to %[2]s: have %[2]s call Migrate or apply Functions, "+
-			"not %[3]s, with USAGE and CREATE on the schema: %[4]w", s.schema, at.owner, at.role, err)
+			"not %[3]s, with USAGE and CREATE on the schema: %[4]w", schema, at.owner, at.role, err)
 	case "42P07", "42710", "42723", "42P13", "42704", "42P01", "42809": // it is there, is of another kind, or is not there
-		return denied(ErrSchema, "%s was changed, or has something that is not ours under a name of ours: %w", s.schema, err)
+		return denied(ErrSchema, "%s was changed, or has something that is not ours under a name of ours: %w", schema, err)
 	}
 	return err
 }

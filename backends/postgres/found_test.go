@@ -20,8 +20,7 @@ func TestASchemaOfTheUsers(t *testing.T) {
 	p := pool(t)
 	exec := func(format string, args ...any) {
 		t.Helper()
-		_, err := p.Exec(t.Context(), fmt.Sprintf(format, args...))
-		require.NoError(t, err)
+		must(p.Exec(t.Context(), fmt.Sprintf(format, args...)))(t)
 	}
 	exec("CREATE SCHEMA users")
 	exec("CREATE UNLOGGED TABLE users.mine (v int)")
@@ -33,8 +32,7 @@ func TestASchemaOfTheUsers(t *testing.T) {
 		AND relname <> 'mine' AND relname NOT LIKE '%_pkey'`)
 	require.NoError(t, err)
 	type relation struct{ Name, Kind string }
-	ours, err := pgx.CollectRows(rows, pgx.RowToStructByPos[relation])
-	require.NoError(t, err)
+	ours := must(pgx.CollectRows(rows, pgx.RowToStructByPos[relation]))(t)
 	require.Len(t, ours, 10)
 	for i, r := range ours {
 		if r.Kind == "r" {

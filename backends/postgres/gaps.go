@@ -35,13 +35,18 @@ func (g *gaps) floor() int64 {
 	return floor
 }
 
+func setOf(writers []string) map[string]bool {
+	set := make(map[string]bool, len(writers))
+	for _, w := range writers {
+		set[w] = true
+	}
+	return set
+}
+
 // read takes up one read: the writers that were under way before it, if any number was missing,
 // and the numbers that it found, in order.
 func (g *gaps) read(writers []string, found []int64) error {
-	under := make(map[string]bool, len(writers))
-	for _, w := range writers {
-		under[w] = true
-	}
+	under := setOf(writers)
 	was := g.last
 	for _, n := range found {
 		if n <= was {

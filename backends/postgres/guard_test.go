@@ -21,8 +21,7 @@ import (
 // guarding begins a transaction that guards r.
 func guarding(t *testing.T, s *postgres.Store, r store.Record) pgx.Tx {
 	t.Helper()
-	tx, err := pool(t).Begin(t.Context())
-	require.NoError(t, err)
+	tx := must(pool(t).Begin(t.Context()))(t)
 	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
@@ -59,11 +58,9 @@ func TestGuardHoldsATakeOverUp(t *testing.T) {
 
 	// Nor does a release, a transfer or the end of the session get past it.
 	held := r.Held()
-	rel, err := s.Release(t.Context(), []store.Held{held})
-	require.NoError(t, err)
+	rel := must(s.Release(t.Context(), []store.Held{held}))(t)
 	require.False(t, rel[0].OK)
-	recs, err := s.Get(t.Context(), "job")
-	require.NoError(t, err)
+	recs := must(s.Get(t.Context(), "job"))(t)
 	require.Len(t, recs, 1, "what is read agrees")
 
 	require.NoError(t, tx.Commit(t.Context()))
@@ -102,27 +99,23 @@ func TestGuardDelaysOwnChanges(t *testing.T) {
 	r, other := win(t, s, a, "job"), win(t, s, a, "other")
 	tx := guarding(t, s, r)
 
-	outs, err := s.Release(t.Context(), []store.Held{r.Held(), other.Held()})
-	require.NoError(t, err)
+	outs := must(s.Release(t.Context(), []store.Held{r.Held(), other.Held()}))(t)
 	require.Equal(t, 1, asked.of("release"), "it is not asked again")
 	require.ErrorIs(t, outs[0].Err, postgres.ErrGuarded)
 	require.True(t, outs[1].OK)
 	move := store.Transfer{Held: r.Held(), To: store.Offer{Name: "job", Owner: b.Owner, Session: b.ID, TTL: b.TTL, Nonce: 77}}
-	moved, err := s.Transfer(t.Context(), []store.Transfer{move})
-	require.NoError(t, err)
+	moved := must(s.Transfer(t.Context(), []store.Transfer{move}))(t)
 	require.ErrorIs(t, moved[0].Err, postgres.ErrGuarded)
 
 	// The renewal does not wait for the transaction, which is still open.
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
-	grants, err := s.Renew(ctx, []store.Session{a})
-	require.NoError(t, err)
+	grants := must(s.Renew(ctx, []store.Session{a}))(t)
 	require.NoError(t, grants[0].Err)
 	require.Equal(t, 1, asked.of("renew"))
 
 	require.NoError(t, tx.Rollback(t.Context()))
-	moved, err = s.Transfer(t.Context(), []store.Transfer{move})
-	require.NoError(t, err)
+	moved = must(s.Transfer(t.Context(), []store.Transfer{move}))(t)
 	require.True(t, moved[0].OK, "%+v", moved[0])
 }
 
@@ -166,10 +159,9 @@ func TestGuardByAnOldPrimary(t *testing.T) {
 		} else {
 			works(t, s)
 		}
-		tx, err := olds.Begin(t.Context())
-		require.NoError(t, err)
+		tx := must(olds.Begin(t.Context()))(t)
 		t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-		err = s.Guard(t.Context(), meanwhile{tx, func() {
+		err := s.Guard(t.Context(), meanwhile{tx, func() {
 			to.Store(present)
 			p.Reset()
 			works(t, s)
@@ -181,8 +173,7 @@ func TestGuardByAnOldPrimary(t *testing.T) {
 		require.NotErrorIs(t, err, store.ErrDenied)
 		require.NoError(t, tx.Rollback(t.Context()))
 
-		tx, err = olds.Begin(t.Context())
-		require.NoError(t, err)
+		tx = must(olds.Begin(t.Context()))(t)
 		t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 		require.ErrorIs(t, s.Guard(t.Context(), tx, o), postgres.ErrOldPrimary)
 	}
@@ -203,17 +194,15 @@ func TestGuardFailsClosed(t *testing.T) {
 	brief := win(t, s, b, "brief")
 	lasts(t, p, s, b, 0)
 	freed := win(t, s, a, "freed")
-	_, err := s.Release(t.Context(), []store.Held{freed.Held()})
-	require.NoError(t, err)
+	must(s.Release(t.Context(), []store.Held{freed.Held()}))(t)
 
 	for what, o := range map[string]lease.Ownership{
 		"nil": nil, "a former token": former, "token 0": owned{"job", 0}, "a later token": owned{"job", r.Token + 1},
 		"the greatest token": owned{"job", math.MaxUint64}, "another name": owned{"jo", r.Token}, "no name": owned{"", r.Token},
 		"no text": owned{"a\x00b", r.Token}, "one that ran out": own(brief), "one that was released": own(freed),
 	} {
-		tx, err := p.Begin(t.Context())
-		require.NoError(t, err)
-		err = s.Guard(t.Context(), tx, o)
+		tx := must(p.Begin(t.Context()))(t)
+		err := s.Guard(t.Context(), tx, o)
 		require.ErrorIs(t, err, postgres.ErrFenced, what)
 		require.ErrorIs(t, err, lease.ErrStale, what)
 		require.Error(t, tx.Commit(t.Context()), what)

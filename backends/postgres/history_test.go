@@ -25,14 +25,12 @@ func TestTokensAreAboveAllThatWasSeen(t *testing.T) {
 	ctx := t.Context()
 	session := func(s *postgres.Store, id store.SessionID) store.Session {
 		sess := store.Session{ID: id, TTL: time.Hour, Owner: store.Owner{ID: "n", Incarnation: fmt.Sprint("n-", id)}}
-		g, err := s.OpenSession(ctx, sess)
-		require.NoError(t, err)
+		g := must(s.OpenSession(ctx, sess))(t)
 		require.NoError(t, g.Err)
 		return sess
 	}
 	acquire := func(s *postgres.Store, sess store.Session, name string) store.Record {
-		outs, err := s.Acquire(ctx, sess, []store.Claim{{Name: name, Nonce: 7}})
-		require.NoError(t, err)
+		outs := must(s.Acquire(ctx, sess, []store.Claim{{Name: name, Nonce: 7}}))(t)
 		require.True(t, outs[0].OK, "%+v", outs[0])
 		return outs[0].Record
 	}
@@ -49,8 +47,7 @@ func TestTokensAreAboveAllThatWasSeen(t *testing.T) {
 			}
 		},
 		"get": func(s *postgres.Store) {
-			_, err := s.Get(ctx, "job")
-			require.NoError(t, err)
+			must(s.Get(ctx, "job"))(t)
 		},
 		"list": func(s *postgres.Store) {
 			for _, err := range s.List(ctx, store.Query{}) {
@@ -66,8 +63,7 @@ func TestTokensAreAboveAllThatWasSeen(t *testing.T) {
 			}
 		},
 		"refusal": func(s *postgres.Store) {
-			outs, err := s.Acquire(ctx, session(s, 3), []store.Claim{{Name: "job", Nonce: 9}})
-			require.NoError(t, err)
+			outs := must(s.Acquire(ctx, session(s, 3), []store.Claim{{Name: "job", Nonce: 9}}))(t)
 			require.False(t, outs[0].OK)
 		},
 		"nothing": func(*postgres.Store) {},

@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
+	"github.com/holdfast-go/holdfast/internal/feed"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -25,8 +28,9 @@ import (
 const (
 	// pageChanges is how many changes one look reads.
 	pageChanges = 1000
-	// asking bounds a request of the hub, and failing how long they may fail before the watches end.
-	asking  = 5 * time.Second
+	// watchBuffer is how many changes may wait for one watch.
+	watchBuffer = 1 << 16
+	// failing is how long requests may fail before the watches end.
 	failing = 10 * time.Second
 	// listening is the time between looks while the bell is heard.
 	listening = time.Second
@@ -34,7 +38,10 @@ const (
 
 // hub has the run of the present watches, if there are any.
 type hub struct {
-	s *Store
+	conn     *conn
+	poll     time.Duration
+	listener func(context.Context) (*pgx.Conn, error)
+	house    chores // of a run; each has its own
 
 	mu  sync.Mutex
 	run *run
@@ -42,7 +49,8 @@ type hub struct {
 
 // run reads for the watches of one time.
 type run struct {
-	s     *Store
+	hub   *hub
+	house chores
 	ctx   context.Context // done when the last watch has ended
 	end   context.CancelFunc
 	began chan struct{} // closed when the gaps are known, or it has failed
@@ -60,12 +68,13 @@ func (h *hub) subscribe(w *watcher) *run {
 	defer h.mu.Unlock()
 	r := h.run
 	if r == nil {
-		r = &run{s: h.s, began: make(chan struct{}), wake: make(chan struct{}, 1), watchers: map[*watcher]struct{}{}}
+		r = &run{hub: h, house: h.house, began: make(chan struct{}), wake: make(chan struct{}, 1),
+			watchers: map[*watcher]struct{}{}}
 		r.ctx, r.end = context.WithCancel(context.Background())
 		h.run = r
 		go r.loop()
-		if h.s.listener != nil {
-			go r.listen()
+		if h.listener != nil {
+			go (&ear{h.conn, h.listener, h.poll, r.hears}).listen(r.ctx)
 		}
 	}
 	r.watchers[w] = struct{}{}
@@ -107,15 +116,23 @@ func (r *run) look() {
 	}
 }
 
+// hears is told by the bell.
+func (r *run) hears(is bool) {
+	r.hub.mu.Lock()
+	r.heard = is
+	r.hub.mu.Unlock()
+	r.look()
+}
+
 func (r *run) floor() int64 {
-	r.s.hub.mu.Lock()
-	defer r.s.hub.mu.Unlock()
+	r.hub.mu.Lock()
+	defer r.hub.mu.Unlock()
 	return r.gaps.floor()
 }
 
 // fail ends the run and its watches.
 func (r *run) fail(err error) {
-	h := &r.s.hub
+	h := r.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.run == r {
@@ -147,7 +164,7 @@ func (r *run) attempt(f func(ctx context.Context) error) (ok bool) {
 	case errors.Is(err, store.ErrDenied), errors.Is(err, ErrWatchLost), time.Since(r.good) > failing:
 		r.fail(err)
 	default:
-		r.s.log.Info("looking for changes fails, to be repeated", zap.Error(err))
+		r.hub.conn.log.Info("looking for changes fails, to be repeated", zap.Error(err))
 	}
 	return false
 }
@@ -172,10 +189,9 @@ func (r *run) loop() {
 	if !began {
 		return
 	}
-	house := chores{s: r.s}
 	for {
-		due := house.do(r.attempt)
-		pause := r.s.poll
+		due := r.house.do(r.attempt)
+		pause := r.hub.poll
 		if r.read() {
 			pause = r.pause()
 		}
@@ -187,9 +203,9 @@ func (r *run) loop() {
 
 // pause is the time to the next look, so that each watch yields its EventProgress in time.
 func (r *run) pause() time.Duration {
-	r.s.hub.mu.Lock()
-	defer r.s.hub.mu.Unlock()
-	pause := r.s.poll
+	r.hub.mu.Lock()
+	defer r.hub.mu.Unlock()
+	pause := r.hub.poll
 	if r.heard {
 		pause = max(pause, listening)
 	}
@@ -210,39 +226,32 @@ func (r *run) begin() bool {
 		ok := r.attempt(func(ctx context.Context) error {
 			var at int64
 			var history, under string
-			err := r.s.call(ctx, "watch", "SELECT last, history, writers FROM "+r.s.function("watch_begin")+"()", nil,
+			err := r.hub.conn.call(ctx, "watch", "SELECT last, history, writers FROM "+r.hub.conn.function("watch_begin")+"()", nil,
 				func(scan db.Scan) error { return scan(&at, &history, &under) })
 			if err != nil {
 				return err
 			}
-			now := map[string]bool{}
-			for _, w := range strings.Fields(under) {
-				now[w] = true
-			}
+			now := setOf(strings.Fields(under))
 			if writers == nil || history != r.history {
 				last, r.history, writers = at, history, now
 				return nil
 			}
-			for w := range writers {
-				if !now[w] {
-					delete(writers, w)
-				}
-			}
+			maps.DeleteFunc(writers, func(w string, _ bool) bool { return !now[w] })
 			return nil
 		})
 		if ok && len(writers) == 0 {
 			break
 		}
-		pause = min(max(2*pause, 2*time.Millisecond), r.s.poll) // a writer may wait long, as for its standby
+		pause = min(max(2*pause, 2*time.Millisecond), r.hub.poll) // a writer may wait long, as for its standby
 		if !ok {
-			pause = r.s.poll
+			pause = r.hub.poll
 		}
 		if !r.rest(pause) {
 			return false
 		}
 	}
-	r.s.hub.mu.Lock()
-	defer r.s.hub.mu.Unlock()
+	r.hub.mu.Lock()
+	defer r.hub.mu.Unlock()
 	r.gaps.last = last
 	return true
 }
@@ -254,7 +263,7 @@ func (r *run) read() bool {
 			return false
 		}
 	}
-	h := &r.s.hub
+	h := r.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for w := range r.watchers {
@@ -267,7 +276,7 @@ func (r *run) read() bool {
 
 // page reads one page of changes; more: it was full.
 func (r *run) page(ctx context.Context) (more bool, err error) {
-	h := &r.s.hub
+	h := r.hub
 	missing := r.gaps.asked() // of the reader alone, but for floor
 	var state struct {
 		trimmed, last int64
@@ -279,9 +288,9 @@ func (r *run) page(ctx context.Context) (more bool, err error) {
 	query := "SELECT kind, coalesce(seq, 0), coalesce(put, false)::int::bigint, coalesce(at_us, 0), " +
 		"coalesce(name, ''), coalesce(format, 0)::bigint, " +
 		"session, rev, nonce, meta, owner, incarnation, address, ttl FROM " +
-		r.s.function("watch_read") + "($1::bigint, $2::bigint[], $3::int)"
+		r.hub.conn.function("watch_read") + "($1::bigint, $2::bigint[], $3::int)"
 	numbers := db.Numbers(missing, func(n int64) int64 { return n })
-	err = r.s.call(ctx, "watch", query, []any{r.gaps.last, numbers, int64(pageChanges)},
+	err = r.hub.conn.call(ctx, "watch", query, []any{r.gaps.last, numbers, int64(pageChanges)},
 		func(scan db.Scan) error {
 			var kind string
 			var seq, put, at int64
@@ -306,7 +315,7 @@ func (r *run) page(ctx context.Context) (more bool, err error) {
 			found = append(found, seq)
 			c := change{seq: seq}
 			if x.format == format {
-				r.s.history.saw(x.rev)
+				r.hub.conn.history.saw(x.rev)
 			}
 			if put != 0 {
 				x.since = &at
@@ -345,3 +354,12 @@ func (r *run) page(ctx context.Context) (more bool, err error) {
 	}
 	return above >= pageChanges, nil
 }
+
+// change is one thing to tell.
+type change struct {
+	seq   int64 // 0: of a snapshot, or that the watch runs
+	event store.Event
+}
+
+// watcher is one running watch. Its mutex is taken after the hub's.
+type watcher = feed.Watch[change]

@@ -89,10 +89,9 @@ func TestAnsweredByTheOldPrimaryMeanwhile(t *testing.T) {
 				t.Fatalf("it made no connection: %v", err)
 			}
 			to.Store(present)
-			_, err := s.Get(t.Context(), "any")
-			require.NoError(t, err)
+			must(s.Get(t.Context(), "any"))(t)
 			close(g.open)
-			err = <-answer
+			err := <-answer
 			require.ErrorContains(t, err, "the answer is of timeline 1, and meanwhile this store has used timeline 2")
 			require.NotErrorIs(t, err, store.ErrDenied)
 			require.NotErrorIs(t, err, store.ErrSessionGone)

@@ -53,8 +53,7 @@ func server(tb testing.TB) *postgrestest.Server {
 	shared.Lock()
 	defer shared.Unlock()
 	if shared.s == nil {
-		s, err := postgrestest.Run(context.Background(), postgrestest.Options{})
-		require.NoError(tb, err)
+		s := must(postgrestest.Run(context.Background(), postgrestest.Options{}))(tb)
 		shared.s = s
 	}
 	return shared.s
@@ -139,8 +138,7 @@ func session(tb testing.TB, s store.Store, owner string) store.Session {
 	tb.Helper()
 	sess := store.Session{ID: store.SessionID(ids.Add(1)), TTL: lasting,
 		Owner: store.Owner{ID: owner, Incarnation: fmt.Sprintf("%s-%d", owner, ids.Add(1))}}
-	g, err := s.OpenSession(tb.Context(), sess)
-	require.NoError(tb, err)
+	g := must(s.OpenSession(tb.Context(), sess))(tb)
 	require.NoError(tb, g.Err)
 	sess.TTL = g.TTL
 	return sess
@@ -156,8 +154,7 @@ func ask(tb testing.TB, s store.Store, sess store.Session, claims ...store.Claim
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), soon)
 	defer cancel()
-	outs, err := s.Acquire(ctx, sess, claims)
-	require.NoError(tb, err)
+	outs := must(s.Acquire(ctx, sess, claims))(tb)
 	require.Len(tb, outs, len(claims))
 	return outs
 }
@@ -180,3 +177,12 @@ func (o owned) Name() string       { return o.name }
 func (o owned) Token() store.Token { return o.token }
 
 func own(r store.Record) owned { return owned{r.Name, r.Token} }
+
+// must returns what a call returned, which may not have failed.
+func must[T any](v T, err error) func(tb testing.TB) T {
+	return func(tb testing.TB) T {
+		tb.Helper()
+		require.NoError(tb, err)
+		return v
+	}
+}

@@ -113,7 +113,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 	if err == nil {
 		_, err = s.check(ctx)
 	} else {
-		err = s.unmade(at, err)
+		err = at.unmade(s.schema, err)
 	}
 	return s.explain(ctx, "migrate", s.standby(ctx, err))
 }

@@ -94,13 +94,23 @@ func (s *Store) ask(ctx context.Context, op string, names []string, outs []store
 	return outs, nil
 }
 
-// refusal is an outcome with what stands.
-func (d *decided) refusal(op string) store.Outcome {
+// outcome is what was decided of a name, but for answers that op alone has.
+func (d *decided) outcome(op string) store.Outcome {
+	if d.answer == "free" {
+		return store.Outcome{}
+	}
 	rec, err := d.record()
 	if err != nil {
-		return store.Outcome{Record: rec, Err: fmt.Errorf("postgres: %s: %w", op, err)}
+		err = fmt.Errorf("postgres: %s: %w", op, err)
 	}
-	return store.Outcome{Record: rec}
+	return store.Outcome{OK: d.answer == "done" && err == nil, Record: rec, Err: err}
+}
+
+// failed is the outcome of a name of which nothing was applied, for that reason.
+func (d *decided) failed(op, name string, err error) store.Outcome {
+	out := d.outcome(op)
+	out.Err = fmt.Errorf("postgres: %s %q: %w", op, name, err)
+	return out
 }
 
 // Acquire implements store.Store: one request, and others for names for which another's request
@@ -148,16 +158,13 @@ func (s *Store) Acquire(ctx context.Context, want store.Session, claims []store.
 		}, row)
 	}
 	return s.ask(ctx, "acquire", names, outs, pending, request, func(i int, d *decided) {
-		switch d.answer {
-		case "done":
-			rec, err := d.record()
-			outs[i] = store.Outcome{OK: err == nil, Record: rec, Replaced: store.Token(d.replaced), Err: err}
-		case "parent":
+		if d.answer == "parent" {
 			err := fmt.Errorf("postgres: acquire %q: %w: %q", names[i], store.ErrParentLost, claims[i].While.Name)
 			outs[i] = store.Outcome{Err: err}
-		default:
-			outs[i] = d.refusal("acquire")
+			return
 		}
+		outs[i] = d.outcome("acquire")
+		outs[i].Replaced = store.Token(d.replaced)
 	})
 }
 
@@ -184,13 +191,10 @@ func (s *Store) Release(ctx context.Context, held []store.Held) ([]store.Outcome
 		switch d.answer {
 		case "done":
 			outs[i] = store.Outcome{OK: true}
-		case "free":
-			outs[i] = store.Outcome{}
 		case "guarded":
-			outs[i] = d.refusal("release")
-			outs[i].Err = fmt.Errorf("postgres: release %q: %w", names[i], ErrGuarded)
+			outs[i] = d.failed("release", names[i], ErrGuarded)
 		default:
-			outs[i] = d.refusal("release")
+			outs[i] = d.outcome("release")
 			outs[i].Err = nil // whatever holds the name, it is not that ownership
 		}
 	})
@@ -234,20 +238,13 @@ func (s *Store) Transfer(ctx context.Context, moves []store.Transfer) ([]store.O
 	}
 	return s.ask(ctx, "transfer", names, outs, pending, request, func(i int, d *decided) {
 		switch d.answer {
-		case "done":
-			rec, err := d.record()
-			outs[i] = store.Outcome{OK: err == nil, Record: rec, Err: err}
-		case "free":
-			outs[i] = store.Outcome{}
 		case "gone":
-			outs[i] = d.refusal("transfer")
-			outs[i].Err = fmt.Errorf("postgres: transfer %q: %w", names[i],
-				gone(store.Session{ID: moves[i].To.Session, Owner: moves[i].To.Owner}))
+			to := moves[i].To
+			outs[i] = d.failed("transfer", names[i], gone(store.Session{ID: to.Session, Owner: to.Owner}))
 		case "guarded":
-			outs[i] = d.refusal("transfer")
-			outs[i].Err = fmt.Errorf("postgres: transfer %q: %w", names[i], ErrGuarded)
+			outs[i] = d.failed("transfer", names[i], ErrGuarded)
 		default:
-			outs[i] = d.refusal("transfer")
+			outs[i] = d.outcome("transfer")
 		}
 	})
 }

@@ -21,8 +21,7 @@ func TestDeniedAfterAPart(t *testing.T) {
 	p := pool(t)
 	exec := func(t *testing.T, q string, args ...any) {
 		t.Helper()
-		_, err := p.Exec(t.Context(), fmt.Sprintf(q, args...), pgx.QueryExecModeSimpleProtocol)
-		require.NoError(t, err)
+		must(p.Exec(t.Context(), fmt.Sprintf(q, args...), pgx.QueryExecModeSimpleProtocol))(t)
 	}
 	// refuse has a function refuse from its n-th call on. inner is its call under another name.
 	refuse := func(t *testing.T, s *postgres.Store, n int, name, parameters, returns, inner string) {
@@ -48,16 +47,14 @@ func TestDeniedAfterAPart(t *testing.T) {
 			s := fresh(t, p)
 			sess := session(t, s, "a")
 			free, guarded := win(t, s, sess, "free"), win(t, s, sess, "guarded")
-			tx, err := p.Begin(t.Context())
-			require.NoError(t, err)
+			tx := must(p.Begin(t.Context()))(t)
 			defer func() { _ = tx.Rollback(context.Background()) }()
 			require.NoError(t, s.Guard(t.Context(), tx, own(guarded)))
 			refuse(t, s, n, "close", "p_id bigint, p_incarnation text, p_limit int",
 				"RETURNS TABLE (freed int, standing int)", "p_id, p_incarnation, p_limit")
 			judge(t, s.CloseSession(t.Context(), sess))
 			require.NoError(t, tx.Rollback(t.Context()))
-			recs, err := s.Get(t.Context(), free.Name)
-			require.NoError(t, err)
+			recs := must(s.Get(t.Context(), free.Name))(t)
 			require.Equal(t, part, len(recs) == 0, "released")
 		})
 		t.Run(fmt.Sprintf("renew, request %d", n), func(t *testing.T) {

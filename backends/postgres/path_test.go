@@ -20,8 +20,7 @@ func TestNamesOfOthers(t *testing.T) {
 	t.Parallel()
 	srv := server(t)
 	require.NoError(t, srv.NewDatabase(t.Context(), "names", ""))
-	conn, err := srv.ConnTo(t.Context(), "names")
-	require.NoError(t, err)
+	conn := must(srv.ConnTo(t.Context(), "names"))(t)
 	defer func() { require.NoError(t, conn.Close(t.Context())) }()
 	exec := func(q string) {
 		t.Helper()
@@ -68,10 +67,9 @@ func TestNamesOfOthers(t *testing.T) {
 
 		s = silent(t, p, postgres.WithSchema("by_hand_"+name))
 		for _, text := range []string{s.Schema(), s.Functions()} {
-			tx, err := p.Begin(t.Context())
-			require.NoError(t, err)
+			tx := must(p.Begin(t.Context()))(t)
 			t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-			_, err = tx.Conn().PgConn().Exec(t.Context(), text).ReadAll()
+			_, err := tx.Conn().PgConn().Exec(t.Context(), text).ReadAll()
 			require.NoError(t, err, path)
 			var is string
 			require.NoError(t, tx.QueryRow(t.Context(), "SELECT pg_catalog.current_setting('search_path')").Scan(&is))

@@ -41,14 +41,11 @@ func TestFunctionsMadeMeanwhile(t *testing.T) {
 	p := pool(t)
 	before, after, ok := strings.Cut(owner.Functions(), "-- The edition of these functions.")
 	require.True(t, ok)
-	tx, err := p.Begin(t.Context())
-	require.NoError(t, err)
+	tx := must(p.Begin(t.Context()))(t)
 	defer func() { _ = tx.Rollback(context.Background()) }()
-	_, err = tx.Conn().PgConn().Exec(t.Context(), before).ReadAll()
-	require.NoError(t, err)
+	must(tx.Conn().PgConn().Exec(t.Context(), before).ReadAll())(t)
 	exec("SET ROLE %s_other; CREATE FUNCTION %s.others() RETURNS int LANGUAGE sql AS 'SELECT 1'; RESET ROLE")
-	_, err = tx.Conn().PgConn().Exec(t.Context(), "-- "+after).ReadAll()
-	require.NoError(t, err)
+	must(tx.Conn().PgConn().Exec(t.Context(), "-- "+after).ReadAll())(t)
 	require.NoError(t, tx.Commit(t.Context()))
 
 	is := map[string]string{}

@@ -4,8 +4,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-
-	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
 )
 
 // This file is about which server a call reaches. Each promotion of a standby begins a timeline with
@@ -96,20 +94,10 @@ func (p *primary) highest() int64 {
 	return p.used[len(p.used)-1].timeline
 }
 
-// Timeline is the highest timeline of a server that this Store has used, of the database system that
-// it used last; 0 if it has used none, also since AcceptHistory. It asks nothing of the server. It is
-// for what refuses earlier ones as Guard does, by the SQL function on_timeline.
-func (s *Store) Timeline() int64 { return s.primary.highest() }
-
 // accept forgets what was used.
 func (p *primary) accept() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.used = nil
 	p.forget()
-}
-
-// on has a query fail on servers of other timelines, and on connections that are not fit (db.On).
-func (s *Store) on(least, most int64, query string, args []any) (string, []any) {
-	return db.On(s.function("on_timeline"), least, most, query, args)
 }

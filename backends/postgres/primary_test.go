@@ -44,8 +44,7 @@ func twoPrimaries(t *testing.T) (old, present *postgrestest.Server) {
 	t.Helper()
 	old = postgrestest.Start(t)
 	require.NoError(t, silent(t, old.Pool(t)).Migrate(t.Context()))
-	present, err := old.NewStandby(t.Context())
-	require.NoError(t, err)
+	present = must(old.NewStandby(t.Context()))(t)
 	require.NoError(t, old.Kill())
 	require.NoError(t, present.Promote(t.Context()))
 	require.NoError(t, old.Restart(t.Context()))
@@ -75,8 +74,7 @@ func TestOldPrimary(t *testing.T) {
 	for _, err := range s.List(t.Context(), store.Query{Session: sess.ID}) {
 		require.ErrorIs(t, err, postgres.ErrOldPrimary)
 	}
-	tx, err := p.Begin(t.Context())
-	require.NoError(t, err)
+	tx := must(p.Begin(t.Context()))(t)
 	require.ErrorIs(t, s.Guard(t.Context(), tx, own(held)), postgres.ErrOldPrimary)
 	require.NoError(t, tx.Rollback(t.Context()))
 
@@ -86,8 +84,7 @@ func TestOldPrimary(t *testing.T) {
 	to.Store(present)
 	p.Reset()
 	works(t, s)
-	grants, err := s.Renew(t.Context(), []store.Session{sess})
-	require.NoError(t, err)
+	grants := must(s.Renew(t.Context(), []store.Session{sess}))(t)
 	require.NoError(t, grants[0].Err)
 	works(t, other) // it learns of the later one
 	to.Store(old)

@@ -23,8 +23,7 @@ import (
 // nowhere is a pool that reaches no server.
 func nowhere(t *testing.T) *pgxpool.Pool {
 	t.Helper()
-	p, err := pgxpool.New(t.Context(), "postgres://127.0.0.1:1/none")
-	require.NoError(t, err)
+	p := must(pgxpool.New(t.Context(), "postgres://127.0.0.1:1/none"))(t)
 	t.Cleanup(p.Close)
 	return p
 }
@@ -48,8 +47,7 @@ func TestBadInput(t *testing.T) {
 		require.ErrorIs(t, err, store.ErrInvalid)
 		require.ErrorContains(t, err, says)
 	}
-	s, err := postgres.New(p, postgres.WithLogger(nil), postgres.WithListener(nil))
-	require.NoError(t, err)
+	s := must(postgres.New(p, postgres.WithLogger(nil), postgres.WithListener(nil)))(t)
 	require.Equal(t, []string{"127.0.0.1:1"}, s.Limits().Endpoints)
 	inputtest.Contexts(t, s)
 	inputtest.Zeros(t, nil, new(postgres.Store))
@@ -87,8 +85,7 @@ func works(t *testing.T, s *postgres.Store) {
 
 func silent(t *testing.T, p *pgxpool.Pool, opts ...postgres.Option) *postgres.Store {
 	t.Helper()
-	s, err := postgres.New(p, append(opts, postgres.WithLogger(zap.NewNop()))...)
-	require.NoError(t, err)
+	s := must(postgres.New(p, append(opts, postgres.WithLogger(zap.NewNop()))...))(t)
 	return s
 }
 
@@ -103,8 +100,7 @@ func TestSchemaThatDoesNotFit(t *testing.T) {
 	require.NoError(t, s.Migrate(t.Context()))
 	works(t, s)
 	exec := func(q string) {
-		_, err := p.Exec(t.Context(), q)
-		require.NoError(t, err)
+		must(p.Exec(t.Context(), q))(t)
 	}
 	exec("UPDATE unfit.version SET version = 0")
 	deniedBy(t, silent(t, p, schema), postgres.ErrSchema, "has version 0, which is older than 1")
@@ -172,11 +168,10 @@ func TestPermissions(t *testing.T) {
 	works(t, app)
 	r := win(t, app, session(t, app, "a"), "job")
 	p := postgrestest.PoolOf(t, srv.URLOf("app", "postgres"))
-	tx, err := p.Begin(t.Context())
-	require.NoError(t, err)
+	tx := must(p.Begin(t.Context()))(t)
 	require.NoError(t, app.Guard(t.Context(), tx, own(r)))
 	require.NoError(t, tx.Commit(t.Context()))
-	_, err = p.Exec(t.Context(), "DELETE FROM perms.lease")
+	_, err := p.Exec(t.Context(), "DELETE FROM perms.lease")
 	require.ErrorContains(t, err, "permission denied", "the tables themselves are nobody's")
 	require.ErrorIs(t, as("app").Migrate(t.Context()), nil, "there is nothing to do")
 	err = silent(t, p, postgres.WithSchema("perms_new")).Migrate(t.Context())
@@ -240,8 +235,7 @@ func TestServersThatAreNotSafe(t *testing.T) {
 	deniedBy(t, latin, postgres.ErrUnsafeServer, "server_encoding is LATIN1, must be UTF8")
 	require.ErrorIs(t, latin.Migrate(t.Context()), postgres.ErrUnsafeServer)
 
-	standby, err := srv.NewStandby(t.Context())
-	require.NoError(t, err)
+	standby := must(srv.NewStandby(t.Context()))(t)
 	deniedBy(t, silent(t, standby.Pool(t)), postgres.ErrReadOnly, "standby")
 
 	// One that refuses a session's default, and then what is said in its place: it is reached
@@ -290,12 +284,10 @@ func TestCommitsAreFlushed(t *testing.T) {
 	t.Parallel()
 	p := pool(t)
 	s := fresh(t, p)
-	tx, err := p.Begin(t.Context())
-	require.NoError(t, err)
+	tx := must(p.Begin(t.Context()))(t)
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	for given, want := range map[string]string{"off": "on", "local": "on", "on": "on", "remote_apply": "remote_apply"} {
-		_, err = tx.Exec(t.Context(), "SET LOCAL synchronous_commit = "+given)
-		require.NoError(t, err)
+		must(tx.Exec(t.Context(), "SET LOCAL synchronous_commit = "+given))(t)
 		var is string
 		require.NoError(t, tx.QueryRow(t.Context(), "SELECT current_setting('synchronous_commit') FROM "+s.SchemaName()+".enter()").Scan(&is))
 		require.Equal(t, want, is, given)

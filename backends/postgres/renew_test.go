@@ -21,8 +21,7 @@ func TestRenewOfSeveralIncarnations(t *testing.T) {
 	third := lives
 	third.Owner.Incarnation += "-after"
 	for _, order := range [][]store.Session{{lives, other}, {other, lives}, {other, more, third, lives, lives, other, more}} {
-		grants, err := s.Renew(t.Context(), order)
-		require.NoError(t, err)
+		grants := must(s.Renew(t.Context(), order))(t)
 		require.Len(t, grants, len(order))
 		for i, x := range order {
 			if x.Owner == lives.Owner || x.Owner == more.Owner {

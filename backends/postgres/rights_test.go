@@ -28,13 +28,11 @@ func TestRightsOfMigrate(t *testing.T) {
 		require.ErrorContains(t, err, says)
 		require.NotContains(t, err.Error(), "EXECUTE")
 	}
-	conn, err := srv.ConnTo(t.Context(), "rights-db")
-	require.NoError(t, err)
+	conn := must(srv.ConnTo(t.Context(), "rights-db"))(t)
 	defer func() { require.NoError(t, conn.Close(t.Context())) }()
 	grant := func(q string) {
 		t.Helper()
-		_, err := conn.Exec(t.Context(), q)
-		require.NoError(t, err)
+		must(conn.Exec(t.Context(), q))(t)
 	}
 	refused(as("mig-1", "made"), `GRANT CREATE ON DATABASE "rights-db" TO "mig-1"`)
 	grant(`GRANT CREATE ON DATABASE "rights-db" TO "mig-1"`)
@@ -60,7 +58,7 @@ func TestRightsOfMigrate(t *testing.T) {
 
 	// Nothing to do, but no right to use it.
 	grant("REVOKE USAGE ON SCHEMA made FROM mig_2")
-	err = as("mig_2", "made").Migrate(t.Context())
+	err := as("mig_2", "made").Migrate(t.Context())
 	require.ErrorIs(t, err, postgres.ErrPermission)
 	require.ErrorContains(t, err, "GRANT USAGE ON SCHEMA made")
 }

@@ -48,9 +48,6 @@ const closing = 5000
 // applied the session is over for good, and Stores that watch, or change something, remove what is left.
 // The error is ErrGuarded if that is so of a name that a transaction guards.
 func (s *Store) CloseSession(ctx context.Context, want store.Session) error {
-	if err := s.made(ctx); err != nil {
-		return err
-	}
 	var pause backoff
 	for applied := false; ; applied = true {
 		var freed, standing int64

@@ -39,14 +39,13 @@ func TestSettingsChangeWhileItRuns(t *testing.T) {
 		s := silent(t, p, postgres.WithSchema(first.SchemaName()))
 		works(t, s)
 		b := session(t, s, "b")
-		tx, err := p.Begin(t.Context())
-		require.NoError(t, err)
+		tx := must(p.Begin(t.Context()))(t)
 		require.NoError(t, s.Guard(t.Context(), tx, own(r)))
 		require.NoError(t, tx.Commit(t.Context()))
 
 		changed.Store(true)
 		p.Reset()
-		_, err = s.Acquire(t.Context(), b, []store.Claim{claim("käse")}) // with no check before it
+		_, err := s.Acquire(t.Context(), b, []store.Claim{claim("käse")}) // with no check before it
 		require.ErrorIs(t, err, store.ErrDenied)
 		require.ErrorIs(t, err, postgres.ErrUnsafeServer)
 		require.ErrorContains(t, err, says)
@@ -54,8 +53,7 @@ func TestSettingsChangeWhileItRuns(t *testing.T) {
 		deniedBy(t, s, postgres.ErrUnsafeServer, says)
 
 		// A transaction of a pool that no Store has.
-		tx, err = p.Begin(t.Context())
-		require.NoError(t, err)
+		tx = must(p.Begin(t.Context()))(t)
 		err = first.Guard(t.Context(), tx, own(r))
 		require.ErrorIs(t, err, postgres.ErrUnsafeServer)
 		require.NotErrorIs(t, err, postgres.ErrFenced, "it is held")
@@ -69,13 +67,10 @@ func TestSettingsChangeWhileItRuns(t *testing.T) {
 		require.Equal(t, r.Token, out.Record.Token)
 	}
 
-	handle, err := sql.Open("pgx", server(t).URL())
-	require.NoError(t, err)
+	handle := must(sql.Open("pgx", server(t).URL()))(t)
 	defer func() { require.NoError(t, handle.Close()) }()
-	tx, err := handle.BeginTx(t.Context(), nil)
-	require.NoError(t, err)
+	tx := must(handle.BeginTx(t.Context(), nil))(t)
 	defer func() { _ = tx.Rollback() }()
-	_, err = tx.ExecContext(t.Context(), "SET LOCAL array_nulls = off")
-	require.NoError(t, err)
+	must(tx.ExecContext(t.Context(), "SET LOCAL array_nulls = off"))(t)
 	require.ErrorIs(t, first.GuardTx(t.Context(), tx, own(r)), postgres.ErrUnsafeServer)
 }

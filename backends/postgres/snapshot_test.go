@@ -25,12 +25,10 @@ func TestGuardBehindASnapshot(t *testing.T) {
 		s := fresh(t, p)
 		begin := func(first string) pgx.Tx {
 			t.Helper()
-			tx, err := p.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level})
-			require.NoError(t, err)
+			tx := must(p.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level}))(t)
 			t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 			if first != "" {
-				_, err = tx.Exec(t.Context(), first)
-				require.NoError(t, err)
+				must(tx.Exec(t.Context(), first))(t)
 			}
 			return tx
 		}
@@ -59,8 +57,7 @@ func TestGuardBehindASnapshot(t *testing.T) {
 			r = win(t, s, a, fmt.Sprint("renewed/", left))
 			lasts(t, p, s, a, left)
 			tx = begin(snapshot)
-			grants, err := s.Renew(t.Context(), []store.Session{a})
-			require.NoError(t, err)
+			grants := must(s.Renew(t.Context(), []store.Session{a}))(t)
 			renewed = grants[0].Err == nil
 			time.Sleep(left)
 		}
@@ -70,8 +67,7 @@ func TestGuardBehindASnapshot(t *testing.T) {
 		// Changed hands since: of neither the former nor the new holder.
 		former := win(t, s, b, "changed")
 		one, other := begin(snapshot), begin(snapshot)
-		outs, err := s.Release(t.Context(), []store.Held{former.Held()})
-		require.NoError(t, err)
+		outs := must(s.Release(t.Context(), []store.Held{former.Held()}))(t)
 		require.True(t, outs[0].OK)
 		now := win(t, s, b, "changed")
 		for tx, r := range map[pgx.Tx]store.Record{one: former, other: now} {
@@ -92,10 +88,9 @@ func TestGuardThatMayNotWrite(t *testing.T) {
 	p := pool(t)
 	s := fresh(t, p)
 	r := win(t, s, session(t, s, "a"), "job")
-	tx, err := p.BeginTx(t.Context(), pgx.TxOptions{AccessMode: pgx.ReadOnly})
-	require.NoError(t, err)
+	tx := must(p.BeginTx(t.Context(), pgx.TxOptions{AccessMode: pgx.ReadOnly}))(t)
 	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-	err = s.Guard(t.Context(), tx, own(r))
+	err := s.Guard(t.Context(), tx, own(r))
 	require.ErrorIs(t, err, postgres.ErrReadOnly)
 	require.ErrorContains(t, err, "or a transaction that is READ ONLY itself")
 }

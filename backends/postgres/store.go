@@ -26,30 +26,20 @@ const DefaultSchema = "holdfast"
 // DefaultPoll is the time between looks for changes while something watches.
 const DefaultPoll = 250 * time.Millisecond
 
-// watchBuffer is how many changes may wait for one watch.
-const watchBuffer = 1 << 16
-
 // Store keeps leases in PostgreSQL. Make one with New. It is safe for concurrent use
 // and needs no closing: what it runs in the background ends with the last watch.
 type Store struct {
-	db        *db.DB
-	schema    string
-	poll      time.Duration
-	listener  func(context.Context) (*pgx.Conn, error)
-	unsafe    []string
-	log       *zap.Logger
+	conn
 	endpoints []string
-
-	primary primary
-	hub     hub
-	bell    bell
-	history history
+	hub       hub
+	bell      bell
 }
 
 var (
 	_ store.Store       = (*Store)(nil)
 	_ store.Transferrer = (*Store)(nil)
 	_ store.Watcher     = (*Store)(nil)
+	_ store.Historian   = (*Store)(nil)
 )
 
 // Option sets something of a Store.
@@ -70,11 +60,11 @@ func WithSchema(name string) Option { return func(s *Store) { s.schema = name } 
 // It is called with the first watch, and again, after a pause, when the connection is lost. Without
 // it, the default, also if connect is nil, watches look every DefaultPoll.
 func WithListener(connect func(context.Context) (*pgx.Conn, error)) Option {
-	return func(s *Store) { s.listener = connect }
+	return func(s *Store) { s.hub.listener = connect }
 }
 
 // WithPoll sets the time between looks for changes, 10 ms to a minute; DefaultPoll by default.
-func WithPoll(d time.Duration) Option { return func(s *Store) { s.poll = d } }
+func WithPoll(d time.Duration) Option { return func(s *Store) { s.hub.poll = d } }
 
 // WithUnsafe accepts a server with those settings, "fsync" or "full_page_writes", off: after a
 // crash of its machine leases may be held twice, and tokens may come twice. It is for servers of
@@ -101,8 +91,8 @@ func New(pool *pgxpool.Pool, opts ...Option) (*Store, error) {
 		return nil, fmt.Errorf("postgres.New: pool: %w: nil, must come from pgxpool.New", store.ErrInvalid)
 	}
 	config := pool.Config().ConnConfig
-	s := &Store{db: db.OfPool(pool), schema: DefaultSchema, poll: DefaultPoll,
-		endpoints: []string{net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port)))}}
+	s := &Store{endpoints: []string{net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port)))}}
+	s.db, s.schema, s.hub.poll = db.OfPool(pool), DefaultSchema, DefaultPoll
 	for _, f := range config.Fallbacks {
 		if e := net.JoinHostPort(f.Host, strconv.Itoa(int(f.Port))); !slices.Contains(s.endpoints, e) {
 			s.endpoints = append(s.endpoints, e)
@@ -118,8 +108,8 @@ func New(pool *pgxpool.Pool, opts ...Option) (*Store, error) {
 	case !validSchema.MatchString(s.schema) || len(s.schema) > 2 && s.schema[:3] == "pg_":
 		return nil, bad("WithSchema", fmt.Sprintf("%.64q", s.schema),
 			`1 to 48 of a-z, 0-9 and '_', not beginning with a digit or "pg_"`)
-	case s.poll < 10*time.Millisecond || s.poll > time.Minute:
-		return nil, bad("WithPoll", s.poll, "10ms to 1m")
+	case s.hub.poll < 10*time.Millisecond || s.hub.poll > time.Minute:
+		return nil, bad("WithPoll", s.hub.poll, "10ms to 1m")
 	}
 	for _, u := range s.unsafe {
 		if u != "fsync" && u != "full_page_writes" {
@@ -127,7 +117,9 @@ func New(pool *pgxpool.Pool, opts ...Option) (*Store, error) {
 		}
 	}
 	s.log = cmp.Or(s.log, boundary.Default())
-	s.hub.s, s.bell.s, s.bell.house.s = s, s, s
+	house := chores{conn: &s.conn, poll: s.hub.poll, changed: s.changed}
+	s.hub.conn, s.hub.house = &s.conn, house
+	s.bell.conn, s.bell.house, s.bell.watched = &s.conn, house, s.hub.watches
 	return s, nil
 }
 
@@ -152,3 +144,44 @@ var limits = store.Limits{Name: "postgres", MaxTTL: maxTTL, MaxMetadata: maxMeta
 
 // SchemaName returns the name of the schema in which everything is.
 func (s *Store) SchemaName() string { return s.schema }
+
+// Timeline is the highest timeline of a server that this Store has used, of the database system that
+// it used last; 0 if it has used none, also since AcceptHistory. It asks nothing of the server. It is
+// for what refuses earlier ones as Guard does, by the SQL function on_timeline.
+func (s *Store) Timeline() int64 { return s.primary.highest() }
+
+// AcceptHistory implements store.Historian: tokens may go back to what the server's rows and clock
+// make them, and servers of any timeline are accepted (ErrOldPrimary). It asks nothing of the
+// server. The Keepers of this Store take it for a setback: each ends its terms with the next answer,
+// and acquires no sooner than a TTL later. lease.Keeper.AcceptHistory is of no help against
+// ErrOldPrimary: it asks the Store first, and fails with that.
+func (s *Store) AcceptHistory(ctx context.Context) error {
+	if err := s.made(ctx); err != nil {
+		return err
+	}
+	s.history.accepted.Add(1) // first: what another server answers comes to Keepers that know of it
+	s.history.seen.Store(0)
+	s.primary.accept()
+	return nil
+}
+
+// Accepted implements store.Historian. A Store never says store.ErrSetback: its tokens are above
+// all that it has seen, also when the server has lost rows.
+func (s *Store) Accepted() int { return int(s.history.accepted.Load()) }
+
+// Check asks whether leases can be kept here, as every Store does with its first call: it is for
+// programs that want to know when they start. Errors are store.ErrDenied and one of ErrSchema,
+// ErrPermission, ErrReadOnly, ErrOldPrimary and ErrUnsafeServer, or those of the connection.
+func (s *Store) Check(ctx context.Context) error {
+	if err := s.made(ctx); err != nil {
+		return err
+	}
+	_, err := s.check(ctx)
+	return s.explain(ctx, "check", s.standby(ctx, err))
+}
+
+// changed has the watches of this Store look, and tells other processes.
+func (s *Store) changed() {
+	s.hub.look()
+	s.bell.ring()
+}

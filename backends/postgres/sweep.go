@@ -23,7 +23,10 @@ const (
 
 // chores says when the next sweep and the next purge are due. It belongs to one goroutine.
 type chores struct {
-	s            *Store
+	conn    *conn
+	poll    time.Duration
+	changed func() // something was freed
+
 	sweep, purge time.Time     // the zero time: now
 	held         time.Duration // the last pause because of a guard
 }
@@ -47,15 +50,15 @@ func (c *chores) swept(attempt func(func(context.Context) error) bool) time.Dura
 	var freed, next, more int64
 	ok := attempt(func(ctx context.Context) error {
 		query := "SELECT freed::bigint, coalesce(next_ms, -1), more::int::bigint FROM " +
-			c.s.function("sweep") + "($1::int)"
-		return c.s.call(ctx, "sweep", query, []any{int64(sweepPage)},
+			c.conn.function("sweep") + "($1::int)"
+		return c.conn.call(ctx, "sweep", query, []any{int64(sweepPage)},
 			func(scan db.Scan) error { return scan(&freed, &next, &more) })
 	})
 	if freed > 0 {
-		c.s.changed()
+		c.changed()
 	}
 	if !ok {
-		return c.s.poll
+		return c.poll
 	}
 	pause := sweepMost
 	if next >= 0 {
@@ -79,11 +82,11 @@ func (c *chores) swept(attempt func(func(context.Context) error) bool) time.Dura
 func (c *chores) purged(attempt func(func(context.Context) error) bool) time.Duration {
 	var n int64
 	ok := attempt(func(ctx context.Context) error {
-		return c.s.call(ctx, "purge", "SELECT "+c.s.function("purge")+"($1::int)::bigint", []any{int64(purgePage)},
+		return c.conn.call(ctx, "purge", "SELECT "+c.conn.function("purge")+"($1::int)::bigint", []any{int64(purgePage)},
 			func(scan db.Scan) error { return scan(&n) })
 	})
 	if ok && n >= purgePage {
-		return c.s.poll
+		return c.poll
 	}
 	return time.Duration(float64(purging) * (0.75 + mrand.Float64()/2))
 }

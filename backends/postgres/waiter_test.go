@@ -20,11 +20,9 @@ func TestWaiterBehindAGuard(t *testing.T) {
 	t.Parallel()
 	p, asked := counted(t)
 	s := fresh(t, p, postgres.WithPoll(300*time.Millisecond))
-	k, err := lease.NewKeeper(s, lease.Config{ID: "waiter", TTL: lasting})
-	require.NoError(t, err)
+	k := must(lease.NewKeeper(s, lease.Config{ID: "waiter", TTL: lasting}))(t)
 	defer func() { require.NoError(t, k.Close(context.Background())) }()
-	h, err := k.Lease("job")
-	require.NoError(t, err)
+	h := must(k.Lease("job"))(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
 	defer cancel()
 	for range 2 {
@@ -41,8 +39,7 @@ func TestWaiterBehindAGuard(t *testing.T) {
 		require.Empty(t, waited, "it was told that the lease is free while it is guarded")
 		require.NoError(t, tx.Commit(ctx))
 		require.NoError(t, <-waited)
-		won, err := h.Acquire(ctx)
-		require.NoError(t, err)
+		won := must(h.Acquire(ctx))(t)
 		require.True(t, won)
 		require.NoError(t, h.Release(ctx))
 	}

@@ -10,15 +10,6 @@ import (
 	"github.com/holdfast-go/holdfast/store"
 )
 
-// change is one thing to tell.
-type change struct {
-	seq   int64 // 0: of a snapshot, or that the watch runs
-	event store.Event
-}
-
-// watcher is one running watch. Its mutex is taken after the hub's.
-type watcher = feed.Watch[change]
-
 // Watch implements store.Watcher: a snapshot as of one moment, in one request, and then the log of
 // changes, which all watches of a Store read together. Changes of one name come in their order,
 // those of several names in any. Expiries are made final, and told, by the Stores that watch: soon
@@ -88,13 +79,4 @@ func (s *Store) snapshot(ctx context.Context, w *watcher, floor int64) (
 		return nil
 	})
 	return told, recs, err
-}
-
-// put is the event that the row stands.
-func (r *row) put() store.Event {
-	rec, err := r.record()
-	if err != nil {
-		return store.Event{Kind: store.EventBad, Record: rec}
-	}
-	return store.Event{Kind: store.EventPut, Record: rec, Revision: rec.Token}
 }

@@ -68,8 +68,7 @@ func (w *watched) sees(t *testing.T, kind store.EventKind, name string) {
 // acquiring is the SQL of a claim, in a transaction of a user.
 func acquiring(t *testing.T, s *postgres.Store, x store.Session, name string) pgx.Tx {
 	t.Helper()
-	tx, err := pool(t).Begin(t.Context())
-	require.NoError(t, err)
+	tx := must(pool(t).Begin(t.Context()))(t)
 	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 	var answer string
 	require.NoError(t, tx.QueryRow(t.Context(), "SELECT answer FROM "+s.SchemaName()+".acquire($1, $2, ARRAY[$3]::text[], ARRAY[$4]::bigint[], '{0}', '{NULL}', '{NULL}', '{0}', '{0}', 0)",
@@ -139,12 +138,10 @@ func TestIdleTransactionOfAnother(t *testing.T) {
 	p := pool(t)
 	s := fresh(t, p)
 	// It has a snapshot, has written, and has read every table of the schema.
-	idle, err := p.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
-	require.NoError(t, err)
+	idle := must(p.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead}))(t)
 	defer func() { _ = idle.Rollback(context.Background()) }()
 	for _, q := range []string{"CREATE TEMPORARY TABLE x ()", "SELECT * FROM %s.lease", "SELECT * FROM %s.session", "SELECT * FROM %s.change", "SELECT * FROM %s.state"} {
-		_, err := idle.Exec(t.Context(), strings.ReplaceAll(q, "%s", s.SchemaName()))
-		require.NoError(t, err)
+		must(idle.Exec(t.Context(), strings.ReplaceAll(q, "%s", s.SchemaName())))(t)
 	}
 	other := again(t, p, s)
 	w := watch(t, other, "")
@@ -153,10 +150,8 @@ func TestIdleTransactionOfAnother(t *testing.T) {
 	a, b := session(t, s, "a"), session(t, s, "b")
 	win(t, s, a, "brief")
 	r := win(t, s, b, "job")
-	_, err = s.Renew(ctx, []store.Session{b})
-	require.NoError(t, err)
-	outs, err := s.Release(ctx, []store.Held{r.Held()})
-	require.NoError(t, err)
+	must(s.Renew(ctx, []store.Session{b}))(t)
+	outs := must(s.Release(ctx, []store.Held{r.Held()}))(t)
 	require.True(t, outs[0].OK)
 	lasts(t, p, s, a, 100*time.Millisecond)
 	w.sees(t, store.EventDelete, "job")
@@ -188,8 +183,7 @@ func TestListener(t *testing.T) {
 	a := session(t, s, "a")
 	win(t, s, a, "one")
 	w.sees(t, store.EventPut, "one")
-	_, err := p.Exec(t.Context(), "SELECT pg_terminate_backend($1)", c.PgConn().PID())
-	require.NoError(t, err)
+	must(p.Exec(t.Context(), "SELECT pg_terminate_backend($1)", c.PgConn().PID()))(t)
 
 	for _, bad := range []func(context.Context) (*pgx.Conn, error){
 		func(context.Context) (*pgx.Conn, error) { return nil, errors.New("no") },
@@ -219,11 +213,10 @@ func TestWatchThatFellBehind(t *testing.T) {
 		"went back": "SELECT setval('%[1]s.change_seq', 1)",
 	} {
 		w := watch(t, again(t, p, s), "")
-		_, err := p.Exec(t.Context(), fmt.Sprintf(q, s.SchemaName()))
-		require.NoError(t, err)
+		must(p.Exec(t.Context(), fmt.Sprintf(q, s.SchemaName())))(t)
 		<-w.ended
 		require.ErrorIs(t, w.err, postgres.ErrWatchLost, what)
-		_, err = p.Exec(t.Context(), fmt.Sprintf("UPDATE %s.state SET trimmed = 0", s.SchemaName()))
+		_, err := p.Exec(t.Context(), fmt.Sprintf("UPDATE %s.state SET trimmed = 0", s.SchemaName()))
 		require.NoError(t, err)
 	}
 }
@@ -235,21 +228,19 @@ func TestPurge(t *testing.T) {
 	s := fresh(t, p)
 	a := session(t, s, "a")
 	kept, old := win(t, s, a, "kept"), win(t, s, a, "old")
-	_, err := s.Release(t.Context(), []store.Held{old.Held()})
-	require.NoError(t, err)
+	must(s.Release(t.Context(), []store.Held{old.Held()}))(t)
 	var n int
 	one := func(q string) int {
 		require.NoError(t, p.QueryRow(t.Context(), fmt.Sprintf(q, s.SchemaName())).Scan(&n))
 		return n
 	}
 	require.Zero(t, one("SELECT %s.purge(100)"), "nothing is old")
-	_, err = p.Exec(t.Context(), fmt.Sprintf("UPDATE %[1]s.state SET purged = '-infinity'; UPDATE %[1]s.change SET at = at - interval '11 min'; "+
+	_, err := p.Exec(t.Context(), fmt.Sprintf("UPDATE %[1]s.state SET purged = '-infinity'; UPDATE %[1]s.change SET at = at - interval '11 min'; "+
 		"UPDATE %[1]s.lease SET since = since - interval '61 min', rev = rev + 1000000000000000", s.SchemaName()), pgx.QueryExecModeSimpleProtocol)
 	require.NoError(t, err)
 	require.Equal(t, 4, one("SELECT %s.purge(100)"), "three changes and a name")
 	require.Equal(t, 1, one("SELECT count(*) FROM %s.lease"))
-	recs, err := s.Get(t.Context(), "kept")
-	require.NoError(t, err)
+	recs := must(s.Get(t.Context(), "kept"))(t)
 	require.Equal(t, kept.Nonce, recs[0].Nonce, "what is held stays")
 	require.Zero(t, one("SELECT %s.purge(100)"), "once a minute")
 	next := win(t, s, a, "old")

@@ -90,8 +90,7 @@ func TestConformanceWhileStandbysArePromoted(t *testing.T) {
 	tier.NightlyOnly(t, "TestConformance of the store, and TestFaults")
 	t.Parallel()
 	a := postgrestest.Start(t)
-	b, err := a.NewStandby(t.Context())
-	require.NoError(t, err)
+	b := must(a.NewStandby(t.Context()))(t)
 	require.NoError(t, a.Synchronous(t.Context(), b))
 	var primary atomic.Pointer[postgrestest.Server]
 	primary.Store(a)

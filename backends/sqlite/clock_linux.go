@@ -75,3 +75,10 @@ func sharedTime(dir string) error {
 	return fmt.Errorf("%w: this process is in a time namespace of its own (%s), whose clock differs from that of "+
 		"the machine's other processes", store.ErrUnsupported, own)
 }
+
+// doze sleeps for d, a millisecond or so at most, to some ten microseconds. A timer of Go's is up
+// to 1 ms late in a process that has nothing else to do.
+func doze(d time.Duration) {
+	t := unix.NsecToTimespec(int64(d))
+	_ = unix.Nanosleep(&t, nil) // a signal ends it: it was a pause only
+}

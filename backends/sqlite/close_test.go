@@ -81,11 +81,9 @@ func TestCloseEndsWhatWaitsForALock(t *testing.T) {
 		e := <-ends
 		wasClosed(t, e.name, e.err)
 	}
-	_, err := c.ExecContext(ctx, "ROLLBACK")
-	require.NoError(t, err)
+	must(c.ExecContext(ctx, "ROLLBACK"))(t)
 	again := openAt(t, s.Path())
-	found, err := again.Get(ctx, "job")
-	require.NoError(t, err)
+	found := must(again.Get(ctx, "job"))(t)
 	require.Len(t, found, 1, "nothing of them was applied")
 }
 
@@ -134,8 +132,7 @@ func TestCloseCompletesWhatHasBegun(t *testing.T) {
 		require.NoError(t, <-begun)
 	}
 	require.NoError(t, <-closed)
-	found, err := openAt(t, s.Path()).Get(ctx, "job")
-	require.NoError(t, err)
+	found := must(openAt(t, s.Path()).Get(ctx, "job"))(t)
 	require.Len(t, found, 1)
 }
 
@@ -167,7 +164,6 @@ func TestACallerThatLeftInATransaction(t *testing.T) {
 	})
 	require.NoError(t, <-applied)
 	require.ErrorIs(t, err, context.Canceled)
-	found, err := s.Get(t.Context(), "job")
-	require.NoError(t, err)
+	found := must(s.Get(t.Context(), "job"))(t)
 	require.Empty(t, found)
 }

@@ -27,8 +27,7 @@ func fresh(tb storetest.TB) func() store.Store {
 func spoiled(tb storetest.TB) (client func() store.Store, spoil func(name string)) {
 	path := quickFile(tb)
 	s := openAt(tb, path)
-	db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(5000)")
-	require.NoError(tb, err)
+	db := must(sql.Open("sqlite", path+"?_pragma=busy_timeout(5000)"))(tb)
 	tb.Cleanup(func() { _ = db.Close() })
 	return func() store.Store { return s }, func(name string) {
 		_, err := db.ExecContext(context.Background(), "INSERT INTO holdfast_lease VALUES (?, 2, 0, 0, 0, 0, 'what a newer version writes')", name)
@@ -40,8 +39,7 @@ func spoiled(tb storetest.TB) (client func() store.Store, spoil func(name string
 func silent(tb storetest.TB) func() store.Store {
 	path := quickFile(tb)
 	s := openAt(tb, path)
-	shm, err := os.OpenFile(path+"-shm", os.O_RDWR, 0)
-	require.NoError(tb, err)
+	shm := must(os.OpenFile(path+"-shm", os.O_RDWR, 0))(tb)
 	tb.Cleanup(func() { require.NoError(tb, shm.Close()) })
 	all := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: 120, Len: 8} // the log's locks
 	require.NoError(tb, unix.FcntlFlock(shm.Fd(), unix.F_OFD_SETLK, &all))

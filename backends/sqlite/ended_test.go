@@ -25,16 +25,14 @@ func TestMoreEndsThanOneTransactionRemoves(t *testing.T) {
 	for i := range claims {
 		claims[i] = store.Claim{Name: fmt.Sprint("many/", i), Nonce: 1}
 	}
-	_, err = s.Acquire(ctx, many, claims)
-	require.NoError(t, err)
+	must(s.Acquire(ctx, many, claims))(t)
 	now += time.Second
 	last := open(t, s, 2, owner("b"), time.Minute)
 	r := win(t, s, last, "job")
 	now += 2 * time.Minute
 
 	for range 2 { // the first leaves some of the many, and what ended after them
-		grants, err := s.Renew(ctx, []store.Session{last})
-		require.NoError(t, err)
+		grants := must(s.Renew(ctx, []store.Session{last}))(t)
 		require.ErrorIs(t, grants[0].Err, store.ErrSessionGone)
 	}
 	var left int

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"syscall"
 
+	sqlite3 "modernc.org/sqlite"
 	lib "modernc.org/sqlite/lib"
 
 	"github.com/holdfast-go/holdfast/store"
@@ -59,4 +60,21 @@ func ended(ctx context.Context) error {
 
 func gone(want store.Session) error {
 	return fmt.Errorf("session %d of %s: %w", want.ID, want.Owner.ID, store.ErrSessionGone)
+}
+
+// code is SQLite's primary result code; 0 if err has none.
+func code(err error) int {
+	var e *sqlite3.Error
+	if errors.As(err, &e) {
+		return e.Code() & 0xff
+	}
+	return 0
+}
+
+func busy(err error) bool {
+	switch code(err) {
+	case lib.SQLITE_BUSY, lib.SQLITE_LOCKED, lib.SQLITE_PROTOCOL:
+		return true
+	}
+	return false
 }

@@ -27,14 +27,13 @@ func TestAFileThatMayNotBeWritten(t *testing.T) {
 	}
 	ctx := context.Background()
 	path := file(t)
-	s, err := New(ctx, path)
-	require.NoError(t, err)
+	s := must(New(ctx, path))(t)
 	sess := open(t, s, 1, owner("a"), time.Minute)
 	win(t, s, sess, "job")
 	require.NoError(t, s.Close())
 
 	require.NoError(t, os.Chmod(path, 0o400)) // the file
-	_, err = New(ctx, path)
+	_, err := New(ctx, path)
 	require.ErrorIs(t, err, store.ErrDenied)
 	require.ErrorContains(t, err, "readonly")
 	require.NoError(t, os.Chmod(path, 0o600))
@@ -51,8 +50,7 @@ func TestAFileThatMayNotBeWritten(t *testing.T) {
 	require.NoError(t, os.Chmod(path, 0o000)) // anything
 	_, err = New(ctx, path)
 	require.ErrorIs(t, err, store.ErrDenied)
-	companions, err := filepath.Glob(path + "*") // SQLite made them as the file then was
-	require.NoError(t, err)
+	companions := must(filepath.Glob(path + "*"))(t) // SQLite made them as the file then was
 	for _, c := range companions {
 		require.NoError(t, os.Chmod(c, 0o600))
 	}
@@ -78,8 +76,7 @@ func TestAFullDisk(t *testing.T) {
 			continue
 		}
 		require.ErrorContains(t, err, "full")
-		found, err := s.Get(ctx, "job", fmt.Sprintf("more/%d", i))
-		require.NoError(t, err)
+		found := must(s.Get(ctx, "job", fmt.Sprintf("more/%d", i)))(t)
 		require.Len(t, found, 1)
 		require.Equal(t, first.Token, found[0].Token)
 	}
@@ -96,8 +93,7 @@ func TestAPowerCut(t *testing.T) {
 	ctx := context.Background()
 	before := clock{boot: "before", now: func() time.Duration { return time.Minute }}
 	path := file(t)
-	s, err := newStore(ctx, path, before)
-	require.NoError(t, err)
+	s := must(newStore(ctx, path, before))(t)
 	defer func() { require.NoError(t, s.Close()) }()
 	s.wall = func() time.Time { return time.Unix(0, 0) } // tokens are by the counter alone
 	sess := open(t, s, 1, owner("a"), time.Hour)
@@ -107,11 +103,9 @@ func TestAPowerCut(t *testing.T) {
 		last = win(t, s, sess, fmt.Sprintf("job/%d", i))
 		synced = size(t, path+"-wal")
 		for range 3 {
-			_, err := s.Renew(ctx, []store.Session{sess})
-			require.NoError(t, err)
+			must(s.Renew(ctx, []store.Session{sess}))(t)
 		}
-		_, err := s.Release(ctx, []store.Held{last.Held()})
-		require.NoError(t, err)
+		must(s.Release(ctx, []store.Held{last.Held()}))(t)
 	}
 	require.Greater(t, size(t, path+"-wal"), synced)
 	commits := func() (wait int) {
@@ -122,8 +116,7 @@ func TestAPowerCut(t *testing.T) {
 	target := store.Session{ID: 1, Owner: owner("a")}
 	last = win(t, s, sess, "moved")
 	require.Equal(t, 2, commits(), "what issues a token does (FULL)")
-	_, err = s.Renew(ctx, []store.Session{sess})
-	require.NoError(t, err)
+	must(s.Renew(ctx, []store.Session{sess}))(t)
 	require.Equal(t, 1, commits())
 	out, err := s.Transfer(ctx, []store.Transfer{{Held: last.Held(), To: store.Offer{
 		Name: "moved", Owner: target.Owner, Session: target.ID, TTL: time.Hour, Nonce: 9, Lifetime: time.Hour,
@@ -133,8 +126,7 @@ func TestAPowerCut(t *testing.T) {
 	last = out[0].Record
 	require.Equal(t, 2, commits())
 	synced = size(t, path+"-wal")
-	_, err = s.Renew(ctx, []store.Session{sess})
-	require.NoError(t, err)
+	must(s.Renew(ctx, []store.Session{sess}))(t)
 	for cut := synced; cut <= size(t, path+"-wal"); cut += 1500 { // the disk had what was synced, and any part of the rest
 		copied := filepath.Join(t.TempDir(), "leases.db")
 		duplicate(t, path, copied, size(t, path))
@@ -142,8 +134,7 @@ func TestAPowerCut(t *testing.T) {
 		after, err := newStore(ctx, copied, clock{boot: "after", now: func() time.Duration { return time.Second }})
 		require.NoError(t, err)
 		after.wall = s.wall
-		found, err := after.Get(ctx, last.Name)
-		require.NoError(t, err)
+		found := must(after.Get(ctx, last.Name))(t)
 		require.Empty(t, found)
 		require.Greater(t, win(t, after, open(t, after, 2, owner("b"), time.Minute), last.Name).Token, last.Token)
 		require.NoError(t, after.Close())
@@ -151,15 +142,13 @@ func TestAPowerCut(t *testing.T) {
 }
 
 func size(t *testing.T, path string) int64 {
-	info, err := os.Stat(path)
-	require.NoError(t, err)
+	info := must(os.Stat(path))(t)
 	return info.Size()
 }
 
 // duplicate copies the first bytes of a file. It is another process that does: to close a file
 // of SQLite takes its locks away.
 func duplicate(t *testing.T, from, to string, bytes int64) {
-	out, err := exec.Command("head", "-c", fmt.Sprint(bytes), from).Output()
-	require.NoError(t, err)
+	out := must(exec.Command("head", "-c", fmt.Sprint(bytes), from).Output())(t)
 	require.NoError(t, os.WriteFile(to, out, 0o600))
 }

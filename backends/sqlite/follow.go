@@ -8,28 +8,32 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
+	"github.com/holdfast-go/holdfast/internal/feed"
 	"github.com/holdfast-go/holdfast/store"
 )
 
 // follower tells the watchers of a Store of changes. Its goroutine runs while there are any. It
-// is guarded by Store.mu; news is the goroutine's.
+// is guarded by opened.mu; news is the goroutine's.
 //
 //	its own commit ─▶ kick ─┐
 //	every interval ─────────┴─▶ data_version: has another connection committed? ─▶ read the log from cursor
 //	a session is over ─▶ remove its records (one of all watching Stores does it) ─▶ the log
 type follower struct {
+	w        *writes
+	interval time.Duration
+
 	watchers map[*watcher]struct{}
 	woken    chan struct{} // has room for one
 	cursor   int64         // the last change that was told
 	stop     context.CancelFunc
 }
 
-func (f *follower) beginLocked(s *Store, w *watcher, from int64) {
+func (f *follower) beginLocked(w *watcher, from int64) {
 	f.watchers, f.woken, f.cursor = map[*watcher]struct{}{w: {}}, make(chan struct{}, 1), from
 	var ctx context.Context
 	ctx, f.stop = context.WithCancel(context.Background())
 	woken := f.woken
-	s.running.Go(func() { s.tell(ctx, &news{}, woken) })
+	f.w.running.Go(func() { f.tell(ctx, &news{}, woken) })
 }
 
 func (f *follower) removeLocked(w *watcher) {
@@ -52,7 +56,10 @@ func (f *follower) endLocked(err error) {
 	}
 }
 
+// kick has watchers told at once of what this Store changed.
 func (f *follower) kick() {
+	f.w.mu.Lock()
+	defer f.w.mu.Unlock()
 	select {
 	case f.woken <- struct{}{}:
 	default:
@@ -67,22 +74,22 @@ type news struct {
 }
 
 // tell tells of changes until ctx is done.
-func (s *Store) tell(ctx context.Context, n *news, woken <-chan struct{}) {
+func (f *follower) tell(ctx context.Context, n *news, woken <-chan struct{}) {
 	defer func() {
 		if n.link != nil {
 			n.link.close()
 		}
 	}()
-	tick := time.NewTicker(s.interval)
+	tick := time.NewTicker(f.interval)
 	defer tick.Stop()
 	for kicked := true; ctx.Err() == nil; {
-		if err := s.look(ctx, n, kicked); err != nil && ctx.Err() == nil {
-			s.lookFailed(ctx, n, err)
+		if err := f.look(ctx, n, kicked); err != nil && ctx.Err() == nil {
+			f.lookFailed(ctx, n, err)
 		}
-		if now := s.clock.now(); n.next > 0 && n.next <= now {
+		if now := f.w.clock.now(); n.next > 0 && n.next <= now {
 			// All Stores that are watched find that at one time: one of them is to do it.
-			_ = boundary.Pause(ctx, rand.N(s.interval))
-			s.sweep(ctx)
+			_ = boundary.Pause(ctx, rand.N(f.interval))
+			f.sweep(ctx)
 		}
 		select {
 		case <-ctx.Done():
@@ -95,15 +102,15 @@ func (s *Store) tell(ctx context.Context, n *news, woken <-chan struct{}) {
 }
 
 // sweep removes some of what is over. A file that is locked has no news either.
-func (s *Store) sweep(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 10*s.interval)
+func (f *follower) sweep(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 10*f.interval)
 	defer cancel()
-	_ = s.write(ctx, "sweep", false, func(t *tx) error { return t.sweep(int64(limits.Batch)) })
+	_ = f.w.write(ctx, "sweep", false, func(t *tx) error { return t.sweep(int64(limits.Batch)) })
 }
 
 // lookFailed: a file that is locked or a disk that fails is looked at again; what can't be
 // followed ends the watches.
-func (s *Store) lookFailed(ctx context.Context, n *news, err error) {
+func (f *follower) lookFailed(ctx context.Context, n *news, err error) {
 	if n.link != nil && !n.link.rollback() {
 		n.link.close()
 		n.link, n.version = nil, 0 // which is of that connection
@@ -111,21 +118,21 @@ func (s *Store) lookFailed(ctx context.Context, n *news, err error) {
 	if busy(err) {
 		return
 	}
-	err = s.because(err)
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	err = f.w.because(err)
+	f.w.mu.Lock()
+	defer f.w.mu.Unlock()
 	if ctx.Err() == nil { // else the watchers are another goroutine's
-		s.follow.endLocked(err)
+		f.endLocked(err)
 	}
 }
 
 // look reads what changed and tells it.
-func (s *Store) look(ctx context.Context, n *news, force bool) (err error) {
-	if err := s.stands(); err != nil {
+func (f *follower) look(ctx context.Context, n *news, force bool) (err error) {
+	if err := f.w.stands(); err != nil {
 		return err
 	}
 	if n.link == nil {
-		if n.link, err = tryLink(s.place.path, false); err != nil {
+		if n.link, err = tryLink(f.w.place.path, false); err != nil {
 			return err
 		}
 		force = true
@@ -135,27 +142,27 @@ func (s *Store) look(ctx context.Context, n *news, force bool) (err error) {
 		return err
 	}
 	for more := version != n.version || force; more; {
-		if more, err = s.lookOn(ctx, n); err != nil {
+		if more, err = f.lookOn(ctx, n); err != nil {
 			return err
 		}
 	}
 	n.version = version
-	s.reassure(ctx, n)
+	f.reassure(ctx, n)
 	return nil
 }
 
 // reassure tells watchers that they run, unless something is over and has not been removed: that has
 // happened.
-func (s *Store) reassure(ctx context.Context, n *news) {
-	if n.next > 0 && n.next <= s.clock.now() {
+func (f *follower) reassure(ctx context.Context, n *news) {
+	if n.next > 0 && n.next <= f.w.clock.now() {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	f.w.mu.Lock()
+	defer f.w.mu.Unlock()
 	if ctx.Err() != nil { // the watchers are another goroutine's
 		return
 	}
-	for w := range s.follow.watchers {
+	for w := range f.watchers {
 		if w.Due(time.Now()) {
 			w.Push(change{Event: store.Event{Kind: store.EventProgress}})
 		}
@@ -166,22 +173,18 @@ func (s *Store) reassure(ctx context.Context, n *news) {
 const lookShare = 1000
 
 // lookOn reads the next changes; more may be left.
-func (s *Store) lookOn(ctx context.Context, n *news) (more bool, err error) {
-	s.mu.Lock()
-	cursor, seen := s.follow.cursor, s.seen.Load()
-	s.mu.Unlock()
+func (f *follower) lookOn(ctx context.Context, n *news) (more bool, err error) {
+	f.w.mu.Lock()
+	cursor, seen := f.cursor, f.w.seen.Load()
+	f.w.mu.Unlock()
 	if err := n.link.exec("BEGIN"); err != nil {
 		return false, err
 	}
-	m, err := readMeta(n.link)
-	if err == nil {
-		err = m.is(s, seen)
-	}
-	if err != nil {
-		return false, s.died(err)
+	if _, err := f.w.same(n.link, seen); err != nil {
+		return false, err
 	}
 	var found []change
-	now := s.clock.now()
+	now := f.w.clock.now()
 	err = n.link.each(`SELECT seq, rev, kind, name, session, nonce, granted, metadata, owner, incarnation, address, ttl,
 		(SELECT ends FROM holdfast_session WHERE id = session) FROM holdfast_change WHERE seq > ? ORDER BY seq LIMIT ?`,
 		[]any{cursor, lookShare}, func(scan func(...any) error) error {
@@ -203,24 +206,24 @@ func (s *Store) lookOn(ctx context.Context, n *news) (more bool, err error) {
 	if len(found) == 0 {
 		return false, nil
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	f.w.mu.Lock()
+	defer f.w.mu.Unlock()
 	if ctx.Err() != nil { // the watchers, and the cursor, are another goroutine's
 		return false, nil
 	}
 	if first := found[0].seq; first != cursor+1 {
-		s.follow.endLocked(fmt.Errorf("%w: changes %d to %d are not kept any more", ErrWatchOverrun, cursor+1, first-1))
+		f.endLocked(fmt.Errorf("%w: changes %d to %d are not kept any more", ErrWatchOverrun, cursor+1, first-1))
 		return false, nil
 	}
 	for _, c := range found {
-		s.tellLocked(c)
+		f.tellLocked(c)
 	}
-	s.follow.cursor = found[len(found)-1].seq
+	f.cursor = found[len(found)-1].seq
 	return len(found) == lookShare, nil
 }
 
-func (s *Store) tellLocked(c change) {
-	for w := range s.follow.watchers {
+func (f *follower) tellLocked(c change) {
+	for w := range f.watchers {
 		if w.Concerns(c.Record.Name, c.Kind == store.EventDelete) {
 			w.Push(c)
 		}
@@ -235,27 +238,35 @@ const (
 
 func scanChange(scan func(...any) error, now time.Duration) (c change, err error) {
 	var rev, kind int64
-	var session, nonce, granted, ttl, ends sql.NullInt64
-	var metadata, owner, incarnation, address sql.NullString
-	r := &c.Record
-	err = scan(&c.seq, &rev, &kind, &r.Name, &session, &nonce, &granted, &metadata,
-		&owner, &incarnation, &address, &ttl, &ends)
-	if err != nil {
+	var x stored
+	if err = scan(x.dest(&c.seq, &rev, &kind, &c.Record.Name)...); err != nil {
 		return c, err
 	}
+	rec, bad := x.record(c.Record.Name, rev, now)
 	c.Revision = store.Token(rev)
-	m, bad := unpack(metadata)
 	switch {
 	case kind == changeDelete:
 		c.Kind = store.EventDelete
 	case kind != changePut || bad != nil:
 		c.Kind = store.EventBad
 	default:
-		c.Kind = store.EventPut
-		r.Owner = store.Owner{ID: owner.String, Incarnation: incarnation.String, Address: address.String}
-		r.Session, r.Token, r.Nonce = store.SessionID(session.Int64), c.Revision, uint64(nonce.Int64)
-		r.Granted, r.Metadata = time.Unix(0, granted.Int64), m
-		r.TTL, r.Left = time.Duration(ttl.Int64), max(0, time.Duration(ends.Int64)-now)
+		c.Kind, c.Record = store.EventPut, rec
 	}
 	return c, nil
+}
+
+// ErrWatchOverrun ends a Watch that fell further behind than changes are kept. Watch again for
+// a new snapshot.
+var ErrWatchOverrun = feed.ErrOverrun
+
+// watchBuffer bounds how many events wait for one watcher.
+const watchBuffer = 1 << 17
+
+// watcher is one running Watch. Its mutex is taken after the Store's.
+type watcher = feed.Watch[change]
+
+// change is an event with its number; 0: it has none, as that of a snapshot.
+type change struct {
+	seq int64
+	store.Event
 }

@@ -31,20 +31,17 @@ func of(r store.Record) ownership { return ownership{r.Name, r.Token} }
 // users opens the file as its user does, with a table of data.
 func users(tb testing.TB, path, settings string) *sql.DB {
 	tb.Helper()
-	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(10000)"+settings)
-	require.NoError(tb, err)
+	db := must(sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(10000)"+settings))(tb)
 	tb.Cleanup(func() { require.NoError(tb, db.Close()) })
-	_, err = db.Exec("CREATE TABLE IF NOT EXISTS account (id INTEGER PRIMARY KEY, balance INTEGER, token INTEGER) STRICT")
+	_, err := db.Exec("CREATE TABLE IF NOT EXISTS account (id INTEGER PRIMARY KEY, balance INTEGER, token INTEGER) STRICT")
 	require.NoError(tb, err)
-	_, err = db.Exec("INSERT OR IGNORE INTO account VALUES (1, 0, 0)")
-	require.NoError(tb, err)
+	must(db.Exec("INSERT OR IGNORE INTO account VALUES (1, 0, 0)"))(tb)
 	return db
 }
 
 func begin(tb testing.TB, db *sql.DB) *sql.Tx {
 	tb.Helper()
-	tx, err := db.BeginTx(context.Background(), nil)
-	require.NoError(tb, err)
+	tx := must(db.BeginTx(context.Background(), nil))(tb)
 	tb.Cleanup(func() { _ = tx.Rollback() })
 	return tx
 }
@@ -90,8 +87,7 @@ func TestATakeoverWaitsForAGuardedTransaction(t *testing.T) {
 				close(taken)
 			})
 			time.Sleep(300 * time.Millisecond)
-			_, err = tx.Exec("UPDATE account SET balance = 7")
-			require.NoError(t, err)
+			must(tx.Exec("UPDATE account SET balance = 7"))(t)
 			before := time.Now()
 			require.NoError(t, tx.Commit())
 			at, ok := <-taken
@@ -118,9 +114,8 @@ func TestATransactionThatReadTooEarlyIsRefused(t *testing.T) {
 	tx := begin(t, db)
 	var balance int
 	require.NoError(t, tx.QueryRow("SELECT balance FROM account").Scan(&balance))
-	_, err := s.Renew(ctx, []store.Session{sess}) // of whatever table
-	require.NoError(t, err)
-	err = Guard(ctx, tx, of(mine))
+	must(s.Renew(ctx, []store.Session{sess}))(t) // of whatever table
+	err := Guard(ctx, tx, of(mine))
 	require.ErrorContains(t, err, "begin it again")
 	require.NoError(t, tx.Rollback())
 
@@ -140,8 +135,7 @@ func TestWhatGuardRefuses(t *testing.T) {
 	dead := open(t, s, 2, owner("b"), time.Minute)
 	brief := win(t, s, dead, "brief")
 	released := win(t, s, sess, "released")
-	_, err := s.Release(ctx, []store.Held{released.Held()})
-	require.NoError(t, err)
+	must(s.Release(ctx, []store.Held{released.Held()}))(t)
 	superseded := win(t, s, sess, "superseded")
 	require.True(t, claim1(t, s, sess, store.Claim{Name: "superseded", Nonce: 2, Supersedes: superseded.Token}).OK)
 	connection(t, path, runOut(dead)) // and no Store writes any more, which would remove it
@@ -151,8 +145,7 @@ func TestWhatGuardRefuses(t *testing.T) {
 	defer func() { require.NoError(t, foreign.Close()) }()
 	attached := users(t, file(t), "")
 	attached.SetMaxOpenConns(1)
-	_, err = attached.Exec("ATTACH ? AS leases", path)
-	require.NoError(t, err)
+	must(attached.Exec("ATTACH ? AS leases", path))(t)
 
 	var missing *ownership
 	for name, c := range map[string]struct {
@@ -198,18 +191,16 @@ func TestWhatGuardRefuses(t *testing.T) {
 	over, lose := context.WithCancelCause(ctx)
 	lose(lease.ErrExpired)
 	tx = begin(t, db)
-	err = Guard(over, tx, of(mine))
+	err := Guard(over, tx, of(mine))
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorIs(t, err, lease.ErrExpired, "why it was cancelled")
 	require.NoError(t, tx.Rollback())
 
-	_, err = db.Exec("UPDATE holdfast_meta SET version = 2")
-	require.NoError(t, err)
+	must(db.Exec("UPDATE holdfast_meta SET version = 2"))(t)
 	tx = begin(t, db)
 	require.ErrorIs(t, Guard(ctx, tx, of(mine)), ErrSchema)
 	require.NoError(t, tx.Rollback())
-	_, err = db.Exec("DELETE FROM holdfast_meta")
-	require.NoError(t, err)
+	must(db.Exec("DELETE FROM holdfast_meta"))(t)
 	require.ErrorIs(t, Guard(ctx, begin(t, db), of(mine)), ErrSchema)
 }
 

@@ -29,10 +29,8 @@ func helper(tb testing.TB, role string, env ...string) (*exec.Cmd, *bufio.Scanne
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(append(os.Environ(), roleEnv+"="+role), env...)
 	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe() // it ends when that does
-	require.NoError(tb, err)
-	out, err := cmd.StdoutPipe()
-	require.NoError(tb, err)
+	stdin := must(cmd.StdinPipe())(tb) // it ends when that does
+	out := must(cmd.StdoutPipe())(tb)
 	require.NoError(tb, cmd.Start())
 	tb.Cleanup(func() { _ = stdin.Close(); _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	return cmd, bufio.NewScanner(out)
@@ -49,8 +47,7 @@ type processes struct{ sockets []string }
 
 func startProcesses(tb testing.TB, n int) *processes {
 	p := &processes{}
-	dir, err := os.MkdirTemp("", "hf") // a socket's path is short
-	require.NoError(tb, err)
+	dir := must(os.MkdirTemp("", "hf"))(tb) // a socket's path is short
 	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
 	for i := range n {
 		socket := filepath.Join(dir, fmt.Sprint(i))
@@ -64,12 +61,10 @@ func startProcesses(tb testing.TB, n int) *processes {
 // again runs a test once more as a user that may not do everything.
 func again(t *testing.T) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "hf")
-	require.NoError(t, err)
+	dir := must(os.MkdirTemp("", "hf"))(t)
 	defer os.RemoveAll(dir)
 	require.NoError(t, os.Chmod(dir, 0o755))
-	exe, err := os.ReadFile(os.Args[0])
-	require.NoError(t, err)
+	exe := must(os.ReadFile(os.Args[0]))(t)
 	require.NoError(t, os.WriteFile(dir+"/test", exe, 0o755))
 	require.NoError(t, os.Mkdir(dir+"/tmp", 0o777))
 	require.NoError(t, os.Chmod(dir+"/tmp", 0o777))

@@ -23,11 +23,9 @@ import (
 // connection is one of another program's, with its settings.
 func connection(t *testing.T, path string, pragmas ...string) *sql.Conn {
 	t.Helper()
-	db, err := sql.Open("sqlite", "file:"+path)
-	require.NoError(t, err)
+	db := must(sql.Open("sqlite", "file:"+path))(t)
 	db.SetMaxIdleConns(0) // what is closed is closed
-	c, err := db.Conn(t.Context())
-	require.NoError(t, err)
+	c := must(db.Conn(t.Context()))(t)
 	t.Cleanup(func() { _ = c.Close(); require.NoError(t, db.Close()) })
 	for _, q := range pragmas {
 		_, err := c.ExecContext(t.Context(), q)
@@ -41,8 +39,7 @@ func connection(t *testing.T, path string, pragmas ...string) *sql.Conn {
 func TestTheJournalsModeOfAnother(t *testing.T) {
 	ctx := t.Context()
 	path := file(t)
-	s, err := New(ctx, path)
-	require.NoError(t, err)
+	s := must(New(ctx, path))(t)
 	sess := open(t, s, 1, owner("a"), time.Hour)
 	held := win(t, s, sess, "job")
 	c := connection(t, path)
@@ -51,19 +48,17 @@ func TestTheJournalsModeOfAnother(t *testing.T) {
 		err := c.QueryRowContext(ctx, "PRAGMA journal_mode = "+mode).Scan(&is)
 		require.True(t, err != nil || is == "wal", "%s: %s", mode, is)
 	}
-	_, err = s.Renew(ctx, []store.Session{sess})
-	require.NoError(t, err)
+	must(s.Renew(ctx, []store.Session{sess}))(t)
 	require.NoError(t, s.Close())
 	var is string
 	require.NoError(t, c.QueryRowContext(ctx, "PRAGMA journal_mode = DELETE").Scan(&is))
 	require.Equal(t, "delete", is)
 	again := openAt(t, path)
-	_, err = c.ExecContext(ctx, "SELECT count(*) FROM holdfast_lease") // what the mode is it finds only now
+	_, err := c.ExecContext(ctx, "SELECT count(*) FROM holdfast_lease") // what the mode is it finds only now
 	require.NoError(t, err)
 	require.NoError(t, c.QueryRowContext(ctx, "PRAGMA journal_mode").Scan(&is))
 	require.Equal(t, "wal", is)
-	found, err := again.Get(ctx, "job")
-	require.NoError(t, err)
+	found := must(again.Get(ctx, "job"))(t)
 	require.Len(t, found, 1, "its holder may believe in it")
 	require.Equal(t, held.Token, found[0].Token)
 }
@@ -91,11 +86,9 @@ func TestAnotherKeepsTheFileForItself(t *testing.T) {
 	c = connection(t, path, "PRAGMA busy_timeout = 1000", "SELECT count(*) FROM mine", "PRAGMA locking_mode = EXCLUSIVE")
 	_, err = c.ExecContext(ctx, "INSERT INTO mine VALUES (1)")
 	require.Error(t, err, "the Store is there")
-	_, err = s.Renew(ctx, []store.Session{sess})
-	require.NoError(t, err)
+	must(s.Renew(ctx, []store.Session{sess}))(t)
 	require.NoError(t, c.Close())
-	_, err = s.Renew(ctx, []store.Session{sess})
-	require.NoError(t, err)
+	must(s.Renew(ctx, []store.Session{sess}))(t)
 }
 
 // A transaction that may not write is refused by Guard; what a user's connection sets for itself
@@ -119,12 +112,10 @@ func TestGuardOnOddConnections(t *testing.T) {
 		"_pragma=wal_autocheckpoint(0)":        nil,
 		"_pragma=temp_store(2)":                nil,
 	} {
-		db, err := sql.Open("sqlite", "file:"+path+"?"+settings)
-		require.NoError(t, err)
+		db := must(sql.Open("sqlite", "file:"+path+"?"+settings))(t)
 		db.SetMaxOpenConns(1)
-		tx, err := db.BeginTx(ctx, nil)
-		require.NoError(t, err)
-		err = Guard(ctx, tx, of(mine))
+		tx := must(db.BeginTx(ctx, nil))(t)
+		err := Guard(ctx, tx, of(mine))
 		if want != nil {
 			require.ErrorIs(t, err, want, settings)
 		} else {
@@ -158,19 +149,16 @@ func TestALongRead(t *testing.T) {
 	c := connection(t, s.Path(), "BEGIN", "SELECT count(*) FROM holdfast_lease")
 	renew := func(n int) {
 		for range n {
-			_, err := s.Renew(ctx, []store.Session{sess})
-			require.NoError(t, err)
+			must(s.Renew(ctx, []store.Session{sess}))(t)
 		}
 	}
 	renew(3000)
 	grown := size(t, s.Path()+"-wal")
 	require.Greater(t, grown, int64(3000*4096))
-	_, err := c.ExecContext(ctx, "COMMIT")
-	require.NoError(t, err)
+	must(c.ExecContext(ctx, "COMMIT"))(t)
 	renew(3000)
 	require.Less(t, size(t, s.Path()+"-wal"), grown+64<<10)
-	found, err := s.Get(ctx, "job")
-	require.NoError(t, err)
+	found := must(s.Get(ctx, "job"))(t)
 	require.Equal(t, held.Token, found[0].Token)
 	t.Logf("%d bytes of log for a renewal", grown/3000)
 }
@@ -182,13 +170,10 @@ func TestVacuum(t *testing.T) {
 	sess := open(t, s, 1, owner("a"), time.Hour)
 	held := win(t, s, sess, "job")
 	c := connection(t, s.Path(), "PRAGMA busy_timeout = 5000", "VACUUM")
-	_, err := s.Renew(ctx, []store.Session{sess})
-	require.NoError(t, err)
-	found, err := s.Get(ctx, "job")
-	require.NoError(t, err)
+	must(s.Renew(ctx, []store.Session{sess}))(t)
+	found := must(s.Get(ctx, "job"))(t)
 	require.Equal(t, held.Token, found[0].Token)
-	_, err = c.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
-	require.NoError(t, err)
+	must(c.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)"))(t)
 	require.False(t, claim1(t, s, open(t, s, 2, owner("b"), time.Hour), store.Claim{Name: "job", Nonce: 2}).OK)
 }
 
@@ -212,8 +197,7 @@ func TestAFileSystemThatBecomesReadOnly(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrDenied)
 	require.NoError(t, unix.Mount("none", dir, "tmpfs", unix.MS_REMOUNT, "size=4m"))
 	again := openAt(t, s.Path())
-	found, err := again.Get(ctx, "job")
-	require.NoError(t, err)
+	found := must(again.Get(ctx, "job"))(t)
 	require.Len(t, found, 1)
 }
 
@@ -241,14 +225,13 @@ func TestAnotherBootIDOnOneKernel(t *testing.T) {
 	ctx := t.Context()
 	path := file(t)
 	one := clock{boot: "one", now: func() time.Duration { return time.Hour }}
-	s, err := newStore(ctx, path, one)
-	require.NoError(t, err)
+	s := must(newStore(ctx, path, one))(t)
 	defer func() { require.NoError(t, s.Close()) }()
 	sess := open(t, s, 1, owner("a"), time.Hour)
 	win(t, s, sess, "job")
 	brief, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	_, err = newStore(brief, path, clock{boot: "two", now: one.now})
+	_, err := newStore(brief, path, clock{boot: "two", now: one.now})
 	require.ErrorIs(t, err, ErrReplaced)
 	require.ErrorIs(t, err, ErrOtherMachine)
 	require.ErrorContains(t, err, "boot one")

@@ -26,8 +26,7 @@ func file(tb storetest.TB) string { return filepath.Join(tb.TempDir(), "leases.d
 // openAt opens a Store until the test ends.
 func openAt(tb storetest.TB, path string, opts ...Option) *Store {
 	tb.Helper()
-	s, err := New(context.Background(), path, opts...)
-	require.NoError(tb, err)
+	s := must(New(context.Background(), path, opts...))(tb)
 	tb.Cleanup(func() { require.NoError(tb, s.Close()) })
 	return s
 }
@@ -37,16 +36,14 @@ func owner(id string) store.Owner { return store.Owner{ID: id, Incarnation: id +
 func open(tb testing.TB, s store.Store, id store.SessionID, o store.Owner, ttl time.Duration) store.Session {
 	tb.Helper()
 	sess := store.Session{ID: id, Owner: o, TTL: ttl}
-	grant, err := s.OpenSession(context.Background(), sess)
-	require.NoError(tb, err)
+	grant := must(s.OpenSession(context.Background(), sess))(tb)
 	sess.TTL = grant.TTL
 	return sess
 }
 
 func claim1(tb testing.TB, s store.Store, sess store.Session, c store.Claim) store.Outcome {
 	tb.Helper()
-	out, err := s.Acquire(context.Background(), sess, []store.Claim{c})
-	require.NoError(tb, err)
+	out := must(s.Acquire(context.Background(), sess, []store.Claim{c}))(tb)
 	require.Len(tb, out, 1)
 	return out[0]
 }
@@ -64,4 +61,13 @@ func TestMain(m *testing.M) {
 		return
 	}
 	goleak.VerifyTestMain(m)
+}
+
+// must returns what a call returned, which may not have failed.
+func must[T any](v T, err error) func(tb storetest.TB) T {
+	return func(tb storetest.TB) T {
+		tb.Helper()
+		require.NoError(tb, err)
+		return v
+	}
 }

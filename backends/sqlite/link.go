@@ -3,13 +3,11 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/url"
 	"time"
 
-	sqlite3 "modernc.org/sqlite"
 	lib "modernc.org/sqlite/lib"
 )
 
@@ -179,21 +177,4 @@ func locked(ctx context.Context, err error) error {
 func (l *link) rollback() bool {
 	_, err := l.conn.ExecContext(background, "ROLLBACK")
 	return err == nil || code(err) == lib.SQLITE_ERROR // none is open: SQLite has ended it
-}
-
-// code is SQLite's primary result code; 0 if err has none.
-func code(err error) int {
-	var e *sqlite3.Error
-	if errors.As(err, &e) {
-		return e.Code() & 0xff
-	}
-	return 0
-}
-
-func busy(err error) bool {
-	switch code(err) {
-	case lib.SQLITE_BUSY, lib.SQLITE_LOCKED, lib.SQLITE_PROTOCOL:
-		return true
-	}
-	return false
 }

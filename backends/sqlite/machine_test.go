@@ -21,15 +21,12 @@ import (
 // The clock of leases is the time since the boot, with suspends, as the kernel tells it to
 // everybody: no step of the machine's wall clock moves it.
 func TestTheClockIsTheTimeSinceTheBoot(t *testing.T) {
-	c, err := machineClock()
-	require.NoError(t, err)
+	c := must(machineClock())(t)
 	before := c.now()
-	b, err := os.ReadFile("/proc/uptime")
-	require.NoError(t, err)
+	b := must(os.ReadFile("/proc/uptime"))(t)
 	after := c.now()
 	var up float64
-	_, err = fmt.Sscan(string(b), &up)
-	require.NoError(t, err)
+	must(fmt.Sscan(string(b), &up))(t)
 	tick := 10 * time.Millisecond // of /proc/uptime, which rounds down
 	is := time.Duration(up * float64(time.Second))
 	require.GreaterOrEqual(t, is, before-2*tick)

@@ -18,16 +18,14 @@ func TestOddTexts(t *testing.T) {
 	ctx := t.Context()
 	s := openAt(t, file(t))
 	sess := store.Session{ID: math.MaxInt64, TTL: time.Hour, Owner: store.Owner{ID: "'; DROP TABLE holdfast_lease; --", Incarnation: "ü\u2028", Address: strings.Repeat("a", 255)}}
-	_, err := s.OpenSession(ctx, sess)
-	require.NoError(t, err)
+	must(s.OpenSession(ctx, sess))(t)
 	names := []string{strings.Repeat("n", store.MaxName), "%_*?[a]", "Job", "job", "jöb", "\u00e9", "e\u0301", "\U0010ffff", "'\"`"}
 	for i, name := range names {
 		m := map[string]string{"": "", "nul": "a\x00b", "quotes": `'"`, "wide": "\U0010ffff"}
 		out, err := s.Acquire(ctx, sess, []store.Claim{{Name: name, Nonce: math.MaxUint64 - uint64(i), Metadata: m}})
 		require.NoError(t, err)
 		require.True(t, out[0].OK, "%q: %+v", name, out)
-		found, err := s.Get(ctx, name)
-		require.NoError(t, err)
+		found := must(s.Get(ctx, name))(t)
 		require.Len(t, found, 1, "%q", name)
 		require.Equal(t, name, found[0].Name)
 		require.Equal(t, m, found[0].Metadata)
@@ -43,11 +41,9 @@ func TestOddTexts(t *testing.T) {
 		require.NotZero(t, listed)
 	}
 	for _, bad := range []string{"a\x00b", "\xff", "a\xc3", strings.Repeat("n", store.MaxName+1), ""} {
-		out, err := s.Acquire(ctx, sess, []store.Claim{{Name: bad, Nonce: 1}})
-		require.NoError(t, err)
+		out := must(s.Acquire(ctx, sess, []store.Claim{{Name: bad, Nonce: 1}}))(t)
 		require.ErrorIs(t, out[0].Err, store.ErrInvalid, "%q", bad)
-		found, err := s.Get(ctx, bad)
-		require.NoError(t, err)
+		found := must(s.Get(ctx, bad))(t)
 		require.Empty(t, found, "%q", bad)
 		for _, prefix := range []string{bad, bad + "\xff"} {
 			for _, err := range s.List(ctx, store.Query{Prefix: prefix}) {
@@ -68,16 +64,13 @@ func TestTheEndOfNumbers(t *testing.T) {
 	s := openAt(t, path)
 	sess := open(t, s, 1, owner("a"), time.Hour)
 	db := users(t, path, "")
-	_, err := db.ExecContext(ctx, "UPDATE holdfast_meta SET last = ?", int64(math.MaxInt64-1))
-	require.NoError(t, err)
+	must(db.ExecContext(ctx, "UPDATE holdfast_meta SET last = ?", int64(math.MaxInt64-1)))(t)
 	last := win(t, s, sess, "last")
 	require.Equal(t, store.Token(math.MaxInt64), last.Token)
-	_, err = s.Acquire(ctx, sess, []store.Claim{{Name: "one more", Nonce: 1}})
+	_, err := s.Acquire(ctx, sess, []store.Claim{{Name: "one more", Nonce: 1}})
 	require.Error(t, err)
-	_, err = s.Renew(ctx, []store.Session{sess})
-	require.NoError(t, err)
-	found, err := s.Get(ctx, "last", "one more")
-	require.NoError(t, err)
+	must(s.Renew(ctx, []store.Session{sess}))(t)
+	found := must(s.Get(ctx, "last", "one more"))(t)
 	require.Len(t, found, 1)
 
 	for _, year := range []int{1, 1969, 2300, 9999} { // a time of day that is far off
@@ -95,8 +88,7 @@ func TestTheEndOfNumbers(t *testing.T) {
 	sess = open(t, late, 1, owner("a"), time.Hour)
 	r := win(t, late, sess, "job")
 	require.GreaterOrEqual(t, r.Left, time.Duration(0))
-	_, err = late.Renew(ctx, []store.Session{sess})
-	require.NoError(t, err)
+	must(late.Renew(ctx, []store.Session{sess}))(t)
 	require.NoError(t, late.Close())
 }
 
@@ -107,16 +99,12 @@ func TestASessionThatIsTakenAwayByHand(t *testing.T) {
 	db := users(t, s.Path(), "")
 	sess := open(t, s, 1, owner("a"), time.Hour)
 	win(t, s, sess, "job")
-	_, err := db.ExecContext(ctx, "DELETE FROM holdfast_session")
-	require.NoError(t, err)
-	found, err := s.Get(ctx, "job")
-	require.NoError(t, err)
+	must(db.ExecContext(ctx, "DELETE FROM holdfast_session"))(t)
+	found := must(s.Get(ctx, "job"))(t)
 	require.Empty(t, found)
-	g, err := s.Renew(ctx, []store.Session{sess})
-	require.NoError(t, err)
+	g := must(s.Renew(ctx, []store.Session{sess}))(t)
 	require.ErrorIs(t, g[0].Err, store.ErrSessionGone)
 	open(t, s, 1, owner("b"), time.Hour)
-	found, err = s.Get(ctx, "job")
-	require.NoError(t, err)
+	found = must(s.Get(ctx, "job"))(t)
 	require.Empty(t, found, "it was told as free")
 }

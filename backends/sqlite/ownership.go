@@ -17,7 +17,7 @@ type put struct {
 
 // give has a name stand for o, under a new token, in the place of what stood there.
 func (t *tx) give(o session, p put) (store.Record, error) {
-	wall := t.s.wall()
+	wall := t.wall()
 	var token int64
 	// Microseconds since 1970 put tokens above those that an older copy of the file forgot.
 	err := t.get("UPDATE holdfast_meta SET last = max(last + 1, ?) RETURNING last", []any{wall.UnixMicro()}, &token)
@@ -72,10 +72,7 @@ func (s *Store) Acquire(ctx context.Context, want store.Session, claims []store.
 		}
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
+	return unless(err, out)
 }
 
 func (t *tx) claim(o session, c claim) (out store.Outcome, err error) {
@@ -134,10 +131,7 @@ func (s *Store) Release(ctx context.Context, held []store.Held) ([]store.Outcome
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
+	return unless(err, out)
 }
 
 // move is a lease.Transfer as it is decided.
@@ -172,10 +166,7 @@ func (s *Store) Transfer(ctx context.Context, moves []store.Transfer) ([]store.O
 		}
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
+	return unless(err, out)
 }
 
 func (t *tx) move(m move) (out store.Outcome, err error) {

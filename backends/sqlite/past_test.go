@@ -58,8 +58,7 @@ func TestAReadKeepsNobodyFromWriting(t *testing.T) {
 func TestTheClockIsReadUnderTheWriteLock(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	c, err := machineClock()
-	require.NoError(t, err)
+	c := must(machineClock())(t)
 	path := quickFile(t)
 	other := openAt(t, path)
 	probe := connection(t, path)
@@ -159,8 +158,7 @@ func TestReadsThatWaitLeaveRoomForOthers(t *testing.T) {
 	require.NotZero(t, queued, "what waits says for what")
 	require.LessOrEqual(t, locked, 1, "one at a time asks for the lock")
 	require.Empty(t, answers)
-	_, err := c.ExecContext(ctx, "ROLLBACK")
-	require.NoError(t, err)
+	must(c.ExecContext(ctx, "ROLLBACK"))(t)
 	for range waiting {
 		require.NoError(t, <-answers)
 	}
@@ -191,8 +189,7 @@ func TestReadsAreBounded(t *testing.T) {
 	for range readerCount {
 		require.NoError(t, <-ends)
 	}
-	_, err = s.Get(ctx, "job")
-	require.NoError(t, err)
+	must(s.Get(ctx, "job"))(t)
 }
 
 // A moment whose past is final serves the reads that ask for none later, and no other: what has ended
@@ -216,16 +213,13 @@ func TestAPastIsSharedByThoseWhoWaited(t *testing.T) {
 			stands, _ := read(ctx)
 			require.False(t, stands, "%s %d", name, i)
 		}
-		found, err := s.Get(ctx, "job/0", "job/1", "job/2", "job/3", "job/4")
-		require.NoError(t, err)
+		found := must(s.Get(ctx, "job/0", "job/1", "job/2", "job/3", "job/4"))(t)
 		require.Len(t, found, len(all)-1-i)
 	}
 	at := s.clock.now()
-	_, err = s.passed(ctx, at)
-	require.NoError(t, err)
+	must(s.passed(ctx, at))(t)
 	connection(t, s.Path(), "BEGIN IMMEDIATE") // from now on nobody gets the lock
-	shared, err := s.passed(ctx, at)
-	require.NoError(t, err)
+	shared := must(s.passed(ctx, at))(t)
 	require.Equal(t, at, shared)
 	require.Eventually(t, func() bool {
 		brief, cancel := context.WithTimeout(ctx, 50*time.Millisecond)

@@ -125,8 +125,7 @@ func TestPathsAreLiteral(t *testing.T) {
 	b := openAt(t, filepath.Join(dir, "link"))
 	require.Equal(t, a.Path(), b.Path())
 	r := win(t, a, open(t, a, 1, owner("a"), time.Minute), "n")
-	found, err := b.Get(context.Background(), "n")
-	require.NoError(t, err)
+	found := must(b.Get(context.Background(), "n"))(t)
 	require.Len(t, found, 1)
 	require.Equal(t, r.Token, found[0].Token)
 }
@@ -155,8 +154,7 @@ func TestAFileThatIsReplaced(t *testing.T) {
 			path := file(t)
 			var now atomic.Int64
 			machine := clock{boot: "boot", now: func() time.Duration { return time.Hour + time.Duration(now.Load()) }}
-			s, err := newStore(ctx, path, machine)
-			require.NoError(t, err)
+			s := must(newStore(ctx, path, machine))(t)
 			t.Cleanup(func() { require.NoError(t, s.Close()) })
 			const ttl = time.Minute
 			sess := open(t, s, 1, owner("a"), ttl)
@@ -179,7 +177,7 @@ func TestAFileThatIsReplaced(t *testing.T) {
 				}
 				return err
 			}
-			err = other() // the holder has perhaps not even noticed
+			err := other() // the holder has perhaps not even noticed
 			require.ErrorIs(t, err, ErrReplaced)
 			require.ErrorContains(t, err, "still use")
 			require.ErrorIs(t, <-watched, ErrReplaced)
@@ -197,8 +195,7 @@ func TestAFileThatIsReplaced(t *testing.T) {
 			if _, err := s.Get(ctx); err == nil {
 				t.Fatal("it answers")
 			}
-			next, err := newStore(ctx, path, machine)
-			require.NoError(t, err)
+			next := must(newStore(ctx, path, machine))(t)
 			t.Cleanup(func() { require.NoError(t, next.Close()) })
 			require.Greater(t, win(t, next, open(t, next, 2, owner("b"), time.Minute), "job").Token, old.Token)
 			_, err = s.Renew(ctx, []store.Session{sess})
@@ -248,8 +245,7 @@ func TestTheFileBesideItIsLost(t *testing.T) {
 	require.NoError(t, os.Remove(filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"-holdfast")))
 	other := openAt(t, path)
 	require.False(t, claim1(t, other, open(t, other, 2, owner("b"), time.Hour), store.Claim{Name: "job", Nonce: 2}).OK)
-	_, err := s.Renew(ctx, []store.Session{sess})
-	require.NoError(t, err)
+	must(s.Renew(ctx, []store.Session{sess}))(t)
 }
 
 // An older copy that was put back while no process used the file has no sessions, and its tokens go
@@ -257,28 +253,22 @@ func TestTheFileBesideItIsLost(t *testing.T) {
 func TestACopyThatWasPutBack(t *testing.T) {
 	ctx := context.Background()
 	path := file(t)
-	s, err := New(ctx, path)
-	require.NoError(t, err)
+	s := must(New(ctx, path))(t)
 	sess := open(t, s, 1, owner("a"), time.Hour)
 	win(t, s, sess, "job")
-	db, err := sql.Open("sqlite", path)
-	require.NoError(t, err)
-	_, err = db.Exec("VACUUM INTO ?", path+".backup")
-	require.NoError(t, err)
+	db := must(sql.Open("sqlite", path))(t)
+	must(db.Exec("VACUUM INTO ?", path+".backup"))(t)
 	require.NoError(t, db.Close())
 	last := win(t, s, sess, "later")
 	require.NoError(t, s.Close())
 	for _, in := range []string{"its place", "the file itself"} {
-		backup, err := os.ReadFile(path + ".backup")
-		require.NoError(t, err)
+		backup := must(os.ReadFile(path + ".backup"))(t)
 		if in == "its place" {
 			require.NoError(t, os.Remove(path))
 		}
 		require.NoError(t, os.WriteFile(path, backup, 0o600))
-		s, err = New(ctx, path)
-		require.NoError(t, err)
-		found, err := s.Get(ctx, "job", "later")
-		require.NoError(t, err)
+		s = must(New(ctx, path))(t)
+		found := must(s.Get(ctx, "job", "later"))(t)
 		if in == "its place" {
 			require.Empty(t, found)
 		}
@@ -296,9 +286,8 @@ func TestACopyThatIsWrittenOverTheFile(t *testing.T) {
 	s := openAt(t, file(t))
 	win(t, s, open(t, s, 1, owner("a"), time.Hour), "job")
 	db := users(t, s.Path(), "")
-	_, err := db.Exec("UPDATE holdfast_meta SET last = last - 1000000")
-	require.NoError(t, err)
-	_, err = s.Renew(ctx, nil)
+	must(db.Exec("UPDATE holdfast_meta SET last = last - 1000000"))(t)
+	_, err := s.Renew(ctx, nil)
 	require.ErrorIs(t, err, ErrReplaced)
 	require.ErrorContains(t, err, "went back")
 }
@@ -310,8 +299,7 @@ func TestABootEndsEverySession(t *testing.T) {
 	path := file(t)
 	now := time.Hour
 	before := clock{boot: "before", now: func() time.Duration { return now }}
-	s, err := newStore(ctx, path, before)
-	require.NoError(t, err)
+	s := must(newStore(ctx, path, before))(t)
 	sess := open(t, s, 1, owner("a"), time.Hour)
 	old := win(t, s, sess, "job")
 
@@ -319,7 +307,7 @@ func TestABootEndsEverySession(t *testing.T) {
 	// by a file system that is not refused, without locks.
 	brief, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	_, err = newStore(brief, path, clock{boot: "other", now: func() time.Duration { return 0 }})
+	_, err := newStore(brief, path, clock{boot: "other", now: func() time.Duration { return 0 }})
 	require.ErrorIs(t, err, ErrReplaced)
 
 	// Where locks do not reach, the one that was first is told.
@@ -327,8 +315,7 @@ func TestABootEndsEverySession(t *testing.T) {
 	require.NoError(t, os.Rename(name, name+"-elsewhere"))
 	after, err := newStore(ctx, path, clock{boot: "after", now: func() time.Duration { return time.Second }})
 	require.NoError(t, err)
-	found, err := after.Get(ctx, "job")
-	require.NoError(t, err)
+	found := must(after.Get(ctx, "job"))(t)
 	require.Empty(t, found, "though its end would be an hour away by the new clock")
 	r := win(t, after, open(t, after, 2, owner("b"), time.Minute), "job")
 	require.Greater(t, r.Token, old.Token)
@@ -343,8 +330,7 @@ func TestABootEndsEverySession(t *testing.T) {
 	// And with no process left it is simply the next boot.
 	again, err := newStore(ctx, path, clock{boot: "again", now: func() time.Duration { return 0 }})
 	require.NoError(t, err)
-	found, err = again.Get(ctx, "job")
-	require.NoError(t, err)
+	found = must(again.Get(ctx, "job"))(t)
 	require.Empty(t, found)
 	require.NoError(t, again.Close())
 }
@@ -354,25 +340,21 @@ func TestSchemasOfOtherVersions(t *testing.T) {
 		path := file(t)
 		s := openAt(t, path)
 		db := users(t, path, "")
-		_, err := db.Exec("UPDATE holdfast_meta SET version = ?", version)
-		require.NoError(t, err)
-		_, err = New(context.Background(), path)
+		must(db.Exec("UPDATE holdfast_meta SET version = ?", version))(t)
+		_, err := New(context.Background(), path)
 		require.ErrorIs(t, err, ErrSchema)
 		require.ErrorIs(t, err, store.ErrDenied)
 		require.ErrorContains(t, err, says)
 		_, err = s.Get(context.Background(), "job")
 		require.ErrorIs(t, err, ErrSchema, "also where it is open")
-		_, err = db.Exec("UPDATE holdfast_meta SET version = 1") // and it goes on
-		require.NoError(t, err)
+		must(db.Exec("UPDATE holdfast_meta SET version = 1"))(t) // and it goes on
 		win(t, s, open(t, s, 1, owner("a"), time.Minute), "job")
 	}
 	utf16 := file(t)
-	db, err := sql.Open("sqlite", utf16)
-	require.NoError(t, err)
-	_, err = db.Exec("PRAGMA encoding = 'UTF-16'; CREATE TABLE t (x)")
-	require.NoError(t, err)
+	db := must(sql.Open("sqlite", utf16))(t)
+	must(db.Exec("PRAGMA encoding = 'UTF-16'; CREATE TABLE t (x)"))(t)
 	require.NoError(t, db.Close())
-	_, err = New(context.Background(), utf16)
+	_, err := New(context.Background(), utf16)
 	require.ErrorIs(t, err, store.ErrUnsupported)
 	require.ErrorContains(t, err, "UTF-8")
 }
@@ -380,15 +362,13 @@ func TestSchemasOfOtherVersions(t *testing.T) {
 // A damaged file is an error that says so, and no panic.
 func TestADamagedFile(t *testing.T) {
 	path := file(t)
-	s, err := New(context.Background(), path)
-	require.NoError(t, err)
+	s := must(New(context.Background(), path))(t)
 	sess := open(t, s, 1, owner("a"), time.Hour)
 	for i := range 100 {
 		win(t, s, sess, fmt.Sprintf("job/%d", i))
 	}
 	require.NoError(t, s.Close())
-	good, err := os.ReadFile(path)
-	require.NoError(t, err)
+	good := must(os.ReadFile(path))(t)
 	for from := 4096; from < len(good); from += 4096 { // page by page
 		bad := append([]byte{}, good...)
 		for i := from; i < min(from+4096, len(bad)); i++ {
@@ -409,7 +389,7 @@ func TestADamagedFile(t *testing.T) {
 		require.ErrorContains(t, err, "damaged")
 	}
 	require.NoError(t, os.WriteFile(path, good[:len(good)/2], 0o600))
-	_, err = New(context.Background(), path)
+	_, err := New(context.Background(), path)
 	require.ErrorIs(t, err, store.ErrDenied)
 	require.False(t, errors.Is(err, ErrReplaced))
 }

@@ -116,14 +116,11 @@ func TestAProcessThatIsStoppedInATransaction(t *testing.T) {
 	ctx := t.Context()
 	s := openAt(t, file(t))
 	const ttl = 4 * time.Second // the other process begins within it
-	k, err := lease.NewKeeper(s, lease.Config{ID: "k", TTL: ttl})
-	require.NoError(t, err)
+	k := must(lease.NewKeeper(s, lease.Config{ID: "k", TTL: ttl}))(t)
 	defer func() { require.NoError(t, k.Close(context.Background())) }()
-	l, err := k.Lease("job")
-	require.NoError(t, err)
+	l := must(k.Lease("job"))(t)
 	users(t, s.Path(), "")
-	ok, err := l.Acquire(ctx)
-	require.NoError(t, err)
+	ok := must(l.Acquire(ctx))(t)
 	require.True(t, ok)
 	lost := make(chan lease.Loss, 1)
 	l.OnLost(func(loss lease.Loss) { lost <- loss })
@@ -272,8 +269,7 @@ func TestTorture(t *testing.T) {
 		time.Sleep(time.Duration(r.IntN(int(2*tortureTTL/time.Millisecond))) * time.Millisecond)
 		workers[i].sig(syscall.SIGCONT)
 	}
-	c, err := machineClock()
-	require.NoError(t, err)
+	c := must(machineClock())(t)
 	healed := c.now()
 	read := func() (passes [tortureNames][]pass) {
 		for _, j := range journals {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -23,24 +24,43 @@ type row struct {
 	bad    bool // it is no record of this format
 }
 
+// stored are the columns that a lease and a change of one have in common.
+type stored struct {
+	session, nonce, granted, ttl, ends    sql.NullInt64
+	metadata, owner, incarnation, address sql.NullString
+}
+
+// dest are where they go, in their order, behind those that come first.
+func (c *stored) dest(first ...any) []any {
+	return append(first, &c.session, &c.nonce, &c.granted, &c.metadata,
+		&c.owner, &c.incarnation, &c.address, &c.ttl, &c.ends)
+}
+
+// record is what they say; an error is of the metadata.
+func (c *stored) record(name string, token int64, now time.Duration) (store.Record, error) {
+	m, err := unpack(c.metadata)
+	return store.Record{
+		Name: name, Session: store.SessionID(c.session.Int64), Token: store.Token(token),
+		Owner: store.Owner{
+			ID: c.owner.String, Incarnation: c.incarnation.String, Address: c.address.String},
+		Nonce: uint64(c.nonce.Int64), Granted: time.Unix(0, c.granted.Int64), Metadata: m,
+		TTL: time.Duration(c.ttl.Int64), Left: max(0, time.Duration(c.ends.Int64)-now),
+	}, err
+}
+
 // scanRecord reads columns.
 func scanRecord(scan func(...any) error, now time.Duration) (r row, err error) {
-	var is, token, nonce, granted int64
-	var metadata, owner, incarnation, address sql.NullString
-	var ttl, ends sql.NullInt64
-	err = scan(&r.Name, &is, &token, &r.Session, &nonce, &granted, &metadata, &owner, &incarnation, &address, &ttl, &ends)
-	if err != nil {
+	var is, token int64
+	var c stored
+	if err = scan(c.dest(&r.Name, &is, &token)...); err != nil {
 		return r, err
 	}
-	m, bad := unpack(metadata)
+	rec, bad := c.record(r.Name, token, now)
 	if is != format || token <= 0 || bad != nil {
 		return row{Record: store.Record{Name: r.Name}, stands: true, bad: true}, nil
 	}
-	r.stands = ends.Valid && ends.Int64 > int64(now)
-	r.over = ends.Valid && !r.stands
-	r.Owner = store.Owner{ID: owner.String, Incarnation: incarnation.String, Address: address.String}
-	r.Token, r.Nonce, r.Metadata, r.Granted = store.Token(token), uint64(nonce), m, time.Unix(0, granted)
-	r.TTL, r.Left = time.Duration(ttl.Int64), max(0, time.Duration(ends.Int64)-now)
+	r.Record, r.stands = rec, c.ends.Valid && c.ends.Int64 > int64(now)
+	r.over = c.ends.Valid && !r.stands
 	return r, nil
 }
 
@@ -97,4 +117,9 @@ func unpack(text sql.NullString) (m map[string]string, err error) {
 		err = errNull
 	}
 	return m, err
+}
+
+var limits = store.Limits{
+	Name: "sqlite", Batch: 500, MaxMetadata: 1 << 20, MaxTTL: input.Longest,
+	While: true, BySession: true, Prompt: true,
 }

@@ -157,11 +157,11 @@ func (m meta) beginGeneration(l *link, file, boot string) (id string, err error)
 
 // is returns an error unless the file is the one that was opened, used by this machine. seen is
 // a token that was seen before m was read.
-func (m meta) is(s *Store, seen int64) error {
+func (m meta) is(c clock, id string, seen int64) error {
 	switch {
-	case m.boot != s.clock.boot:
-		return m.otherMachine(s)
-	case m.id != s.id:
+	case m.boot != c.boot:
+		return m.otherMachine(c)
+	case m.id != id:
 		return fmt.Errorf("%w: it is of another generation", ErrReplaced)
 	case m.last < seen:
 		return fmt.Errorf("%w: its tokens went back from %d to %d: an older copy was written over it",
@@ -170,6 +170,6 @@ func (m meta) is(s *Store, seen int64) error {
 	return nil
 }
 
-func (m meta) otherMachine(s *Store) error {
-	return fmt.Errorf("%w: it is used under the boot %.36s, this is %.36s", ErrOtherMachine, m.boot, s.clock.boot)
+func (m meta) otherMachine(c clock) error {
+	return fmt.Errorf("%w: it is used under the boot %.36s, this is %.36s", ErrOtherMachine, m.boot, c.boot)
 }

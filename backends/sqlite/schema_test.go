@@ -18,15 +18,13 @@ func TestATableThatIsMissing(t *testing.T) {
 	for _, what := range []string{"TABLE holdfast_meta", "TABLE holdfast_session", "TABLE holdfast_lease", "TABLE holdfast_change",
 		"TRIGGER holdfast_put", "TRIGGER holdfast_bad", "TRIGGER holdfast_delete"} {
 		path := file(t)
-		s, err := New(context.Background(), path)
-		require.NoError(t, err)
+		s := must(New(context.Background(), path))(t)
 		defer func() { require.NoError(t, s.Close()) }()
 		sess := open(t, s, 1, owner("a"), time.Minute)
-		_, err = users(t, path, "").Exec("DROP " + what)
-		require.NoError(t, err)
+		must(users(t, path, "").Exec("DROP " + what))(t)
 		brief, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 		defer cancel()
-		_, err = New(brief, path) // beside another
+		_, err := New(brief, path) // beside another
 		require.Error(t, err, what)
 		_, err = s.Acquire(context.Background(), sess, []store.Claim{{Name: "job", Nonce: 1}})
 		require.Equal(t, strings.HasPrefix(what, "TABLE"), err != nil, "%s: a Store that is open: %v", what, err)
@@ -46,11 +44,9 @@ func TestEndsAreFoundByAnIndex(t *testing.T) {
 	path := file(t)
 	for _, older := range []bool{false, true} {
 		if older {
-			_, err := users(t, path, "").Exec("DROP INDEX holdfast_session_ends")
-			require.NoError(t, err)
+			must(users(t, path, "").Exec("DROP INDEX holdfast_session_ends"))(t)
 		}
-		s, err := New(context.Background(), path)
-		require.NoError(t, err)
+		s := must(New(context.Background(), path))(t)
 		for _, q := range []string{"SELECT id FROM holdfast_session WHERE ends <= 1 ORDER BY ends LIMIT 1", "SELECT min(ends) FROM holdfast_session"} {
 			var id, parent, unused int
 			var plan string

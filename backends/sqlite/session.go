@@ -12,9 +12,6 @@ import (
 	"github.com/holdfast-go/holdfast/store"
 )
 
-// sweepShare is how many records that have ended one transaction removes, beside what it does.
-const sweepShare = 200
-
 // session is an open one.
 type session struct {
 	store.Session
@@ -41,37 +38,6 @@ func (t *tx) live(want store.Session) (o session, ok bool, err error) {
 // renew has a session end a TTL from now.
 func (t *tx) renew(o session) error {
 	return t.exec("UPDATE holdfast_session SET ends = ? WHERE id = ?", int64(later(t.now, o.TTL)), int64(o.ID))
-}
-
-// sweep removes up to share records of sessions that are over, and these with the last of their records.
-func (t *tx) sweep(share int64) error {
-	var over []int64
-	err := t.each("SELECT id FROM holdfast_session WHERE ends <= ? ORDER BY ends LIMIT ?", []any{int64(t.now), share},
-		func(scan func(...any) error) error {
-			var id int64
-			err := scan(&id)
-			over = append(over, id)
-			return err
-		})
-	for _, id := range over {
-		if err != nil || share <= 0 {
-			break
-		}
-		var n int64
-		n, err = t.end(id, share)
-		share -= n
-	}
-	return err
-}
-
-// end removes up to share records of a session and, if that were all, the session.
-func (t *tx) end(id, share int64) (removed int64, err error) {
-	removed, err = t.change(`DELETE FROM holdfast_lease WHERE name IN
-		(SELECT name FROM holdfast_lease WHERE session = ? AND format = 1 LIMIT ?)`, id, share)
-	if err == nil && removed < share {
-		err = t.exec("DELETE FROM holdfast_session WHERE id = ?", id)
-	}
-	return removed, err
 }
 
 // OpenSession opens or renews a session. One that is renewed keeps its granted TTL. An error
@@ -159,16 +125,5 @@ func (s *Store) Renew(ctx context.Context, sessions []store.Session) ([]store.Gr
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return grants, nil
-}
-
-// later adds without running over.
-func later(now, d time.Duration) time.Duration {
-	if d > math.MaxInt64-max(now, 0) {
-		return math.MaxInt64
-	}
-	return now + d
+	return unless(err, grants)
 }

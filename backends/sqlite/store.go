@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/input"
@@ -21,27 +19,8 @@ var (
 // Store is a store.Store in a file of SQLite. Make one with New, and end it with Close. It is
 // safe for concurrent use, and any number of processes may have one of the same file.
 type Store struct {
-	place    *place
-	clock    clock
-	wall     func() time.Time
-	interval time.Duration
-	id       string // of the generation
-
-	seen    atomic.Int64 // the highest token of the file that was seen
-	trusted atomic.Int64 // when the last session that was opened or renewed here has ended
-
-	turn    chan struct{} // the call that has it has the writer
-	writer  *link         // nil: to be opened
-	readers chan *link    // nil ones are to be opened
-	past    chan *past    // the call that has it may have the write lock for a moment
-
-	life    context.Context // Close ends it
-	end     context.CancelFunc
-	mu      sync.Mutex
-	closed  bool
-	dead    error // why the file is not the one that was opened
-	running sync.WaitGroup
-	follow  follower
+	writes
+	follow follower
 }
 
 type options struct {
@@ -60,12 +39,6 @@ const DefaultPollInterval = 10 * time.Millisecond
 // has changed something, 1 ms to 1 s; DefaultPollInterval by default. Changes by this Store
 // hear at once.
 func WithPollInterval(d time.Duration) Option { return func(o *options) { o.interval = d } }
-
-// readerCount is how many reads run at a time.
-const readerCount = 4
-
-// joinPatience bounds how long others may take to begin a generation, or to end.
-const joinPatience = 5 * time.Second
 
 // New returns a Store in the file at path, which it makes if there is none. A database of the
 // user's own may be given: the tables, whose names begin with holdfast_, are made in it, and
@@ -101,10 +74,11 @@ func newStore(ctx context.Context, path string, c clock, opts ...Option) (*Store
 	if err != nil {
 		return nil, failed("new", err)
 	}
-	s := &Store{
-		place: p, clock: c, wall: time.Now, interval: o.interval,
-		turn: make(chan struct{}, 1), readers: make(chan *link, readerCount), past: make(chan *past, 1),
-	}
+	s := &Store{}
+	s.place, s.clock, s.wall = p, c, time.Now
+	s.turn, s.readers, s.past = make(chan struct{}, 1), make(chan *link, readerCount), make(chan *past, 1)
+	s.follow.w, s.follow.interval = &s.writes, o.interval
+	s.lost, s.changed = s.follow.endLocked, s.follow.kick
 	s.life, s.end = context.WithCancel(context.Background())
 	ctx, cancel := context.WithTimeout(ctx, 2*joinPatience)
 	defer cancel()
@@ -180,7 +154,7 @@ func (s *Store) open(ctx context.Context, begin bool, id string) (is string, err
 			return "", err
 		}
 	case m.boot != s.clock.boot:
-		return "", fmt.Errorf("%w: %w", errOtherGeneration, m.otherMachine(s))
+		return "", fmt.Errorf("%w: %w", errOtherGeneration, m.otherMachine(s.clock))
 	case m.id != id:
 		return "", errOtherGeneration
 	default:
@@ -199,11 +173,6 @@ func (s *Store) open(ctx context.Context, begin bool, id string) (is string, err
 // Limits returns the bounds of this store: 500 names a call, as others wait meanwhile, and
 // 1 MiB of metadata.
 func (s *Store) Limits() store.Limits { return limits }
-
-var limits = store.Limits{
-	Name: "sqlite", Batch: 500, MaxMetadata: 1 << 20, MaxTTL: input.Longest,
-	While: true, BySession: true, Prompt: true,
-}
 
 // Path is that of the file, absolute and without symbolic links.
 func (s *Store) Path() string {
@@ -250,18 +219,4 @@ func (s *Store) closeWriter() {
 	if s.writer != nil {
 		s.writer.close()
 	}
-}
-
-// enter begins f on a goroutine of its own, which Close waits for.
-func (s *Store) enter(f func()) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.closed:
-		return errClosed
-	case s.dead != nil:
-		return s.dead
-	}
-	s.running.Go(f)
-	return nil
 }

@@ -2,72 +2,29 @@ package sqlite
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
-
-	"github.com/holdfast-go/holdfast/internal/boundary"
-	"github.com/holdfast-go/holdfast/internal/input"
-	"github.com/holdfast-go/holdfast/store"
 )
 
 // tx is a transaction that writes, at one moment: now is read when no other can write.
 type tx struct {
 	*link
-	s   *Store
-	now time.Duration
+	wall func() time.Time
+	now  time.Duration
 }
 
-// run runs f on a goroutine of its own, which Close waits for: its caller leaves when ctx is done,
-// also where a disk hangs. What f assigns is not to be looked at after an error. The context that f
-// gets is for what waits: it is done when ctx is, and when Close has begun.
-func (s *Store) run(ctx context.Context, op string, f func(ctx context.Context) error) error {
-	if err := input.Context(ctx, store.ErrInvalid); err != nil {
-		return failed(op, err)
-	}
-	if s.place == nil {
-		return failed(op, errUnmade)
-	}
-	if ctx.Err() != nil {
-		return failed(op, ended(ctx))
-	}
-	done := make(chan error, 1)
-	if err := s.enter(func() {
-		var err error
-		defer func() { done <- err }()
-		defer boundary.Contain(&err)
-		waits, cancel := context.WithCancelCause(ctx)
-		defer cancel(nil)
-		defer context.AfterFunc(s.life, func() { cancel(errClosed) })()
-		err = f(waits)
-	}); err != nil {
-		s.leaveReplaced()
-		return failed(op, err)
-	}
-	var err error
-	select {
-	case err = <-done:
-	case <-ctx.Done():
-		grace := time.NewTimer(graceToSay)
-		defer grace.Stop()
-		select {
-		case err = <-done: // it says what it waited for, or has ended, too
-		case <-grace.C:
-			err = fmt.Errorf("%w: the disk has not answered", ended(ctx))
-		}
-	}
-	if err != nil {
-		return failed(op, err)
-	}
-	return nil
+// writes are made on one connection, by one call at a time.
+type writes struct {
+	views
+	turn    chan struct{} // the call that has it has the writer
+	writer  *link         // nil: to be opened
+	wall    func() time.Time
+	changed func() // this Store has changed something
 }
-
-// graceToSay is for what waits for a lock to say so when its context has ended.
-const graceToSay = 5 * time.Millisecond
 
 // write runs f in a transaction, after it has removed some of what has expired. With synced it
 // is on the disk before write returns. f may have run though write returns an error.
-func (s *Store) write(ctx context.Context, op string, synced bool, f func(t *tx) error) error {
+func (s *writes) write(ctx context.Context, op string, synced bool, f func(t *tx) error) error {
 	return s.run(ctx, op, func(waits context.Context) error {
 		select {
 		case <-s.turn:
@@ -87,7 +44,7 @@ func (s *Store) write(ctx context.Context, op string, synced bool, f func(t *tx)
 
 // transact is write for the call that has the turn. ctx is for its waits: once it has the lock, it
 // goes on to its end.
-func (s *Store) transact(ctx context.Context, synced bool, f func(t *tx) error) (err error) {
+func (s *writes) transact(ctx context.Context, synced bool, f func(t *tx) error) (err error) {
 	if err := s.stands(); err != nil {
 		return err
 	}
@@ -116,14 +73,11 @@ func (s *Store) transact(ctx context.Context, synced bool, f func(t *tx) error) 
 	if err := l.begin(ctx, "BEGIN IMMEDIATE"); err != nil {
 		return err
 	}
-	m, err := readMeta(l)
-	if err == nil {
-		err = m.is(s, s.seen.Load())
-	}
+	m, err := s.same(l, s.seen.Load())
 	if err != nil {
-		return s.died(err)
+		return err
 	}
-	t := &tx{link: l, s: s, now: s.clock.now()}
+	t := &tx{link: l, wall: s.wall, now: s.clock.now()}
 	if err := t.sweep(sweepShare); err != nil {
 		return err
 	}
@@ -146,58 +100,41 @@ func (s *Store) transact(ctx context.Context, synced bool, f func(t *tx) error) 
 	}
 	s.seen.Store(max(s.seen.Load(), m.last))
 	if changed {
-		s.kick()
+		s.changed()
 	}
 	return nil
 }
 
-// stands returns an error if the file is not the one that was opened.
-func (s *Store) stands() error {
-	err := s.place.replaced()
-	if err != nil {
-		return s.died(err)
-	}
-	return nil
-}
+// sweepShare is how many records that have ended one transaction removes, beside what it does.
+const sweepShare = 200
 
-// because returns why a transaction that was surely not applied has failed. The file may have been
-// replaced since it stood: what SQLite found at the path is then another's.
-func (s *Store) because(err error) error {
-	if is := s.stands(); errors.Is(is, ErrReplaced) && !errors.Is(err, store.ErrSetback) {
-		return fmt.Errorf("%w: %v", is, err)
-	}
-	return denied(err)
-}
-
-// died notes for good an error that says that the file is not the one that was opened.
-func (s *Store) died(err error) error {
-	if errors.Is(err, store.ErrSetback) {
-		s.mu.Lock()
-		if s.dead == nil {
-			s.dead = err
-			s.follow.endLocked(err)
+// sweep removes up to share records of sessions that are over, and these with the last of their records.
+func (t *tx) sweep(share int64) error {
+	var over []int64
+	err := t.each("SELECT id FROM holdfast_session WHERE ends <= ? ORDER BY ends LIMIT ?", []any{int64(t.now), share},
+		func(scan func(...any) error) error {
+			var id int64
+			err := scan(&id)
+			over = append(over, id)
+			return err
+		})
+	for _, id := range over {
+		if err != nil || share <= 0 {
+			break
 		}
-		s.mu.Unlock()
+		var n int64
+		n, err = t.end(id, share)
+		share -= n
 	}
 	return err
 }
 
-// trust notes that a session is believed in for ttl from now.
-func (s *Store) trust(now, ttl time.Duration) {
-	for end := int64(later(now, ttl)); ; {
-		was := s.trusted.Load()
-		if was >= end || s.trusted.CompareAndSwap(was, end) {
-			return
-		}
+// end removes up to share records of a session and, if that were all, the session.
+func (t *tx) end(id, share int64) (removed int64, err error) {
+	removed, err = t.change(`DELETE FROM holdfast_lease WHERE name IN
+		(SELECT name FROM holdfast_lease WHERE session = ? AND format = 1 LIMIT ?)`, id, share)
+	if err == nil && removed < share {
+		err = t.exec("DELETE FROM holdfast_session WHERE id = ?", id)
 	}
-}
-
-// leaveReplaced makes room for others at the path, if the file was replaced and no holder can
-// believe any more in what was held in it through this Store.
-func (s *Store) leaveReplaced() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.dead != nil && int64(s.clock.now()) > s.trusted.Load() {
-		s.place.leave()
-	}
+	return removed, err
 }

@@ -42,8 +42,7 @@ func TestAReadWaitsForARenewalThatIsBeingCommitted(t *testing.T) {
 	var now atomic.Int64
 	c := clock{boot: "boot", now: func() time.Duration { return time.Hour + time.Duration(now.Load()) }}
 	at := func() *Store {
-		s, err := newStore(ctx, path, c)
-		require.NoError(t, err)
+		s := must(newStore(ctx, path, c))(t)
 		t.Cleanup(func() { require.NoError(t, s.Close()) })
 		return s
 	}
@@ -52,8 +51,7 @@ func TestAReadWaitsForARenewalThatIsBeingCommitted(t *testing.T) {
 	win(t, holder, long, "long")
 	sess := open(t, holder, 1, owner("a"), time.Minute)
 	held := win(t, holder, sess, "job")
-	_, err := holder.Renew(ctx, []store.Session{sess})
-	require.NoError(t, err)
+	must(holder.Renew(ctx, []store.Session{sess}))(t)
 	began, goOn, renewed := make(chan bool, 1), make(chan struct{}), make(chan error, 1)
 	release := sync.OnceFunc(func() { close(goOn) })
 	t.Cleanup(release)
@@ -94,8 +92,7 @@ func TestAReadWaitsForARenewalThatIsBeingCommitted(t *testing.T) {
 	release()
 	require.NoError(t, <-renewed)
 	all.Wait()
-	found, err := reader.Get(ctx, "job")
-	require.NoError(t, err)
+	found := must(reader.Get(ctx, "job"))(t)
 	require.Equal(t, held.Token, found[0].Token)
 	require.NotZero(t, found[0].Left)
 }

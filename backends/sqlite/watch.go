@@ -9,22 +9,6 @@ import (
 	"github.com/holdfast-go/holdfast/store"
 )
 
-// ErrWatchOverrun ends a Watch that fell further behind than changes are kept. Watch again for
-// a new snapshot.
-var ErrWatchOverrun = feed.ErrOverrun
-
-// watchBuffer bounds how many events wait for one watcher.
-const watchBuffer = 1 << 17
-
-// watcher is one running Watch. Its mutex is taken after the Store's.
-type watcher = feed.Watch[change]
-
-// change is an event with its number; 0: it has none, as that of a snapshot.
-type change struct {
-	seq int64
-	store.Event
-}
-
 // Watch yields the records of the scope as they stood when the iteration began,
 // store.EventSynced, and then every change, in the order in which they were made, over all
 // names, by whatever process. A Store that is watched also removes what has expired, so that it is
@@ -87,7 +71,7 @@ func (s *Store) subscribe(ctx context.Context, w *watcher) (snapshot []change, a
 			err = failed("watch", s.dead)
 		case early: // or it has ended, and w with it
 		case s.follow.stop == nil:
-			s.follow.beginLocked(s, w, at.from)
+			s.follow.beginLocked(w, at.from)
 		case s.follow.cursor > at.from: // others began to be told meanwhile, of what is not in the snapshot
 			s.mu.Unlock()
 			continue
@@ -145,11 +129,4 @@ func (r row) event() store.Event {
 		return store.Event{Kind: store.EventBad, Record: store.Record{Name: r.Name}}
 	}
 	return store.Event{Kind: store.EventPut, Record: r.Record, Revision: r.Token}
-}
-
-// kick has watchers told at once of what this Store changed.
-func (s *Store) kick() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.follow.kick()
 }

@@ -60,10 +60,8 @@ func TestAWatchBeginsBesideWriters(t *testing.T) {
 	require.Equal(t, put, next(t, all))
 	require.Equal(t, synced, next(t, all))
 	require.Equal(t, synced, next(t, deletions))
-	_, err := c.ExecContext(ctx, "ROLLBACK")
-	require.NoError(t, err)
-	_, err = s.Release(ctx, []store.Held{mine.Held()})
-	require.NoError(t, err)
+	must(c.ExecContext(ctx, "ROLLBACK"))(t)
+	must(s.Release(ctx, []store.Held{mine.Held()}))(t)
 	for _, told := range []<-chan string{all, deletions} {
 		require.Equal(t, fmt.Sprint(store.EventDelete, "job"), next(t, told))
 	}
@@ -84,15 +82,13 @@ func TestAWatchBeginsBeforeARemoval(t *testing.T) {
 	time.Sleep(100 * time.Millisecond)
 	require.Empty(t, all, "whether it has ended is not known")
 	require.Empty(t, deletions)
-	_, err := c.ExecContext(ctx, "ROLLBACK")
-	require.NoError(t, err)
+	must(c.ExecContext(ctx, "ROLLBACK"))(t)
 	require.Equal(t, fmt.Sprint(store.EventPut, "live"), next(t, all))
 	require.Equal(t, fmt.Sprint(store.EventSynced), next(t, all))
 	require.Equal(t, fmt.Sprint(store.EventSynced), next(t, deletions))
 
 	again := win(t, s, sess, "dead") // if it was not removed before, it is now
-	_, err = s.Release(ctx, []store.Held{again.Held(), live.Held()})
-	require.NoError(t, err)
+	must(s.Release(ctx, []store.Held{again.Held(), live.Held()}))(t)
 	require.Equal(t, fmt.Sprint(store.EventPut, "dead"), next(t, all))
 	for _, told := range []<-chan string{all, deletions} {
 		require.Equal(t, fmt.Sprint(store.EventDelete, "dead"), next(t, told))

@@ -46,8 +46,7 @@ func TestAChangeBeforeASnapshot(t *testing.T) {
 	giveReaders(s, readerCount)
 	require.Equal(t, put, next(t, second))
 	require.Equal(t, synced, next(t, second))
-	_, err := s.Release(t.Context(), []store.Held{mine.Held()})
-	require.NoError(t, err)
+	must(s.Release(t.Context(), []store.Held{mine.Held()}))(t)
 	require.Equal(t, fmt.Sprint(store.EventDelete, "job"), next(t, second))
 }
 
@@ -74,7 +73,7 @@ func TestAChangeBeforeARegistration(t *testing.T) {
 	first := feed.NewWatch[change]("", false, 0, watchBuffer)
 	_, at, err := other.snapshot(t.Context(), first)
 	require.NoError(t, err)
-	s.follow.beginLocked(s, first, at.from)
+	s.follow.beginLocked(first, at.from)
 	defer s.unsubscribe(first)
 	s.mu.Unlock()
 	require.Equal(t, fmt.Sprint(store.EventPut, "job"), next(t, late))
