@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -99,13 +100,11 @@ func (l *Lease) OnLost(f func(lease.Loss)) (stop func() bool) {
 	return func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		for i, x := range l.handlers {
-			if x == h {
-				l.handlers = append(l.handlers[:i:i], l.handlers[i+1:]...)
-				return true
-			}
+		i := slices.Index(l.handlers, h)
+		if i >= 0 {
+			l.handlers = slices.Concat(l.handlers[:i], l.handlers[i+1:])
 		}
-		return false
+		return i >= 0
 	}
 }
 

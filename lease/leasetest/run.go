@@ -85,28 +85,22 @@ func RunLease(t *testing.T, f BareMaker, opts ...Option) {
 	if len(left) > 0 {
 		t.Logf("leasetest: LEFT OUT, as the Bare has no %s: %s", strings.Join(cases.Lacking(has, bareNeedNames), ", no "), strings.Join(left, " "))
 	}
-	do := func(t *testing.T, c bareCase, beside bool) {
-		t.Run(c.name, func(t *testing.T) {
-			if beside {
-				t.Parallel()
+	each := func(t *testing.T, beside bool) {
+		for _, c := range run {
+			if beside != (!o.fake && !c.alone) {
+				continue
 			}
-			cases.Bubble(t, o.fake, func(t *testing.T) { c.run(newBareT(t, f, o)) })
-		})
-	}
-	var waiting []bareCase
-	for _, c := range run {
-		if o.fake || c.alone {
-			do(t, c, false)
-		} else {
-			waiting = append(waiting, c)
+			t.Run(c.name, func(t *testing.T) {
+				if beside {
+					t.Parallel()
+				}
+				cases.Bubble(t, o.fake, func(t *testing.T) { c.run(newBareT(t, f, o)) })
+			})
 		}
 	}
-	if len(waiting) > 0 {
-		t.Run("waiting", func(t *testing.T) { // ends when those that run beside each other have
-			for _, c := range waiting {
-				do(t, c, true)
-			}
-		})
+	each(t, false)
+	if !o.fake {
+		t.Run("waiting", func(t *testing.T) { each(t, true) }) // ends when those beside each other have
 	}
 }
 
@@ -129,6 +123,28 @@ type bareCase struct {
 	needs bareNeeds
 	alone bool // it measures
 	run   func(*bareT)
+}
+
+// one, two, holder and rivals make the leases of a case. A holder has won its name, and of rivals the
+// first has.
+func one(f func(*bareT, lease.Lease)) func(*bareT) { return func(t *bareT) { f(t, t.lease()) } }
+
+func two(f func(t *bareT, a, b lease.Lease)) func(*bareT) {
+	return func(t *bareT) { f(t, t.lease(), t.lease()) }
+}
+
+func holder(f func(*bareT, lease.Lease)) func(*bareT) {
+	return one(func(t *bareT, l lease.Lease) {
+		t.win(l)
+		f(t, l)
+	})
+}
+
+func rivals(f func(t *bareT, a, b lease.Lease)) func(*bareT) {
+	return two(func(t *bareT, a, b lease.Lease) {
+		t.win(a)
+		f(t, a, b)
+	})
 }
 
 func bareCases() []bareCase {
@@ -177,8 +193,7 @@ func (t *bareT) has() bareNeeds {
 func (t *bareT) check(ok bool, r bareRule, format string, args ...any) {
 	t.Helper()
 	if !ok {
-		t.Errorf("broken rule: %s\n\t%s", r, fmt.Sprintf(format, args...))
-		t.FailNow()
+		t.Fatalf("broken rule: %s\n\t%s", r, fmt.Sprintf(format, args...))
 	}
 }
 
