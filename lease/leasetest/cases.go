@@ -292,18 +292,19 @@ var bareTroubleCases = []bareCase{
 		t.apart(a, b, 2*t.w.TTL, bareRevived)
 		t.refused(a)
 	})},
-	{name: "partition/never-two", needs: needCut, run: rivals(func(t *bareT, holder, next lease.Lease) {
-		for range 4 {
-			heal := t.cut(holder)
-			t.takes(next, bareLate)
-			t.check(!t.alive(holder), bareExclusive, "another has won, and the holder that was cut off is alive")
-			heal()
-			_ = t.release(holder)
-			t.spared(next)
-			t.refused(t.lease())
-			holder, next = next, holder
-		}
-	})},
+	{name: "partition/never-two", needs: needCut,
+		run: rivals(func(t *bareT, holder, next lease.Lease) {
+			for range 4 {
+				heal := t.cut(holder)
+				t.takes(next, bareLate)
+				t.check(!t.alive(holder), bareExclusive, "another has won, and the holder that was cut off is alive")
+				heal()
+				_ = t.release(holder)
+				t.spared(next)
+				t.refused(t.lease())
+				holder, next = next, holder
+			}
+		})},
 	{name: "partition/short", needs: needCut, run: rivals(func(t *bareT, a, b lease.Lease) {
 		for range 3 {
 			time.Sleep(t.w.TTL)
@@ -432,14 +433,15 @@ var bareLostCases = []bareCase{
 		time.Sleep(2 * t.w.TTL)
 		t.check(la.count() == 0 && lb.count() == 0, bareNotTold, "%d and %d were told of releases", la.count(), lb.count())
 	})},
-	{name: "lost/not-on-release-without-a-link", needs: needCut, run: one(func(t *bareT, a lease.Lease) {
-		l := t.listen(a)
-		t.win(a)
-		defer t.cut(a)()
-		_ = t.release(a)
-		time.Sleep(2 * t.w.TTL)
-		t.check(l.count() == 0, bareNotTold, "it was told of a release that got no answer")
-	})},
+	{name: "lost/not-on-release-without-a-link", needs: needCut,
+		run: one(func(t *bareT, a lease.Lease) {
+			l := t.listen(a)
+			t.win(a)
+			defer t.cut(a)()
+			_ = t.release(a)
+			time.Sleep(2 * t.w.TTL)
+			t.check(l.count() == 0, bareNotTold, "it was told of a release that got no answer")
+		})},
 	{name: "lost/stop", needs: needCut, run: one(func(t *bareT, a lease.Lease) {
 		l, other := t.listen(a), t.listen(a)
 		t.check(l.stop(), bareStopped, "stop says that it was not registered")
@@ -587,15 +589,16 @@ var bareMoreCases = []bareCase{
 		t.win(a)
 		t.over(term)
 	})},
-	{name: "term/ends-with-loss", needs: needTerm | needCut, run: holder(func(t *bareT, a lease.Lease) {
-		term := t.term(a)
-		heal := t.loses(a)
-		t.over(term)
-		heal()
-		t.takes(a, bareFree)
-		t.over(term)
-		t.check(t.term(a).Token() > term.Token(), bareToken, "%d after %d", t.term(a).Token(), term.Token())
-	})},
+	{name: "term/ends-with-loss", needs: needTerm | needCut,
+		run: holder(func(t *bareT, a lease.Lease) {
+			term := t.term(a)
+			heal := t.loses(a)
+			t.over(term)
+			heal()
+			t.takes(a, bareFree)
+			t.over(term)
+			t.check(t.term(a).Token() > term.Token(), bareToken, "%d after %d", t.term(a).Token(), term.Token())
+		})},
 	{name: "term/none", needs: needTerm, run: two(func(t *bareT, a, b lease.Lease) {
 		none := func(l lease.Lease, when string) {
 			termed, _ := lease.As[lease.Termed](l)
@@ -630,17 +633,18 @@ var bareMoreCases = []bareCase{
 		ok := t.soon(t.w.TTL, func() bool { return told.Load() == 1 })
 		t.check(ok, bareWaits, "OnFree was told %d times", told.Load())
 	})},
-	{name: "wait/ends-with-its-context", needs: needWaiter, run: rivals(func(t *bareT, a, b lease.Lease) {
-		w, _ := lease.As[lease.Waiter](b)
-		var err error
-		t.within(t.w.TTL/4+t.slack, "Wait, after its context", func() {
-			ctx, cancel := context.WithTimeout(t.Context(), t.w.TTL/4)
-			defer cancel()
-			err = w.Wait(ctx)
-		})
-		t.check(errors.Is(err, context.DeadlineExceeded) || err == nil, bareWaits, "Wait: %v", err)
-		t.check(t.alive(a), bareUndone, "the holder is not alive any more")
-	})},
+	{name: "wait/ends-with-its-context", needs: needWaiter,
+		run: rivals(func(t *bareT, a, b lease.Lease) {
+			w, _ := lease.As[lease.Waiter](b)
+			var err error
+			t.within(t.w.TTL/4+t.slack, "Wait, after its context", func() {
+				ctx, cancel := context.WithTimeout(t.Context(), t.w.TTL/4)
+				defer cancel()
+				err = w.Wait(ctx)
+			})
+			t.check(errors.Is(err, context.DeadlineExceeded) || err == nil, bareWaits, "Wait: %v", err)
+			t.check(t.alive(a), bareUndone, "the holder is not alive any more")
+		})},
 	{name: "holder/says", needs: needHolder, run: two(func(t *bareT, a, b lease.Lease) {
 		held := func(l lease.Lease) bool {
 			h, _ := lease.As[lease.HolderFinder](l)

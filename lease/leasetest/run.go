@@ -125,8 +125,8 @@ type bareCase struct {
 	run   func(*bareT)
 }
 
-// one, two, holder and rivals make the leases of a case. A holder has won its name, and of rivals the
-// first has.
+// one, two, holder and rivals make the leases of a case. A holder has won its name, and of rivals
+// the first has.
 func one(f func(*bareT, lease.Lease)) func(*bareT) { return func(t *bareT) { f(t, t.lease()) } }
 
 func two(f func(t *bareT, a, b lease.Lease)) func(*bareT) {

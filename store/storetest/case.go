@@ -33,9 +33,10 @@ type storeT struct {
 	clock  atomic.Int64 // orders events of the case, since fake time may stand still
 	lands  atomic.Int64 // when a late request lands that the case is not waiting for yet, in Unix nanoseconds; 0: none
 
-	mu   sync.Mutex
-	top  map[string]store.Token // the highest token seen of each name
-	rand *rand.Rand
+	mu      sync.Mutex
+	top     map[string]store.Token // the highest token seen of each name
+	rand    *rand.Rand
+	journal []made
 }
 
 func newT(tb TB, f Factory, o options) *storeT {
@@ -239,6 +240,7 @@ type node struct {
 	session store.Session // with the TTL granted
 	opened  time.Time     // before the open was sent
 	acked   time.Time     // after its reply
+	own     store.Record  // what it won before the case began
 }
 
 // node opens a client and a session long enough to outlast the case. It is

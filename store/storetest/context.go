@@ -14,11 +14,9 @@ import (
 const prompt = 2 * time.Second
 
 var contextCases = []testCase{
-	{name: "context/done", run: func(t *storeT) {
-		n, b := t.node(), t.node()
-		r := n.win("a")
+	{name: "context/done", run: held(func(t *storeT, n, b *node) {
 		for _, ago := range []time.Duration{0, time.Second} { // cancelled, and past its deadline
-			n.callAll(r, b, prompt, ruleContextDone, ruleContextDone, func(ctx context.Context) (context.Context, context.CancelFunc) {
+			n.callAll(n.own, b, prompt, ruleContextDone, ruleContextDone, func(ctx context.Context) (context.Context, context.CancelFunc) {
 				if ago == 0 {
 					done, cancel := context.WithCancel(ctx)
 					cancel()
@@ -28,12 +26,11 @@ var contextCases = []testCase{
 			})
 		}
 		time.Sleep(10 * t.tick()) // for what was sent all the same
-		n.stands(r, ruleContextDone)
+		n.stands(n.own, ruleContextDone)
 		n.free("free", ruleContextDone)
-		n.freed(r)
-	}},
-	{name: "context/cancelled-in-a-list", needs: needList, run: func(t *storeT) {
-		n := t.node()
+		n.freed(n.own)
+	})},
+	{name: "context/cancelled-in-a-list", needs: needList, run: one(func(t *storeT, n *node) {
 		names := n.many(200)
 		ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 		defer cancel()
@@ -46,8 +43,8 @@ var contextCases = []testCase{
 			cancel()
 		}
 		t.check(failed || seen == len(names), ruleWholeListing, "cancelled after the first record, List ended after %d of %d without an error", seen, len(names))
-	}},
-	{name: "context/short-deadlines", run: contextShort},
+	})},
+	{name: "context/short-deadlines", run: one(contextShort)},
 	{name: "context/unreachable", needs: needUnreachable, run: func(t *storeT) {
 		n := &node{t: t, store: t.opts.unreachable(t)(), session: t.newSession(t.owner(), max(t.ttl, time.Second))}
 		r := store.Record{Name: "a", Owner: n.session.Owner, Session: n.session.ID, Token: 1, Nonce: 1}
@@ -157,8 +154,7 @@ func (n *node) callAll(r store.Record, to *node, limit time.Duration, late, why 
 
 // contextShort makes calls with hardly any time. Each gets its answer or an
 // error, soon; a refusal of a name that is free is a lie.
-func contextShort(t *storeT) {
-	n := t.node()
+func contextShort(t *storeT, n *node) {
 	for i := range 60 {
 		deadline := time.Duration(i*i) * time.Microsecond
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), deadline)

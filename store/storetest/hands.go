@@ -15,59 +15,48 @@ type passage struct {
 	waits bool
 	brief bool // a's session is to end by itself
 	over  bool // a's session is over then
-	// take does it to r, which is a's, and returns its holder and the record: no holder if the
-	// name is free. A claim or move of take bears the nonce.
-	take func(t *storeT, a, b *node, r store.Record, nonce uint64) (*node, store.Record)
+	// frees does it to r, which is a's, if the name is free then; take does the others, and returns
+	// the next holder and its record. A claim or move of take bears the nonce.
+	frees func(a, b *node, r store.Record)
+	take  func(a, b *node, r store.Record, nonce uint64) (*node, store.Record)
 }
 
 var passages = []passage{
-	{name: "nothing", take: func(_ *storeT, a, _ *node, r store.Record, _ uint64) (*node, store.Record) { return a, r }},
-	{name: "release", take: func(_ *storeT, a, _ *node, r store.Record, _ uint64) (*node, store.Record) {
-		a.freed(r)
-		return nil, r
+	{name: "nothing", take: func(a, _ *node, r store.Record, _ uint64) (*node, store.Record) { return a, r }},
+	{name: "release", frees: func(a, _ *node, r store.Record) { a.freed(r) }},
+	{name: "revoke", frees: func(_, b *node, r store.Record) { b.freed(r) }},
+	{name: "close", over: true, frees: func(a, _ *node, _ store.Record) { a.close() }},
+	{name: "close-by-another", over: true, frees: func(a, b *node, _ store.Record) { b.closes(a) }},
+	{name: "expiry", waits: true, brief: true, over: true,
+		frees: func(a, b *node, r store.Record) { a.letExpire(b, r.Name) }},
+	{name: "supersede", take: func(a, _ *node, r store.Record, nonce uint64) (*node, store.Record) {
+		return a, a.supersedes(r, nonce)
 	}},
-	{name: "revoke", take: func(_ *storeT, _, b *node, r store.Record, _ uint64) (*node, store.Record) {
-		b.freed(r)
-		return nil, r
+	{name: "supersede-elsewhere", take: func(a, _ *node, r store.Record, nonce uint64) (*node, store.Record) {
+		sibling := a.t.open(a.t.client(), a.session.Owner, a.session.TTL)
+		return sibling, sibling.supersedes(r, nonce)
 	}},
-	{name: "close", over: true, take: func(_ *storeT, a, _ *node, r store.Record, _ uint64) (*node, store.Record) {
-		a.close()
-		return nil, r
+	{name: "transfer", needs: needTransfer, take: func(a, b *node, r store.Record, nonce uint64) (*node, store.Record) {
+		return b, a.moves(r, b, nonce)
 	}},
-	{name: "close-by-another", over: true, take: func(_ *storeT, a, b *node, r store.Record, _ uint64) (*node, store.Record) {
-		b.closes(a)
-		return nil, r
+	{name: "transfer-by-another", needs: needTransfer, take: func(_, b *node, r store.Record, nonce uint64) (*node, store.Record) {
+		return b, b.moves(r, b, nonce)
 	}},
-	{name: "expiry", waits: true, brief: true, over: true, take: func(_ *storeT, a, b *node, r store.Record, _ uint64) (*node, store.Record) {
-		a.letExpire(b, r.Name)
-		return nil, r
+	{name: "transfer-and-back", needs: needTransfer, take: func(a, b *node, r store.Record, nonce uint64) (*node, store.Record) {
+		return a, b.moves(a.give(r, b), a, nonce)
 	}},
-	{name: "supersede", take: func(t *storeT, a, _ *node, r store.Record, nonce uint64) (*node, store.Record) {
-		c := t.supersede(r)
-		c.Nonce = nonce
-		return a, a.winClaim(c, ruleSupersede)
-	}},
-	{name: "supersede-elsewhere", take: func(t *storeT, a, _ *node, r store.Record, nonce uint64) (*node, store.Record) {
-		c := t.supersede(r)
-		c.Nonce = nonce
-		sibling := t.open(t.client(), a.session.Owner, a.session.TTL)
-		return sibling, sibling.winClaim(c, ruleSupersede)
-	}},
-	{name: "transfer", needs: needTransfer, take: func(_ *storeT, a, b *node, r store.Record, nonce uint64) (*node, store.Record) {
-		m := b.taking(r.Held())
-		m.To.Nonce = nonce
-		return b, a.given(m, b)
-	}},
-	{name: "transfer-by-another", needs: needTransfer, take: func(_ *storeT, _, b *node, r store.Record, nonce uint64) (*node, store.Record) {
-		m := b.taking(r.Held())
-		m.To.Nonce = nonce
-		return b, b.given(m, b)
-	}},
-	{name: "transfer-and-back", needs: needTransfer, take: func(_ *storeT, a, b *node, r store.Record, nonce uint64) (*node, store.Record) {
-		m := a.taking(a.give(r, b).Held())
-		m.To.Nonce = nonce
-		return a, b.given(m, a)
-	}},
+}
+
+// supersedes replaces r by a record of this nonce. It is fatal.
+func (n *node) supersedes(r store.Record, nonce uint64) store.Record {
+	return n.winClaim(store.Claim{Name: r.Name, Nonce: nonce, Supersedes: r.Token}, ruleSupersede)
+}
+
+// moves gives r to another node under this nonce. It is fatal.
+func (n *node) moves(r store.Record, to *node, nonce uint64) store.Record {
+	m := to.taking(r.Held())
+	m.To.Nonce = nonce
+	return n.given(m, to)
 }
 
 // handsCases are one case for each way, and one that waits.
@@ -75,7 +64,7 @@ var handsCases = func() (all []testCase) {
 	for _, p := range passages {
 		all = append(all, testCase{name: "hands/" + p.name, needs: p.needs, waits: p.waits, run: p.run})
 	}
-	return append(all, testCase{name: "hands/renewal-of-another's", waits: true, run: renewalOfAnothers})
+	return append(all, testCase{name: "hands/renewal-of-another's", waits: true, run: two(renewalOfAnothers)})
 }()
 
 // run takes a name from a in this way, and then tries what a may still believe, and what differs
@@ -91,17 +80,19 @@ func (p passage) run(t *storeT) {
 		if same {
 			again = old.Nonce
 		}
-		holder, now := p.take(t, a, b, old, again)
-		if p.over {
-			t.sessionGone(a)
-		}
-		if holder == nil {
+		holder, now := b, old
+		if p.take != nil {
+			holder, now = p.take(a, b, old, again)
+		} else {
+			p.frees(a, b, old)
+			why := ruleRelease
 			if p.over {
-				b.free(name, ruleClose)
+				t.sessionGone(a)
+				why = ruleClose
 			}
-			b.free(name, ruleRelease)
+			b.free(name, why)
 			t.mistaken(a, b, old, store.Record{Name: name}, beside)
-			holder, now = b, b.winClaim(store.Claim{Name: name, Nonce: again}, ruleFree)
+			now = b.winClaim(store.Claim{Name: name, Nonce: again}, ruleFree)
 		}
 		t.mistaken(a, b, old, now, beside)
 		restarted := t.owner()
@@ -258,8 +249,7 @@ func (t *storeT) goneAmongLive(live, gone *node) {
 
 // renewalOfAnothers: a renews its session, b does not, and b holds names that a once held. They
 // expire with b's session.
-func renewalOfAnothers(t *storeT) {
-	a, observer := t.node(), t.node()
+func renewalOfAnothers(t *storeT, a, observer *node) {
 	names := []string{"released", "revoked"}
 	a.freed(a.win("released"))
 	observer.freed(a.win("revoked"))

@@ -22,7 +22,7 @@ var keeperCases = []testCase{
 	{name: "keeper/transfer", needs: needTransfer, run: keeperTransfer},
 	{name: "keeper/settles-what-went-astray", waits: true, run: keeperSettles},
 	{name: "keeper/contention-astray", waits: true, run: keeperContention},
-	{name: "keeper/parent", needs: needWhile, run: keeperParent},
+	{name: "keeper/parent", needs: needWhile, run: one(keeperParent)},
 }
 
 // keeper starts an engine over a store, with the run's TTL. It is fatal.
@@ -378,8 +378,7 @@ func keeperContention(t *storeT) {
 type plain struct{ store.Store }
 
 // keeperParent takes a parent's record away behind its Keeper's back: the store alone knows.
-func keeperParent(t *storeT) {
-	other := t.node()
+func keeperParent(t *storeT, other *node) {
 	k := t.keeper(plain{other.store})
 	parent := t.handle(k, "k/parent")
 	child, err := k.Lease("k/child", lease.WithParent(parent))

@@ -214,6 +214,29 @@ type testCase struct {
 	run   func(*storeT)
 }
 
+// one and two make the nodes of a case. With held the first owns "a", and with brief its session is
+// of the short TTL besides.
+func one(f func(*storeT, *node)) func(*storeT) { return func(t *storeT) { f(t, t.node()) } }
+
+func two(f func(t *storeT, a, b *node)) func(*storeT) {
+	return func(t *storeT) { f(t, t.node(), t.node()) }
+}
+
+func held(f func(t *storeT, a, b *node)) func(*storeT) {
+	return two(func(t *storeT, a, b *node) {
+		a.own = a.win("a")
+		f(t, a, b)
+	})
+}
+
+func brief(f func(t *storeT, a, b *node)) func(*storeT) {
+	return func(t *storeT) {
+		a, b := t.brief(), t.node()
+		a.own = a.win("a")
+		f(t, a, b)
+	}
+}
+
 func (c testCase) What() (string, needs) { return c.name, c.needs }
 
 func (c testCase) do(tb TB, f Factory, o options) { c.run(newT(tb, f, o)) }
