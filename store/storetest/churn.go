@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -393,11 +394,9 @@ func shortest(ops []porcupine.Operation) string {
 		}
 		return cut
 	}
-	i, _ := slices.BinarySearchFunc(returns, 0, func(end int64, _ int) int {
-		if ok, decided := linearizable(until(end)); ok || !decided {
-			return -1
-		}
-		return 1
+	i := sort.Search(len(returns), func(i int) bool {
+		ok, decided := linearizable(until(returns[i]))
+		return !ok && decided
 	})
 	if i < len(returns) {
 		ops = until(returns[i])
@@ -416,29 +415,15 @@ func shortest(ops []porcupine.Operation) string {
 
 func describe(op porcupine.Operation) string {
 	in, out := op.Input.(request), op.Output.(reply)
-	end, said := fmt.Sprint(op.Return), "refused"
+	end, said := fmt.Sprint(op.Return), "seen or refused"
 	switch {
 	case out.unknown:
 		end, said = "?", "unknown"
 	case out.ok:
 		said = "done"
-	case in.kind == opGet:
-		said = "seen"
 	}
-	what := ""
-	switch in.kind {
-	case opAcquire:
-		what = fmt.Sprintf("acquire by %s nonce=%d supersedes=%d", in.by.Owner.ID, in.nonce, in.over)
-	case opRelease:
-		what = fmt.Sprintf("release token=%d nonce=%d", in.present.Token, in.present.Nonce)
-	case opTransfer:
-		what = fmt.Sprintf("transfer token=%d nonce=%d to %s nonce=%d", in.present.Token, in.present.Nonce, in.by.Owner.ID, in.nonce)
-	case opGet:
-		what = "get"
-	}
-	stands := "nothing stands or told"
-	if out.record.Token != 0 {
-		stands = fmt.Sprintf("token=%d nonce=%d of %s", out.record.Token, out.record.Nonce, out.record.Owner.ID)
-	}
-	return fmt.Sprintf("[%d–%s] client %d: %s → %s: %s", op.Call, end, op.ClientId, what, said, stands)
+	what := [...]string{opAcquire: "acquire", opRelease: "release", opTransfer: "transfer", opGet: "get"}[in.kind]
+	return fmt.Sprintf("[%d–%s] client %d: %s by %s nonce=%d supersedes=%d present=%+v → %s: token=%d nonce=%d of %q",
+		op.Call, end, op.ClientId, what, in.by.Owner.ID, in.nonce, in.over, in.present,
+		said, out.record.Token, out.record.Nonce, out.record.Owner.ID)
 }
