@@ -74,14 +74,7 @@ func Start(tb testing.TB, opts ...Option) *Server {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(func() {
-		if tb.Failed() {
-			s.g.showLogs(tb)
-		}
-		if err := s.Close(); err != nil {
-			tb.Error(err)
-		}
-	})
+	servertest.Attend(tb, s.Close, s.g.all)
 	return s
 }
 
