@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/testkit/cases"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/store"
 )
@@ -556,14 +556,10 @@ func (x *listener) told(n int) {
 	x.t.check(len(x.losses) == n, bareTold, "it was told %d times of %d losses", len(x.losses), n)
 	x.t.check(x.alive == 0, bareToldLate, "CheckAlive was true when it was told")
 	for _, loss := range x.losses {
-		x.t.check(isReason(loss.Reason), bareReason, "it is %v", loss.Reason)
+		known := cases.IsAny(loss.Reason, lease.ErrExpired, lease.ErrTakenOver, lease.ErrRecordGone,
+			store.ErrInconsistent, lease.ErrClosed, store.ErrParentLost)
+		x.t.check(known, bareReason, "it is %v", loss.Reason)
 	}
-}
-
-func isReason(err error) bool {
-	return slices.ContainsFunc([]error{
-		lease.ErrExpired, lease.ErrTakenOver, lease.ErrRecordGone, store.ErrInconsistent, lease.ErrClosed, store.ErrParentLost,
-	}, func(one error) bool { return errors.Is(err, one) })
 }
 
 // What a lease may offer beside the four methods.

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/testkit/cases"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/store"
 	"github.com/holdfast-go/holdfast/store/faultstore"
@@ -57,13 +58,10 @@ func (t *storeT) contender() *lease.Handle { return t.handle(t.keeper(t.client()
 func (t *storeT) unknown(err error) {
 	t.Helper()
 	slow := !t.opts.fake && errors.Is(err, context.DeadlineExceeded)
-	if err == nil || t.opts.stall == 0 && !slow {
+	if err == nil || t.opts.stall == 0 && !slow ||
+		cases.IsAny(err, store.ErrInconsistent, lease.ErrTransferRefused, store.ErrBadRecord,
+			store.ErrInvalid, store.ErrUnsupported, store.ErrParentLost) {
 		return
-	}
-	for _, definite := range []error{store.ErrInconsistent, lease.ErrTransferRefused, store.ErrBadRecord, store.ErrInvalid, store.ErrUnsupported, store.ErrParentLost} {
-		if errors.Is(err, definite) {
-			return
-		}
 	}
 	t.noVerdict("the store was too slow for the engine: %v", err)
 }
