@@ -74,12 +74,9 @@ func Skip(tb testing.TB) {
 }
 
 // Run runs a cluster and returns once every member serves; Close it. ctx bounds
-// the start only. Options out of bounds are store.ErrInvalid.
+// the start only.
 func Run(ctx context.Context, opts Options) (*Cluster, error) {
-	opts, err := opts.complete()
-	if err != nil {
-		return nil, err
-	}
+	opts.Members = max(opts.Members, 1)
 	building, built := context.WithTimeout(ctx, binaryTimeout)
 	defer built()
 	binary, err := Binary(building)

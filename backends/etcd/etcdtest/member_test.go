@@ -204,7 +204,7 @@ func TestFaultsOnOneRouteSpareTheOthers(t *testing.T) {
 
 	c.Link(m).Refuse() // on the first route
 	require.Error(t, write(theirs, "i", silence))
-	require.NoError(t, write(mine, "j", patience))
+	require.NoError(t, write(own.Client(t), "j", patience)) // the old one was reset
 	require.Nil(t, own.Link(&Member{}))
 }
 

@@ -63,10 +63,7 @@ func (s *Server) Reset(ctx context.Context, name string) error {
 }
 
 func (s *Server) alter(ctx context.Context, verb, name, value string) error {
-	if !validSetting(name) {
-		return fmt.Errorf("postgrestest: %s %q: no name of a setting", verb, name)
-	}
-	sql := "ALTER SYSTEM " + verb + " " + name + value
+	sql := "ALTER SYSTEM " + verb + " " + pgx.Identifier{name}.Sanitize() + value
 	err := s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		var before time.Time
 		if err := conn.QueryRow(ctx, "SELECT pg_conf_load_time()").Scan(&before); err != nil {
