@@ -12,7 +12,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
-	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/store"
 )
@@ -175,9 +174,6 @@ func (l *Lease) forget() (own uint64) {
 }
 
 func (l *Lease) begin(ctx context.Context) error {
-	if err := input.Context(ctx, lease.ErrInvalid); err != nil {
-		return fmt.Errorf("lease %q: %w", l.name, err)
-	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}

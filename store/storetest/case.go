@@ -89,13 +89,12 @@ func (t *storeT) require(ok bool, r rule, format string, args ...any) {
 	}
 }
 
-// check is broken unless ok, which it returns.
-func (t *storeT) check(ok bool, r rule, format string, args ...any) bool {
+// check is broken unless ok.
+func (t *storeT) check(ok bool, r rule, format string, args ...any) {
 	t.Helper()
 	if !ok {
 		t.broken(r, format, args...)
 	}
-	return ok
 }
 
 // inTime is require for what must have happened by now. A store that is
