@@ -235,8 +235,8 @@ func flag(name string) (bool, error) {
 	return is, nil
 }
 
-// Skip skips a test, and says so on standard error, if the variable env asks for that, or if lacks says
-// that something is missing. With HOLDFAST_CI=1 what is missing fails the test.
+// Skip skips a test, and says so on standard error, if the variable env asks for that, or if lacks
+// says that something is missing. With HOLDFAST_CI=1 what is missing fails the test.
 func Skip(tb testing.TB, kit, server, env string, lacks func() error) {
 	tb.Helper()
 	skip, err1 := flag(env)
@@ -255,8 +255,8 @@ func Skip(tb testing.TB, kit, server, env string, lacks func() error) {
 	}
 }
 
-// Attend ends servers with their test, and shows the logs of one that failed. A program that ended by
-// itself fails the test.
+// Attend ends servers with their test, and shows the logs of one that failed. A program that ended
+// by itself fails the test.
 func Attend(tb testing.TB, end func() error, programs func() []*Program) {
 	tb.Cleanup(func() {
 		if tb.Failed() {
@@ -270,8 +270,8 @@ func Attend(tb testing.TB, end func() error, programs func() []*Program) {
 	})
 }
 
-// TempDir makes a directory in which a socket's path is short enough for every system: 104 bytes with
-// its end. It is under /tmp if the usual place is too long, or not fit.
+// TempDir makes a directory in which a socket's path is short enough for every system: 104 bytes
+// with its end. It is under /tmp if the usual place is too long, or not fit.
 func TempDir(prefix string, fit func(base string) bool) (string, error) {
 	const longest = 60
 	base := os.TempDir()

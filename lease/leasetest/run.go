@@ -1,6 +1,7 @@
 package leasetest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -163,18 +164,18 @@ type bareT struct {
 
 func newBareT(tb TB, f BareMaker, o options) *bareT {
 	tb.Helper()
-	t := &bareT{TB: tb, w: f(tb), slack: o.slack, exact: o.fake}
+	t := &bareT{TB: tb, w: f(tb), exact: o.fake}
 	if t.w.TTL <= 0 {
 		t.Fatalf("leasetest: Bare.TTL is %v, must be above 0", t.w.TTL)
 	}
 	if t.w.Lease == nil {
 		t.Fatalf("leasetest: Bare.Lease is nil")
 	}
-	if t.slack == 0 && t.exact {
-		t.slack = t.w.TTL / 5
-	} else if t.slack == 0 {
-		t.slack = t.w.TTL + time.Second
+	slack := t.w.TTL + time.Second
+	if t.exact {
+		slack = t.w.TTL / 5
 	}
+	t.slack = cmp.Or(o.slack, slack)
 	return t
 }
 

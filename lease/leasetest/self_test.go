@@ -149,20 +149,22 @@ func (l slowHolder) Holder(ctx context.Context) (store.Record, bool, error) {
 
 func TestRunLeaseFindsFlawsOfWhatIsOptional(t *testing.T) {
 	for _, x := range []struct {
-		with func(*lease.Keeper) lease.Lease
-		bareCatch
+		with func(*lease.Handle) lease.Lease
+		name string
+		rule bareRule
 	}{
-		{func(k *lease.Keeper) lease.Lease { return sameToken{job(k)} }, bareCatch{"term/tokens-grow", bareToken}},
-		{func(k *lease.Keeper) lease.Lease { return eternalTerm{job(k)} }, bareCatch{"term/ends-with-release", bareTermEnds}},
-		{func(k *lease.Keeper) lease.Lease { return eternalTerm{job(k)} }, bareCatch{"term/ends-with-loss", bareTermEnds}},
-		{func(k *lease.Keeper) lease.Lease { return everTermed{job(k)} }, bareCatch{"term/none", bareTermNone}},
-		{func(k *lease.Keeper) lease.Lease { return neverFree{job(k)} }, bareCatch{"wait/told-when-free", bareWaits}},
-		{func(k *lease.Keeper) lease.Lease { return deafWaiter{job(k)} }, bareCatch{"wait/ends-with-its-context", bareReturns}},
-		{func(k *lease.Keeper) lease.Lease { return everHeld{job(k)} }, bareCatch{"holder/says", bareHolderSays}},
-		{func(k *lease.Keeper) lease.Lease { return slowHolder{job(k)} }, bareCatch{"holder/says", bareReturns}},
+		{func(h *lease.Handle) lease.Lease { return sameToken{h} }, "term/tokens-grow", bareToken},
+		{func(h *lease.Handle) lease.Lease { return eternalTerm{h} }, "term/ends-with-release", bareTermEnds},
+		{func(h *lease.Handle) lease.Lease { return eternalTerm{h} }, "term/ends-with-loss", bareTermEnds},
+		{func(h *lease.Handle) lease.Lease { return everTermed{h} }, "term/none", bareTermNone},
+		{func(h *lease.Handle) lease.Lease { return neverFree{h} }, "wait/told-when-free", bareWaits},
+		{func(h *lease.Handle) lease.Lease { return deafWaiter{h} }, "wait/ends-with-its-context", bareReturns},
+		{func(h *lease.Handle) lease.Lease { return everHeld{h} }, "holder/says", bareHolderSays},
+		{func(h *lease.Handle) lease.Lease { return slowHolder{h} }, "holder/says", bareReturns},
 	} {
 		run, _ := cases.Choose(bareMoreCases, ^bareNeeds(0), 0)
-		found := findings(t, handles(x.with), run)
+		with := func(k *lease.Keeper) lease.Lease { return x.with(job(k)) }
+		found := findings(t, handles(with), run)
 		require.Contains(t, found, x.name+": "+string(x.rule))
 	}
 }

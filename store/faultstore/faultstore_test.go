@@ -192,7 +192,8 @@ func TestARuleSeesWhatTheCallIsAbout(t *testing.T) {
 			grants, renewed := k.Renew(ctx, []store.Session{node, other})
 			_, none := k.Renew(ctx, nil)
 			moved, transferred := k.Transfer(ctx, []store.Transfer{{
-				Held: held[0], To: store.Offer{Name: "n", Owner: other.Owner, Session: 6, TTL: time.Hour}, Metadata: map[string]string{"k": "v"},
+				Held: held[0], Metadata: map[string]string{"k": "v"},
+				To: store.Offer{Name: "n", Owner: other.Owner, Session: 6, TTL: time.Hour},
 			}})
 			outs, released := k.Release(ctx, held[1:])
 			rs, got := k.Get(ctx, "n", "m")
@@ -208,7 +209,8 @@ func TestARuleSeesWhatTheCallIsAbout(t *testing.T) {
 				require.True(t, outs[0].OK)
 				require.Equal(t, map[string]string{"k": "v"}, rs[0].Metadata)
 			}
-			return []error{opened, acquired, renewed, none, transferred, released, got, listed, watched, k.CloseSession(ctx, other)}
+			closed := k.CloseSession(ctx, other)
+			return []error{opened, acquired, renewed, none, transferred, released, got, listed, watched, closed}
 		}
 		require.NoError(t, errors.Join(all()...))
 		want := []faultstore.Call{

@@ -255,7 +255,8 @@ func batchEmpty(t *storeT, n, _ *node) {
 // nothing checks what a call about nothing returns.
 func nothing[A any](t *storeT, call string) func(answers []A, err error) {
 	return func(answers []A, err error) {
-		t.check(err == nil && len(answers) == 0, ruleEmpty, "%s: %d answers, error %v", call, len(answers), err)
+		t.check(err == nil && len(answers) == 0, ruleEmpty,
+			"%s: %d answers, error %v", call, len(answers), err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,18 +44,12 @@ func newT(tb TB, f Factory, o options) *storeT {
 	tb.Helper()
 	t := &storeT{TB: tb, opts: o, client: f(tb), top: make(map[string]store.Token)}
 	t.rand = rand.New(rand.NewPCG(o.seed, 0))
-	t.ttl, t.slack = o.ttl, o.slack
-	if t.ttl == 0 {
-		t.ttl = max(t.client().Limits().MinTTL, 0)
+	t.ttl = cmp.Or(o.ttl, t.client().Limits().MinTTL, time.Second)
+	slack := t.ttl + 2*time.Second
+	if o.exact() {
+		slack = t.ttl / 10
 	}
-	if t.ttl == 0 {
-		t.ttl = time.Second
-	}
-	if t.slack == 0 && o.exact() {
-		t.slack = t.ttl / 10
-	} else if t.slack == 0 {
-		t.slack = t.ttl + 2*time.Second
-	}
+	t.slack = cmp.Or(o.slack, slack)
 	if t.has = o.able; t.has == 0 {
 		t.has = probe(t)
 	}

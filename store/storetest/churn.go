@@ -36,20 +36,20 @@ type churner struct {
 func churn(t *storeT, clients, rounds, names int, astray bool) {
 	h := &history{t: t}
 	stores := make([]store.Store, min(clients, 8))
+	var fs []faults
 	for i := range stores {
 		stores[i] = t.client()
 		if astray {
-			stores[i] = t.faults()
+			fs = append(fs, t.faults())
+			stores[i] = fs[i]
 		}
 	}
 	cs := make([]*churner, clients)
 	for i := range cs {
 		cs[i] = &churner{node: t.nodeOn(stores[i%len(stores)]), id: i, peers: cs, history: h, mine: make(map[string]store.Record)}
 	}
-	for _, s := range stores {
-		if f, ok := s.(faults); ok {
-			f.SetRule(func(faultstore.Call) faultstore.Fault { return t.mishap() })
-		}
+	for _, f := range fs {
+		f.SetRule(func(faultstore.Call) faultstore.Fault { return t.mishap() })
 	}
 	t.together(clients, func(i int) {
 		for range rounds {
@@ -57,11 +57,9 @@ func churn(t *storeT, clients, rounds, names int, astray bool) {
 			t.pace()
 		}
 	})
-	for _, s := range stores {
-		if f, ok := s.(faults); ok {
-			f.SetRule(nil)
-			f.Wait()
-		}
+	for _, f := range fs {
+		f.SetRule(nil)
+		f.Wait()
 	}
 	for i := range names { // what stands in the end belongs to the history too
 		cs[0].look(fmt.Sprintf("churn/%d", i))
@@ -422,8 +420,8 @@ func describe(op porcupine.Operation) string {
 	case out.ok:
 		said = "done"
 	}
-	what := [...]string{opAcquire: "acquire", opRelease: "release", opTransfer: "transfer", opGet: "get"}[in.kind]
-	return fmt.Sprintf("[%d–%s] client %d: %s by %s nonce=%d supersedes=%d present=%+v → %s: token=%d nonce=%d of %q",
-		op.Call, end, op.ClientId, what, in.by.Owner.ID, in.nonce, in.over, in.present,
-		said, out.record.Token, out.record.Nonce, out.record.Owner.ID)
+	what := [...]string{"acquire", "release", "transfer", "get"}[in.kind]
+	return fmt.Sprintf("[%d–%s] client %d: %s by %s nonce=%d supersedes=%d present=%+v → %s: %s",
+		op.Call, end, op.ClientId, what, in.by.Owner.ID, in.nonce, in.over, in.present, said,
+		fmt.Sprintf("token=%d nonce=%d of %q", out.record.Token, out.record.Nonce, out.record.Owner.ID))
 }

@@ -79,9 +79,11 @@ func (n *node) calls(r store.Record, to *node) map[string]func(context.Context) 
 			}
 			return err
 		},
-		"Release": func(ctx context.Context) error { return errOf(s.Release(ctx, []store.Held{r.Held()})) },
-		"Get":     func(ctx context.Context) error { return errOf(s.Get(ctx, r.Name)) },
-		"List":    func(ctx context.Context) error { return first(s.List(ctx, store.Query{}), nil) },
+		"Release": func(ctx context.Context) error {
+			return errOf(s.Release(ctx, []store.Held{r.Held()}))
+		},
+		"Get":  func(ctx context.Context) error { return errOf(s.Get(ctx, r.Name)) },
+		"List": func(ctx context.Context) error { return first(s.List(ctx, store.Query{}), nil) },
 	}
 	if tr, ok := s.(store.Transferrer); ok {
 		all["Transfer"] = func(ctx context.Context) error {
@@ -93,11 +95,15 @@ func (n *node) calls(r store.Record, to *node) map[string]func(context.Context) 
 		}
 	}
 	if s.Limits().BySession {
-		all["List of a session"] = func(ctx context.Context) error { return first(n.records(n).of(ctx), nil) }
+		all["List of a session"] = func(ctx context.Context) error {
+			return first(n.records(n).of(ctx), nil)
+		}
 	}
 	if _, ok := s.(store.Watcher); ok {
 		for _, k := range []watchKind{ofChanges, ofDeletions} {
-			all[k.name] = func(ctx context.Context) error { return first(k.of(s, time.Second)(ctx, ""), ctx) }
+			all[k.name] = func(ctx context.Context) error {
+				return first(k.of(s, time.Second)(ctx, ""), ctx)
+			}
 		}
 	}
 	return all

@@ -15,35 +15,38 @@ type passage struct {
 	waits bool
 	brief bool // a's session is to end by itself
 	over  bool // a's session is over then
-	// frees does it to r, which is a's, if the name is free then; take does the others, and returns
-	// the next holder and its record. A claim or move of take bears the nonce.
-	frees func(a, b *node, r store.Record)
-	take  func(a, b *node, r store.Record, nonce uint64) (*node, store.Record)
+	// frees does it, if the name is free then; take does the others, and returns the next holder and
+	// its record.
+	frees func(h hand)
+	take  func(h hand) (*node, store.Record)
+}
+
+// hand is a name in a's hand, as r. A claim or move that takes it bears the nonce.
+type hand struct {
+	a, b  *node
+	r     store.Record
+	nonce uint64
 }
 
 var passages = []passage{
-	{name: "nothing", take: func(a, _ *node, r store.Record, _ uint64) (*node, store.Record) { return a, r }},
-	{name: "release", frees: func(a, _ *node, r store.Record) { a.freed(r) }},
-	{name: "revoke", frees: func(_, b *node, r store.Record) { b.freed(r) }},
-	{name: "close", over: true, frees: func(a, _ *node, _ store.Record) { a.close() }},
-	{name: "close-by-another", over: true, frees: func(a, b *node, _ store.Record) { b.closes(a) }},
+	{name: "nothing", take: func(h hand) (*node, store.Record) { return h.a, h.r }},
+	{name: "release", frees: func(h hand) { h.a.freed(h.r) }},
+	{name: "revoke", frees: func(h hand) { h.b.freed(h.r) }},
+	{name: "close", over: true, frees: func(h hand) { h.a.close() }},
+	{name: "close-by-another", over: true, frees: func(h hand) { h.b.closes(h.a) }},
 	{name: "expiry", waits: true, brief: true, over: true,
-		frees: func(a, b *node, r store.Record) { a.letExpire(b, r.Name) }},
-	{name: "supersede", take: func(a, _ *node, r store.Record, nonce uint64) (*node, store.Record) {
-		return a, a.supersedes(r, nonce)
+		frees: func(h hand) { h.a.letExpire(h.b, h.r.Name) }},
+	{name: "supersede", take: func(h hand) (*node, store.Record) { return h.a, h.a.supersedes(h.r, h.nonce) }},
+	{name: "supersede-elsewhere", take: func(h hand) (*node, store.Record) {
+		sibling := h.a.t.open(h.a.t.client(), h.a.session.Owner, h.a.session.TTL)
+		return sibling, sibling.supersedes(h.r, h.nonce)
 	}},
-	{name: "supersede-elsewhere", take: func(a, _ *node, r store.Record, nonce uint64) (*node, store.Record) {
-		sibling := a.t.open(a.t.client(), a.session.Owner, a.session.TTL)
-		return sibling, sibling.supersedes(r, nonce)
-	}},
-	{name: "transfer", needs: needTransfer, take: func(a, b *node, r store.Record, nonce uint64) (*node, store.Record) {
-		return b, a.moves(r, b, nonce)
-	}},
-	{name: "transfer-by-another", needs: needTransfer, take: func(_, b *node, r store.Record, nonce uint64) (*node, store.Record) {
-		return b, b.moves(r, b, nonce)
-	}},
-	{name: "transfer-and-back", needs: needTransfer, take: func(a, b *node, r store.Record, nonce uint64) (*node, store.Record) {
-		return a, b.moves(a.give(r, b), a, nonce)
+	{name: "transfer", needs: needTransfer,
+		take: func(h hand) (*node, store.Record) { return h.b, h.a.moves(h.r, h.b, h.nonce) }},
+	{name: "transfer-by-another", needs: needTransfer,
+		take: func(h hand) (*node, store.Record) { return h.b, h.b.moves(h.r, h.b, h.nonce) }},
+	{name: "transfer-and-back", needs: needTransfer, take: func(h hand) (*node, store.Record) {
+		return h.a, h.b.moves(h.a.give(h.r, h.b), h.a, h.nonce)
 	}},
 }
 
@@ -64,7 +67,8 @@ var handsCases = func() (all []testCase) {
 	for _, p := range passages {
 		all = append(all, testCase{name: "hands/" + p.name, needs: p.needs, waits: p.waits, run: p.run})
 	}
-	return append(all, testCase{name: "hands/renewal-of-another's", waits: true, run: two(renewalOfAnothers)})
+	return append(all, testCase{
+		name: "hands/renewal-of-another's", waits: true, run: two(renewalOfAnothers)})
 }()
 
 // run takes a name from a in this way, and then tries what a may still believe, and what differs
@@ -80,11 +84,12 @@ func (p passage) run(t *storeT) {
 		if same {
 			again = old.Nonce
 		}
+		h := hand{a, b, old, again}
 		holder, now := b, old
 		if p.take != nil {
-			holder, now = p.take(a, b, old, again)
+			holder, now = p.take(h)
 		} else {
-			p.frees(a, b, old)
+			p.frees(h)
 			why := ruleRelease
 			if p.over {
 				t.sessionGone(a)

@@ -135,7 +135,9 @@ func unreachable(f *flaw) Factory {
 	}
 }
 
-func (d dead) Acquire(ctx context.Context, own store.Session, claims []store.Claim) ([]store.Outcome, error) {
+func (d dead) Acquire(
+	ctx context.Context, own store.Session, claims []store.Claim,
+) ([]store.Outcome, error) {
 	outs, err := d.Store.Acquire(ctx, own, claims)
 	switch d.flaw {
 	case hangs:

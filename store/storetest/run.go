@@ -111,12 +111,9 @@ func Run(t *testing.T, f Factory, opts ...Option) {
 	switch {
 	case f == nil:
 		t.Fatalf("storetest: the Factory is nil")
-	case o.ttl < 0:
-		t.Fatalf("storetest: TTL is %v, must not be negative", o.ttl)
-	case o.slack < 0:
-		t.Fatalf("storetest: ExpirySlack is %v, must not be negative", o.slack)
-	case o.stall < 0:
-		t.Fatalf("storetest: Disturbed is %v, must not be negative", o.stall)
+	case min(o.ttl, o.slack, o.stall) < 0:
+		t.Fatalf("storetest: TTL (%v), ExpirySlack (%v) and Disturbed (%v) must not be negative",
+			o.ttl, o.slack, o.stall)
 	}
 	t.Logf("storetest: seed %d (storetest.Seed repeats it)", o.seed)
 

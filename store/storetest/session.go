@@ -113,10 +113,7 @@ var sessionCases = []testCase{
 // many wins some names, as many as the store takes in one call.
 func (n *node) many(want int) []string {
 	n.t.Helper()
-	names := make([]string, n.t.batch(n.store, want))
-	for i := range names {
-		names[i] = fmt.Sprintf("many/%d", i)
-	}
+	names := numbered("many/%d", n.t.batch(n.store, want))
 	n.winAll(names, ruleFree)
 	return names
 }

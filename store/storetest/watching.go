@@ -89,7 +89,9 @@ func (t *storeT) watch(s store.Store, prefix string) *watching {
 // collect collects the events of a watch until the end of the case.
 func (t *storeT) collect(ctx context.Context, f watchFunc, prefix string, slow time.Duration) *watching {
 	ctx, cancel := context.WithCancel(ctx)
-	w := &watching{t: t, prefix: prefix, began: t.clock.Add(1), stop: cancel, done: make(chan struct{})}
+	w := &watching{
+		t: t, prefix: prefix, began: t.clock.Add(1), stop: cancel, done: make(chan struct{}),
+	}
 	t.Cleanup(func() {
 		cancel()
 		select {
@@ -268,8 +270,12 @@ func (w *watching) debts() (of map[string]*owed, count int) {
 			of[name].changes = append(of[name].changes, c)
 		}
 	}
-	events := w.all()
-	synced := events[slices.IndexFunc(events, func(ev seen) bool { return ev.Kind == store.EventSynced })].at
+	var synced int64
+	for _, ev := range w.all() {
+		if ev.Kind == store.EventSynced {
+			synced = ev.at
+		}
+	}
 	for _, o := range of {
 		slices.SortFunc(o.changes, func(a, b made) int {
 			return cmp.Or(cmp.Compare(a.Record.Token, b.Record.Token), cmp.Compare(a.Kind, b.Kind))

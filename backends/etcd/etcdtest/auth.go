@@ -56,7 +56,9 @@ func (c *Cluster) AddUser(ctx context.Context, name, password string, permission
 	})
 }
 
-func addUser(ctx context.Context, client *clientv3.Client, name, password string, may []Permission) error {
+func addUser(
+	ctx context.Context, client *clientv3.Client, name, password string, may []Permission,
+) error {
 	if _, err := client.RoleAdd(ctx, name); err != nil {
 		return err
 	}

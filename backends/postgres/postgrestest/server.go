@@ -78,8 +78,8 @@ func Start(tb testing.TB, opts ...Option) *Server {
 	return s
 }
 
-// Run runs a server and returns once it answers; Close it. ctx bounds the start only. ErrMissing says
-// that a program is not on this machine.
+// Run runs a server and returns once it answers; Close it. ctx bounds the start only. ErrMissing
+// says that a program is not on this machine.
 func Run(ctx context.Context, opts Options) (*Server, error) {
 	g := &group{life: servertest.NewLife(errClosed)}
 	ctx, cancel := g.life.Bounded(ctx)
