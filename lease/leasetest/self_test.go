@@ -148,19 +148,20 @@ func (l slowHolder) Holder(ctx context.Context) (store.Record, bool, error) {
 }
 
 func TestRunLeaseFindsFlawsOfWhatIsOptional(t *testing.T) {
+	type H = *lease.Handle
 	for _, x := range []struct {
-		with func(*lease.Handle) lease.Lease
+		with func(H) lease.Lease
 		name string
 		rule bareRule
 	}{
-		{func(h *lease.Handle) lease.Lease { return sameToken{h} }, "term/tokens-grow", bareToken},
-		{func(h *lease.Handle) lease.Lease { return eternalTerm{h} }, "term/ends-with-release", bareTermEnds},
-		{func(h *lease.Handle) lease.Lease { return eternalTerm{h} }, "term/ends-with-loss", bareTermEnds},
-		{func(h *lease.Handle) lease.Lease { return everTermed{h} }, "term/none", bareTermNone},
-		{func(h *lease.Handle) lease.Lease { return neverFree{h} }, "wait/told-when-free", bareWaits},
-		{func(h *lease.Handle) lease.Lease { return deafWaiter{h} }, "wait/ends-with-its-context", bareReturns},
-		{func(h *lease.Handle) lease.Lease { return everHeld{h} }, "holder/says", bareHolderSays},
-		{func(h *lease.Handle) lease.Lease { return slowHolder{h} }, "holder/says", bareReturns},
+		{func(h H) lease.Lease { return sameToken{h} }, "term/tokens-grow", bareToken},
+		{func(h H) lease.Lease { return eternalTerm{h} }, "term/ends-with-release", bareTermEnds},
+		{func(h H) lease.Lease { return eternalTerm{h} }, "term/ends-with-loss", bareTermEnds},
+		{func(h H) lease.Lease { return everTermed{h} }, "term/none", bareTermNone},
+		{func(h H) lease.Lease { return neverFree{h} }, "wait/told-when-free", bareWaits},
+		{func(h H) lease.Lease { return deafWaiter{h} }, "wait/ends-with-its-context", bareReturns},
+		{func(h H) lease.Lease { return everHeld{h} }, "holder/says", bareHolderSays},
+		{func(h H) lease.Lease { return slowHolder{h} }, "holder/says", bareReturns},
 	} {
 		run, _ := cases.Choose(bareMoreCases, ^bareNeeds(0), 0)
 		with := func(k *lease.Keeper) lease.Lease { return x.with(job(k)) }

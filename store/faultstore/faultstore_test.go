@@ -210,7 +210,9 @@ func TestARuleSeesWhatTheCallIsAbout(t *testing.T) {
 				require.Equal(t, map[string]string{"k": "v"}, rs[0].Metadata)
 			}
 			closed := k.CloseSession(ctx, other)
-			return []error{opened, acquired, renewed, none, transferred, released, got, listed, watched, closed}
+			return []error{
+				opened, acquired, renewed, none, transferred, released, got, listed, watched, closed,
+			}
 		}
 		require.NoError(t, errors.Join(all()...))
 		want := []faultstore.Call{

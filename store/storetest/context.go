@@ -17,14 +17,15 @@ const prompt = 2 * time.Second
 var contextCases = []testCase{
 	{name: "context/done", run: held(func(t *storeT, n, b *node) {
 		for _, ago := range []time.Duration{0, time.Second} { // cancelled, and past its deadline
-			n.callAll(n.own, b, prompt, ruleContextDone, ruleContextDone, func(ctx context.Context) (context.Context, context.CancelFunc) {
+			begin := func(ctx context.Context) (context.Context, context.CancelFunc) {
 				if ago == 0 {
 					done, cancel := context.WithCancel(ctx)
 					cancel()
 					return done, cancel
 				}
 				return context.WithDeadline(ctx, time.Now().Add(-ago))
-			})
+			}
+			n.callAll(n.own, b, prompt, ruleContextDone, ruleContextDone, begin)
 		}
 		time.Sleep(10 * t.tick()) // for what was sent all the same
 		n.stands(n.own, ruleContextDone)

@@ -36,7 +36,8 @@ var passages = []passage{
 	{name: "close-by-another", over: true, frees: func(h hand) { h.b.closes(h.a) }},
 	{name: "expiry", waits: true, brief: true, over: true,
 		frees: func(h hand) { h.a.letExpire(h.b, h.r.Name) }},
-	{name: "supersede", take: func(h hand) (*node, store.Record) { return h.a, h.a.supersedes(h.r, h.nonce) }},
+	{name: "supersede",
+		take: func(h hand) (*node, store.Record) { return h.a, h.a.supersedes(h.r, h.nonce) }},
 	{name: "supersede-elsewhere", take: func(h hand) (*node, store.Record) {
 		sibling := h.a.t.open(h.a.t.client(), h.a.session.Owner, h.a.session.TTL)
 		return sibling, sibling.supersedes(h.r, h.nonce)
