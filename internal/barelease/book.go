@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultclock"
 )
 
 // Book is what all nodes share: who has which name, and until when.
@@ -163,4 +164,53 @@ func (n *Node) later(f func(*Book)) {
 	}
 	n.mu.Unlock()
 	f(n.book)
+}
+
+// World is what leasetest.RunLease asks for: it converts to a leasetest.Bare.
+type World struct {
+	TTL   time.Duration
+	Lease func() lease.Lease
+	Cut   func(l lease.Lease, on bool)
+	Crash func(l lease.Lease)
+	Pause func(l lease.Lease, d time.Duration, waking func())
+}
+
+// NewWorld makes one of leases with a flaw; "": without. cleanup gets what ends it.
+func NewWorld(cleanup func(func()), ttl time.Duration, flaw Flaw) World {
+	type place struct {
+		*Node
+		clock *faultclock.Clock
+	}
+	book, of := NewBook(), map[lease.Lease]place{}
+	return World{
+		TTL: ttl,
+		Lease: func() (l lease.Lease) {
+			clock := faultclock.New()
+			n := NewNode(book, clock)
+			plain, _ := n.Lease("job", ttl) // a valid name
+			if l = plain; flaw != "" {
+				l = With(plain, flaw)
+			}
+			of[l] = place{n, clock}
+			return l
+		},
+		Cut: func(l lease.Lease, on bool) {
+			if on {
+				of[l].Cut()
+			} else {
+				of[l].Heal()
+			}
+		},
+		Crash: func(l lease.Lease) {
+			of[l].clock.Freeze()
+			of[l].Cut()
+			cleanup(of[l].Heal) // a request that was under way would wait for ever
+		},
+		Pause: func(l lease.Lease, d time.Duration, waking func()) {
+			of[l].clock.Freeze()
+			time.Sleep(d)
+			waking()
+			of[l].clock.Thaw()
+		},
+	}
 }

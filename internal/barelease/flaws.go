@@ -58,13 +58,6 @@ const (
 	CallbacksLocked Flaw = "callbacks run with the lease locked"
 )
 
-// Flaws are all of them.
-var Flaws = []Flaw{WinsAlways, WinsInTwoSteps, RefusedIsError, AgainIsRefused, RefusedFrees, WinsAfterEnd, WaitsForEver,
-	SilenceIsNo, SilenceIsYes, WinsLate, ReleasesNothing, ReleasesByName, ReleaseNotHeld, ReleaseTrusts, ReleaseGivesUp,
-	ReleaseSaysDone, ReleasedForEver, AliveAsks, AliveWaits, AliveAllocates, AlivePanics, AliveIsFlag, TrustsTooLong,
-	TrustsReply, NeverRenews, FirstErrorEnds, ComesBack, RecordShort, RecordLong, ToldTwice, ToldNever, ToldFirst, ToldBefore,
-	ToldNoReason, ToldRelease, ToldPast, StopSaysYes, StopDoesNothing, PanicEndsOthers, CallbacksQueue, CallbacksLocked}
-
 // flawed is a Lease with a flaw.
 type flawed struct {
 	*Lease
@@ -120,18 +113,20 @@ func (x *flawed) Acquire(ctx context.Context) (bool, error) {
 	}
 	switch x.flaw {
 	case WinsAlways:
-		b.put(x.name, own, x.ttl)
+		b.erase(x.name)
+		b.take(x.name, own, x.ttl)
 		return believe(x.node.now())
 	case WinsInTwoSteps:
 		if x.CheckAlive() {
 			return true, nil
 		}
-		free := b.isFree(x.name)
+		free := b.take(x.name, own, 0) // it looks: a record of no TTL is over at once
 		time.Sleep(time.Millisecond)
 		if !free {
 			return false, nil
 		}
-		b.put(x.name, own, x.ttl)
+		b.erase(x.name)
+		b.take(x.name, own, x.ttl)
 		return believe(x.node.now())
 	case AgainIsRefused:
 		if x.CheckAlive() {
@@ -331,19 +326,6 @@ func (x *flawed) locked(f func()) {
 	case <-time.After(5 * x.ttl):
 	}
 	<-x.turn
-}
-
-func (b *Book) put(name string, own uint64, ttl time.Duration) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.records[name] = record{own, time.Now().Add(ttl)}
-}
-
-func (b *Book) isFree(name string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	r, ok := b.records[name]
-	return !ok || !time.Now().Before(r.until)
 }
 
 func (b *Book) erase(name string) {

@@ -11,7 +11,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/leasetest"
-	"github.com/holdfast-go/holdfast/store/faultclock"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -20,39 +19,7 @@ const ttl = 10 * time.Second
 
 // bare is the world of a case of the kit.
 func bare(tb leasetest.TB) leasetest.Bare {
-	type node struct {
-		*barelease.Node
-		clock *faultclock.Clock
-	}
-	book, nodes := barelease.NewBook(), map[lease.Lease]node{}
-	return leasetest.Bare{
-		TTL: ttl,
-		Lease: func() lease.Lease {
-			clock := faultclock.New()
-			n := node{barelease.NewNode(book, clock), clock}
-			l := newLease(tb, n.Node, ttl)
-			nodes[l] = n
-			return l
-		},
-		Cut: func(l lease.Lease, on bool) {
-			if on {
-				nodes[l].Cut()
-			} else {
-				nodes[l].Heal()
-			}
-		},
-		Crash: func(l lease.Lease) {
-			nodes[l].clock.Freeze()
-			nodes[l].Cut()
-			tb.Cleanup(nodes[l].Heal) // a request that was under way would wait for ever
-		},
-		Pause: func(l lease.Lease, d time.Duration, waking func()) {
-			nodes[l].clock.Freeze()
-			time.Sleep(d)
-			waking()
-			nodes[l].clock.Thaw()
-		},
-	}
+	return leasetest.Bare(barelease.NewWorld(tb.Cleanup, ttl, ""))
 }
 
 func TestABareLeaseKeepsTheContract(t *testing.T) { leasetest.RunLease(t, bare, leasetest.FakeTime()) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,7 +12,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
-	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/store"
 )
@@ -99,13 +99,11 @@ func (l *Lease) OnLost(f func(lease.Loss)) (stop func() bool) {
 	return func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		for i, x := range l.handlers {
-			if x == h {
-				l.handlers = append(l.handlers[:i:i], l.handlers[i+1:]...)
-				return true
-			}
+		i := slices.Index(l.handlers, h)
+		if i >= 0 {
+			l.handlers = slices.Concat(l.handlers[:i], l.handlers[i+1:])
 		}
-		return false
+		return i >= 0
 	}
 }
 
@@ -176,9 +174,6 @@ func (l *Lease) forget() (own uint64) {
 }
 
 func (l *Lease) begin(ctx context.Context) error {
-	if err := input.Context(ctx, lease.ErrInvalid); err != nil {
-		return fmt.Errorf("lease %q: %w", l.name, err)
-	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}

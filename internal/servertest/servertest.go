@@ -16,6 +16,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"testing"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/child"
@@ -221,8 +222,8 @@ func (p *Program) Continue() error {
 	return nil
 }
 
-// Flag reads a variable of the environment that is 1, 0 or not set.
-func Flag(name string) (bool, error) {
+// flag reads a variable of the environment that is 1, 0 or not set.
+func flag(name string) (bool, error) {
 	v := os.Getenv(name)
 	if v == "" {
 		return false, nil
@@ -232,6 +233,52 @@ func Flag(name string) (bool, error) {
 		return false, fmt.Errorf("%s: %q, must be 1, 0 or not set", name, v)
 	}
 	return is, nil
+}
+
+// Skip skips a test, and says so on standard error, if the variable env asks for that, or if lacks
+// says that something is missing. With HOLDFAST_CI=1 what is missing fails the test.
+func Skip(tb testing.TB, kit, server, env string, lacks func() error) {
+	tb.Helper()
+	skip, err1 := flag(env)
+	ci, err2 := flag("HOLDFAST_CI")
+	why := errors.New(env + " is set")
+	if !skip {
+		why = lacks()
+	}
+	if err := errors.Join(err1, err2); err != nil || ci && !skip && why != nil {
+		tb.Fatal(fmt.Errorf("%s: %w", kit, errors.Join(err, why)))
+	}
+	if why != nil {
+		said := fmt.Sprintf("%s: %s skipped (%v)", kit, server, why)
+		fmt.Fprintf(os.Stderr, "%s: %s\n", said, tb.Name())
+		tb.Skip(said)
+	}
+}
+
+// Attend ends servers with their test, and shows the logs of one that failed. A program that ended
+// by itself fails the test.
+func Attend(tb testing.TB, end func() error, programs func() []*Program) {
+	tb.Cleanup(func() {
+		if tb.Failed() {
+			for _, p := range programs() {
+				tb.Logf("%s: the last warnings of %s:\n%s", p.Kit, p.Name, p.LogEnd())
+			}
+		}
+		if err := end(); err != nil {
+			tb.Error(err)
+		}
+	})
+}
+
+// TempDir makes a directory in which a socket's path is short enough for every system: 104 bytes
+// with its end. It is under /tmp if the usual place is too long, or not fit.
+func TempDir(prefix string, fit func(base string) bool) (string, error) {
+	const longest = 60
+	base := os.TempDir()
+	if len(base) > longest || !fit(base) {
+		base = "/tmp"
+	}
+	return os.MkdirTemp(base, prefix)
 }
 
 // LockFile waits for the lock on a file. The system drops it with the process.

@@ -114,22 +114,16 @@ func (s *Store) watchOnce(ctx context.Context, of store.Scope, yield func(store.
 				continue
 			}
 		}
-		if !synced {
-			snapshot = append(snapshot, ev)
-			if ev.Kind != store.EventSynced {
-				continue
-			}
-			synced = true
-			for _, ev := range snapshot {
-				if !yield(ev, nil) {
-					return true, nil
-				}
-			}
+		snapshot = append(snapshot, ev)
+		if synced = synced || ev.Kind == store.EventSynced; !synced {
 			continue
 		}
-		if !yield(ev, nil) {
-			return true, nil
+		for _, ev := range snapshot {
+			if !yield(ev, nil) {
+				return true, nil
+			}
 		}
+		snapshot = nil
 	}
 	return true, nil // it ended without a word, and so the caller's does
 }

@@ -235,8 +235,7 @@ func (s *Store) Release(ctx context.Context, held []store.Held) ([]store.Outcome
 		}
 		return outs, err
 	}
-	var open []*ender
-	var which []int
+	open := make([]*ender, len(held))
 	for i, e := range enders {
 		switch {
 		case outs[i].OK:
@@ -245,24 +244,29 @@ func (s *Store) Release(ctx context.Context, held []store.Held) ([]store.Outcome
 		case !failed:
 			s.ledger.set(e, refused)
 		default:
-			open, which = append(open, e), append(which, i)
+			open[i] = e
 		}
 		if r := outs[i].Record; r.Token != 0 && !s.ledger.show(r) {
 			outs[i].Record = store.Record{}
 		}
 	}
-	return outs, s.decide(ctx, open, func(j int) { outs[which[j]] = store.Outcome{OK: true} }, func(int) {})
+	return outs, s.decide(ctx, open, func(i int) { outs[i] = store.Outcome{OK: true} }, func(int) {})
 }
 
-// decide settles those of enders that are still in flight, and says of each that
-// is not applied whether it counts as that, or surely is not.
-func (s *Store) decide(ctx context.Context, enders []*ender, counts, not func(i int)) error {
-	for _, e := range enders {
-		s.ledger.stick(e) // before any of them waits for the others
+// decide settles those that are still in flight, nil for the others, and says of each
+// whether it counts as applied, or surely is not.
+func (s *Store) decide(ctx context.Context, open []*ender, counts, not func(i int)) error {
+	for _, e := range open {
+		if e != nil {
+			s.ledger.stick(e) // before any of them waits for the others
+		}
 	}
 	eliminated := false
 	var err error
-	for i, e := range enders {
+	for i, e := range open {
+		if e == nil {
+			continue
+		}
 		switch s.ledger.decide(ctx, e) {
 		case applied:
 			counts(i)
@@ -321,8 +325,7 @@ func (s *Store) Transfer(ctx context.Context, moves []store.Transfer) ([]store.O
 		return outs, err
 	}
 	evident := false
-	var open []*ender
-	var which []int
+	open := make([]*ender, len(moves))
 	for i, m := range moves {
 		out := &outs[i]
 		if !out.OK {
@@ -339,7 +342,7 @@ func (s *Store) Transfer(ctx context.Context, moves []store.Transfer) ([]store.O
 			s.ledger.set(enders[i], refused) // it stands, or else what it was moved to would
 			s.ledger.answered(asks[i], store.Record{})
 		default:
-			open, which = append(open, enders[i]), append(which, i)
+			open[i] = enders[i]
 		}
 		if r := out.Record; r.Token != 0 && !s.ledger.show(r) {
 			out.Record = store.Record{}
@@ -347,10 +350,10 @@ func (s *Store) Transfer(ctx context.Context, moves []store.Transfer) ([]store.O
 	}
 	s.ledger.tally.add(evident, false)
 	var moved error
-	err = s.decide(ctx, open, func(j int) {
-		moved = fmt.Errorf("%+v was moved, and is gone: %w", open[j].held, ErrUnsettled)
-	}, func(j int) {
-		s.ledger.answered(asks[which[j]], store.Record{})
+	err = s.decide(ctx, open, func(i int) {
+		moved = fmt.Errorf("%+v was moved, and is gone: %w", open[i].held, ErrUnsettled)
+	}, func(i int) {
+		s.ledger.answered(asks[i], store.Record{})
 	})
 	return outs, errors.Join(err, moved)
 }

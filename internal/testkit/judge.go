@@ -3,6 +3,7 @@ package testkit
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -229,13 +230,8 @@ func (s *Sim) Died(l *Life) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	l.Ended = true
-	rest := s.Living[l.Lease]
-	for i, x := range rest {
-		if x == l {
-			s.Living[l.Lease] = append(rest[:i:i], rest[i+1:]...)
-			break
-		}
-	}
+	rest := slices.Clone(s.Living[l.Lease])
+	s.Living[l.Lease] = slices.DeleteFunc(rest, func(x *Life) bool { return x == l })
 }
 
 // Leave is the state that an actor leaves.

@@ -9,28 +9,24 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/testkit/cases"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/store"
 )
 
 // Who wins.
 var bareAcquireCases = []bareCase{
-	{name: "acquire/free", run: func(t *bareT) {
-		l := t.lease()
+	{name: "acquire/free", run: one(func(t *bareT, l lease.Lease) {
 		t.check(!t.alive(l), bareExclusive, "CheckAlive is true before anything was acquired")
 		t.win(l)
-	}},
-	{name: "acquire/held", run: func(t *bareT) {
-		a, b := t.lease(), t.lease()
-		t.win(a)
+	})},
+	{name: "acquire/held", run: rivals(func(t *bareT, a, b lease.Lease) {
 		for range 50 {
 			t.refused(b)
 		}
 		t.check(t.alive(a), bareUndone, "the holder is not alive after another was refused")
-	}},
-	{name: "acquire/again", run: func(t *bareT) {
-		a, b := t.lease(), t.lease()
-		t.win(a)
+	})},
+	{name: "acquire/again", run: rivals(func(t *bareT, a, b lease.Lease) {
 		for range 5 {
 			won, err := t.acquire(a)
 			t.check(won && err == nil && t.alive(a), bareAgain, "Acquire: %v, %v", won, err)
@@ -38,7 +34,7 @@ var bareAcquireCases = []bareCase{
 		t.refused(b)
 		t.free(a)
 		t.win(b)
-	}},
+	})},
 	{name: "acquire/one-winner", run: func(t *bareT) {
 		var ls []lease.Lease
 		for range 8 {
@@ -56,17 +52,15 @@ var bareAcquireCases = []bareCase{
 			t.free(ls[won[0]])
 		}
 	}},
-	{name: "acquire/one-lease-at-once", run: func(t *bareT) {
-		a, b := t.lease(), t.lease()
+	{name: "acquire/one-lease-at-once", run: two(func(t *bareT, a, b lease.Lease) {
 		for range 10 {
 			won := t.atOnce(8, func(ctx context.Context, _ int) bool { ok, err := a.Acquire(ctx); return ok && err == nil })
 			t.check(len(won) == 8, bareAgain, "of 8 calls of Acquire of one lease at once %d won", len(won))
 			t.refused(b)
 			t.free(a)
 		}
-	}},
-	{name: "acquire/context-done", run: func(t *bareT) {
-		a, b := t.lease(), t.lease()
+	})},
+	{name: "acquire/context-done", run: two(func(t *bareT, a, b lease.Lease) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		var won bool
@@ -75,9 +69,8 @@ var bareAcquireCases = []bareCase{
 		t.check(!won && err != nil, bareContext, "Acquire with a context that is done: %v, %v", won, err)
 		t.check(!t.alive(a), bareContext, "CheckAlive is true")
 		t.takes(b, bareGivenBack)
-	}},
-	{name: "acquire/unanswered", needs: needCut, run: func(t *bareT) {
-		a, b := t.lease(), t.lease()
+	})},
+	{name: "acquire/unanswered", needs: needCut, run: two(func(t *bareT, a, b lease.Lease) {
 		heal := t.cut(a)
 		var won bool
 		var err error
@@ -91,20 +84,17 @@ var bareAcquireCases = []bareCase{
 		t.during(t.w.TTL/2, func() { t.check(!t.alive(a), bareGivenBack, "who gave up holds the name later") })
 		t.takes(b, bareGivenBack)
 		t.check(!t.alive(a), bareExclusive, "who gave up is alive beside another")
-	}},
+	})},
 }
 
 // Giving up.
 var bareReleaseCases = []bareCase{
-	{name: "release/frees", run: func(t *bareT) {
-		a, b := t.lease(), t.lease()
-		t.win(a)
+	{name: "release/frees", run: rivals(func(t *bareT, a, b lease.Lease) {
 		t.free(a)
 		won, err := t.acquire(b)
 		t.check(won && err == nil, bareRelease, "after it another's Acquire: %v, %v", won, err)
-	}},
-	{name: "release/not-held", run: func(t *bareT) {
-		a, b := t.lease(), t.lease()
+	})},
+	{name: "release/not-held", run: two(func(t *bareT, a, b lease.Lease) {
 		err := t.release(a)
 		t.check(err == nil, bareReleaseNo, "Release of what was never acquired: %v", err)
 		t.win(b)
@@ -116,46 +106,37 @@ var bareReleaseCases = []bareCase{
 		t.spared(b)
 		won, err := t.acquire(t.lease())
 		t.check(!won, bareReleaseNo, "it freed the name of another: %v, %v", won, err)
-	}},
-	{name: "release/twice", run: func(t *bareT) {
-		a, b, c := t.lease(), t.lease(), t.lease()
-		t.win(a)
+	})},
+	{name: "release/twice", run: rivals(func(t *bareT, a, b lease.Lease) {
 		t.free(a)
 		t.win(b)
 		err := t.release(a)
 		t.check(err == nil, bareReleaseNo, "the second Release: %v", err)
 		t.spared(b)
-		won, _ := t.acquire(c)
+		won, _ := t.acquire(t.lease())
 		t.check(!won, bareReleaseNo, "the second Release freed the name of the next holder")
-	}},
-	{name: "release/and-acquire-again", run: func(t *bareT) {
-		a, b := t.lease(), t.lease()
+	})},
+	{name: "release/and-acquire-again", run: two(func(t *bareT, a, b lease.Lease) {
 		for range 20 {
 			t.win(a)
 			t.refused(b)
 			t.free(a)
 		}
 		t.win(b)
-	}},
-	{name: "release/at-once", run: func(t *bareT) {
-		a, b := t.lease(), t.lease()
-		t.win(a)
+	})},
+	{name: "release/at-once", run: rivals(func(t *bareT, a, b lease.Lease) {
 		done := t.atOnce(8, func(ctx context.Context, _ int) bool { return a.Release(ctx) == nil })
 		t.check(len(done) == 8, bareRelease, "of 8 calls of Release at once %d succeeded", len(done))
 		t.win(b)
-	}},
-	{name: "release/context-done", run: func(t *bareT) {
-		a, b := t.lease(), t.lease()
-		t.win(a)
+	})},
+	{name: "release/context-done", run: rivals(func(t *bareT, a, b lease.Lease) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		t.within(t.slack, "Release with a context that is done", func() { _ = a.Release(ctx) })
 		t.check(!t.alive(a), bareEndsTrust, "CheckAlive is true after a Release whose context was done")
 		t.takes(b, bareLate)
-	}},
-	{name: "release/unanswered", needs: needCut, run: func(t *bareT) {
-		a, b := t.lease(), t.lease()
-		t.win(a)
+	})},
+	{name: "release/unanswered", needs: needCut, run: rivals(func(t *bareT, a, b lease.Lease) {
 		heal := t.cut(a)
 		var err error
 		done := make(chan struct{})
@@ -169,31 +150,25 @@ var bareReleaseCases = []bareCase{
 		t.check(!t.alive(a), bareEndsTrust, "CheckAlive is true after it")
 		heal()
 		t.takes(b, bareLate, func() { t.check(!t.alive(a), bareRevived, "the lease is alive again") })
-	}},
+	})},
 }
 
 // What CheckAlive says.
 var bareAliveCases = []bareCase{
-	{name: "alive/quick", alone: true, run: func(t *bareT) {
-		a, b := t.lease(), t.lease()
-		t.win(a)
+	{name: "alive/quick", alone: true, run: rivals(func(t *bareT, a, b lease.Lease) {
 		t.alive(a) // that it answers
 		began := time.Now()
 		for range 1000 {
 			_, _ = a.CheckAlive(), b.CheckAlive()
 		}
 		t.check(time.Since(began) <= t.grace()/4, bareQuick, "2000 calls took %v", time.Since(began))
-	}},
-	{name: "alive/allocates-nothing", alone: true, run: func(t *bareT) {
-		a := t.lease()
-		t.win(a)
+	})},
+	{name: "alive/allocates-nothing", alone: true, run: holder(func(t *bareT, a lease.Lease) {
 		t.alive(a)
 		n := testing.AllocsPerRun(100, func() { a.CheckAlive() })
 		t.check(n == 0, bareAllocates, "%v allocations a call", n)
-	}},
-	{name: "alive/cut-off", needs: needCut, run: func(t *bareT) {
-		a := t.lease()
-		t.win(a)
+	})},
+	{name: "alive/cut-off", needs: needCut, run: holder(func(t *bareT, a lease.Lease) {
 		defer t.cut(a)()
 		for range 10 {
 			began := time.Now()
@@ -201,14 +176,12 @@ var bareAliveCases = []bareCase{
 			t.check(time.Since(began) <= t.grace()/4, bareQuick, "without a link it took %v", time.Since(began))
 			time.Sleep(t.tick())
 		}
-	}},
-	{name: "alive/renewed", run: func(t *bareT) {
-		a, b := t.lease(), t.lease()
-		t.win(a)
+	})},
+	{name: "alive/renewed", run: rivals(func(t *bareT, a, b lease.Lease) {
 		t.stays(a, 4*t.w.TTL, bareRenewed)
 		t.refused(b)
 		t.check(t.alive(a), bareRenewed, "CheckAlive is false, and nothing happened")
-	}},
+	})},
 	{name: "alive/many-goroutines", run: func(t *bareT) {
 		ls := []lease.Lease{t.lease(), t.lease(), t.lease()}
 		var g sync.WaitGroup
@@ -305,16 +278,12 @@ func (t *bareT) apart(former, holder lease.Lease, d time.Duration, why bareRule)
 
 // What happens to a holder: its link is cut, it crashes, its process is stopped.
 var bareTroubleCases = []bareCase{
-	{name: "partition/ends-in-time", needs: needCut, run: func(t *bareT) {
-		a := t.lease()
-		t.win(a)
+	{name: "partition/ends-in-time", needs: needCut, run: holder(func(t *bareT, a lease.Lease) {
 		time.Sleep(t.w.TTL + t.w.TTL/7) // it has been renewed
 		t.check(t.alive(a), bareRenewed, "CheckAlive is false, and nothing happened")
 		defer t.loses(a)()
-	}},
-	{name: "partition/both-renew", needs: needCut, run: func(t *bareT) {
-		a, b := t.lease(), t.lease()
-		t.win(a)
+	})},
+	{name: "partition/both-renew", needs: needCut, run: rivals(func(t *bareT, a, b lease.Lease) {
 		heal := t.cut(a)
 		t.takes(b, bareLate)
 		t.check(!t.alive(a), bareExclusive, "another has won, and the holder that was cut off is alive")
@@ -322,24 +291,21 @@ var bareTroubleCases = []bareCase{
 		heal()
 		t.apart(a, b, 2*t.w.TTL, bareRevived)
 		t.refused(a)
-	}},
-	{name: "partition/never-two", needs: needCut, run: func(t *bareT) {
-		ls := []lease.Lease{t.lease(), t.lease()}
-		t.win(ls[0])
-		for i := range 4 {
-			holder, next := ls[i%2], ls[(i+1)%2]
-			heal := t.cut(holder)
-			t.takes(next, bareLate)
-			t.check(!t.alive(holder), bareExclusive, "another has won, and the holder that was cut off is alive")
-			heal()
-			_ = t.release(holder)
-			t.spared(next)
-			t.refused(t.lease())
-		}
-	}},
-	{name: "partition/short", needs: needCut, run: func(t *bareT) {
-		a, b := t.lease(), t.lease()
-		t.win(a)
+	})},
+	{name: "partition/never-two", needs: needCut,
+		run: rivals(func(t *bareT, holder, next lease.Lease) {
+			for range 4 {
+				heal := t.cut(holder)
+				t.takes(next, bareLate)
+				t.check(!t.alive(holder), bareExclusive, "another has won, and the holder that was cut off is alive")
+				heal()
+				_ = t.release(holder)
+				t.spared(next)
+				t.refused(t.lease())
+				holder, next = next, holder
+			}
+		})},
+	{name: "partition/short", needs: needCut, run: rivals(func(t *bareT, a, b lease.Lease) {
 		for range 3 {
 			time.Sleep(t.w.TTL)
 			heal := t.cut(a)
@@ -350,60 +316,47 @@ var bareTroubleCases = []bareCase{
 		time.Sleep(t.w.TTL)
 		t.check(t.alive(a), bareRenewed, "it is not renewed after a cut of a quarter of the TTL")
 		t.refused(b)
-	}},
-	{name: "partition/of-who-waits", needs: needCut, run: func(t *bareT) {
-		a, b := t.lease(), t.lease()
-		t.win(a)
+	})},
+	{name: "partition/of-who-waits", needs: needCut, run: rivals(func(t *bareT, a, b lease.Lease) {
 		defer t.cut(b)()
 		for range 2 {
 			won, _ := t.acquire(b)
 			t.check(!won && !t.alive(b), bareClaims, "without a link a name is won that another holds")
 		}
 		t.check(t.alive(a), bareUndone, "the holder is not alive any more")
-	}},
-	{name: "partition/acquire-after-loss", needs: needCut, run: func(t *bareT) {
-		a := t.lease()
-		t.win(a)
+	})},
+	{name: "partition/acquire-after-loss", needs: needCut, run: holder(func(t *bareT, a lease.Lease) {
 		heal := t.loses(a)
 		heal()
 		t.takes(a, bareFree)
 		t.stays(a, 2*t.w.TTL, bareRenewed)
 		t.refused(t.lease())
-	}},
-	{name: "crash/after-the-ttl", needs: needCrash, run: func(t *bareT) {
-		a, b := t.lease(), t.lease()
+	})},
+	{name: "crash/after-the-ttl", needs: needCrash, run: two(func(t *bareT, a, b lease.Lease) {
 		began := time.Now()
 		t.win(a)
 		t.w.Crash(a)
 		t.takes(b, bareLate)
 		t.check(time.Since(began) >= t.w.TTL, bareEarly, "won %v after its holder had asked for %v", time.Since(began), t.w.TTL)
 		t.spared(b)
-	}},
-	{name: "crash/while-renewed", needs: needCrash, run: func(t *bareT) {
-		a, b := t.lease(), t.lease()
-		t.win(a)
+	})},
+	{name: "crash/while-renewed", needs: needCrash, run: rivals(func(t *bareT, a, b lease.Lease) {
 		time.Sleep(3 * t.w.TTL)
 		t.w.Crash(a)
 		t.takes(b, bareLate)
-	}},
-	{name: "crash/of-who-was-refused", needs: needCrash, run: func(t *bareT) {
-		a, b := t.lease(), t.lease()
-		t.win(a)
+	})},
+	{name: "crash/of-who-was-refused", needs: needCrash, run: rivals(func(t *bareT, a, b lease.Lease) {
 		t.refused(b)
 		t.w.Crash(b)
 		t.spared(a)
-	}},
-	{name: "pause/beyond-the-ttl", needs: needPause, run: func(t *bareT) {
-		a := t.lease()
-		t.win(a)
+	})},
+	{name: "pause/beyond-the-ttl", needs: needPause, run: holder(func(t *bareT, a lease.Lease) {
 		alive := true
 		t.w.Pause(a, 2*t.w.TTL, func() { alive = a.CheckAlive() })
 		t.check(!alive, bareWaking, "CheckAlive is true after a stop of two TTLs")
 		t.during(t.w.TTL, func() { t.check(!t.alive(a), bareRevived, "it is alive again, without an Acquire") })
-	}},
-	{name: "pause/another-took-it", needs: needPause, run: func(t *bareT) {
-		a, b := t.lease(), t.lease()
-		t.win(a)
+	})},
+	{name: "pause/another-took-it", needs: needPause, run: rivals(func(t *bareT, a, b lease.Lease) {
 		taken, alive := make(chan struct{}), true
 		go func() {
 			defer close(taken)
@@ -413,23 +366,20 @@ var bareTroubleCases = []bareCase{
 		<-taken
 		t.check(!alive, bareWaking, "CheckAlive is true beside the next holder")
 		t.apart(a, b, t.w.TTL, bareExclusive)
-	}},
-	{name: "pause/short", needs: needPause, run: func(t *bareT) {
-		a := t.lease()
-		t.win(a)
+	})},
+	{name: "pause/short", needs: needPause, run: holder(func(t *bareT, a lease.Lease) {
 		for range 3 {
 			time.Sleep(t.w.TTL)
 			t.w.Pause(a, t.w.TTL/4, func() {})
 			time.Sleep(t.tick())
 			t.check(t.alive(a), bareRenewed, "a stop of a quarter of the TTL ended it")
 		}
-	}},
-	{name: "pause/before-acquire", needs: needPause, run: func(t *bareT) {
-		a := t.lease()
+	})},
+	{name: "pause/before-acquire", needs: needPause, run: one(func(t *bareT, a lease.Lease) {
 		t.w.Pause(a, t.w.TTL, func() {})
 		t.win(a)
 		t.stays(a, 2*t.w.TTL, bareRenewed)
-	}},
+	})},
 }
 
 // loses cuts a holder off, and waits until its lease is not alive.
@@ -444,8 +394,7 @@ func (t *bareT) loses(l lease.Lease) (heal func()) {
 
 // What OnLost tells.
 var bareLostCases = []bareCase{
-	{name: "lost/told-once", needs: needCut, run: func(t *bareT) {
-		a := t.lease()
+	{name: "lost/told-once", needs: needCut, run: one(func(t *bareT, a lease.Lease) {
 		first := t.listen(a)
 		t.win(a)
 		second := t.listen(a)
@@ -455,9 +404,8 @@ var bareLostCases = []bareCase{
 		time.Sleep(2 * t.w.TTL)
 		first.told(1)
 		second.told(1)
-	}},
-	{name: "lost/each-loss", needs: needCut, run: func(t *bareT) {
-		a := t.lease()
+	})},
+	{name: "lost/each-loss", needs: needCut, run: one(func(t *bareT, a lease.Lease) {
 		l := t.listen(a)
 		for i := 1; i <= 3; i++ {
 			t.takes(a, bareFree)
@@ -465,9 +413,8 @@ var bareLostCases = []bareCase{
 			l.told(i)
 			heal()
 		}
-	}},
-	{name: "lost/taken-over", needs: needCut, run: func(t *bareT) {
-		a, b := t.lease(), t.lease()
+	})},
+	{name: "lost/taken-over", needs: needCut, run: two(func(t *bareT, a, b lease.Lease) {
 		l := t.listen(a)
 		t.win(a)
 		heal := t.cut(a)
@@ -475,9 +422,8 @@ var bareLostCases = []bareCase{
 		heal()
 		time.Sleep(t.w.TTL)
 		l.told(1)
-	}},
-	{name: "lost/not-on-release", run: func(t *bareT) {
-		a, b := t.lease(), t.lease()
+	})},
+	{name: "lost/not-on-release", run: two(func(t *bareT, a, b lease.Lease) {
 		la, lb := t.listen(a), t.listen(b)
 		t.win(a)
 		t.refused(b)
@@ -486,18 +432,17 @@ var bareLostCases = []bareCase{
 		t.free(b)
 		time.Sleep(2 * t.w.TTL)
 		t.check(la.count() == 0 && lb.count() == 0, bareNotTold, "%d and %d were told of releases", la.count(), lb.count())
-	}},
-	{name: "lost/not-on-release-without-a-link", needs: needCut, run: func(t *bareT) {
-		a := t.lease()
-		l := t.listen(a)
-		t.win(a)
-		defer t.cut(a)()
-		_ = t.release(a)
-		time.Sleep(2 * t.w.TTL)
-		t.check(l.count() == 0, bareNotTold, "it was told of a release that got no answer")
-	}},
-	{name: "lost/stop", needs: needCut, run: func(t *bareT) {
-		a := t.lease()
+	})},
+	{name: "lost/not-on-release-without-a-link", needs: needCut,
+		run: one(func(t *bareT, a lease.Lease) {
+			l := t.listen(a)
+			t.win(a)
+			defer t.cut(a)()
+			_ = t.release(a)
+			time.Sleep(2 * t.w.TTL)
+			t.check(l.count() == 0, bareNotTold, "it was told of a release that got no answer")
+		})},
+	{name: "lost/stop", needs: needCut, run: one(func(t *bareT, a lease.Lease) {
 		l, other := t.listen(a), t.listen(a)
 		t.check(l.stop(), bareStopped, "stop says that it was not registered")
 		t.check(!l.stop(), bareStopped, "the second stop says that it was registered")
@@ -506,10 +451,8 @@ var bareLostCases = []bareCase{
 		other.told(1)
 		t.check(l.count() == 0, bareStopped, "it was called all the same")
 		t.check(other.stop(), bareStopped, "stop of who was told says that it was not registered")
-	}},
-	{name: "lost/registered-late", needs: needCut, run: func(t *bareT) {
-		a := t.lease()
-		t.win(a)
+	})},
+	{name: "lost/registered-late", needs: needCut, run: holder(func(t *bareT, a lease.Lease) {
 		heal := t.loses(a)
 		time.Sleep(t.w.TTL / 4)
 		l := t.listen(a)
@@ -517,7 +460,7 @@ var bareLostCases = []bareCase{
 		heal()
 		time.Sleep(t.w.TTL)
 		t.check(l.count() == 0, barePast, "it was told of a loss that came before")
-	}},
+	})},
 	{name: "lost/callback-panics", needs: needCut, run: func(t *bareT) {
 		t.rudely(func(lease.Lease) { panic("leasetest: a callback that panics") })
 	}},
@@ -535,24 +478,16 @@ var bareLostCases = []bareCase{
 			l.CheckAlive()
 		})
 	}},
-	{name: "lost/callback-stops-itself", needs: needCut, run: func(t *bareT) {
-		var mu sync.Mutex
+	{name: "lost/callback-stops-itself", needs: needCut, run: one(func(t *bareT, a lease.Lease) {
 		var stop func() bool
 		var stopped atomic.Bool
-		a := t.lease()
-		mu.Lock()
-		stop = a.OnLost(func(lease.Loss) {
-			mu.Lock()
-			defer mu.Unlock()
-			stopped.Store(stop())
-		})
-		mu.Unlock()
+		stop = a.OnLost(func(lease.Loss) { stopped.Store(stop()) })
 		t.win(a)
 		heal := t.loses(a)
 		t.check(t.soon(t.slack, stopped.Load), bareStopped, "a callback can't stop itself")
 		heal()
 		t.takes(a, bareOthers)
-	}},
+	})},
 }
 
 // rudely loses a lease two times, one of whose callbacks does what it should not.
@@ -621,58 +556,46 @@ func (x *listener) told(n int) {
 	x.t.check(len(x.losses) == n, bareTold, "it was told %d times of %d losses", len(x.losses), n)
 	x.t.check(x.alive == 0, bareToldLate, "CheckAlive was true when it was told")
 	for _, loss := range x.losses {
-		x.t.check(isReason(loss.Reason), bareReason, "it is %v", loss.Reason)
+		known := cases.IsAny(loss.Reason, lease.ErrExpired, lease.ErrTakenOver, lease.ErrRecordGone,
+			store.ErrInconsistent, lease.ErrClosed, store.ErrParentLost)
+		x.t.check(known, bareReason, "it is %v", loss.Reason)
 	}
-}
-
-func isReason(err error) bool {
-	for _, one := range []error{lease.ErrExpired, lease.ErrTakenOver, lease.ErrRecordGone, store.ErrInconsistent, lease.ErrClosed, store.ErrParentLost} {
-		if errors.Is(err, one) {
-			return true
-		}
-	}
-	return false
 }
 
 // What a lease may offer beside the four methods.
 var bareMoreCases = []bareCase{
-	{name: "term/tokens-grow", needs: needTerm, run: func(t *bareT) {
-		ls := []lease.Lease{t.lease(), t.lease()}
+	{name: "term/tokens-grow", needs: needTerm, run: two(func(t *bareT, a, b lease.Lease) {
 		var top store.Token
-		for i := range 10 {
-			l := ls[i%2]
-			t.win(l)
-			term := t.term(l)
-			t.check(term.Token() > top, bareToken, "%d after %d", term.Token(), top)
-			top = term.Token()
-			t.win(l)
-			t.check(t.term(l).Token() == top, bareAgain, "Acquire of what is held made token %d of %d", t.term(l).Token(), top)
-			t.free(l)
+		for range 10 {
+			t.win(a)
+			token := t.term(a).Token()
+			t.check(token > top, bareToken, "%d after %d", token, top)
+			t.win(a)
+			top = t.term(a).Token()
+			t.check(top == token, bareAgain, "Acquire of what is held made token %d of %d", top, token)
+			t.free(a)
+			a, b = b, a
 		}
-	}},
-	{name: "term/ends-with-release", needs: needTerm, run: func(t *bareT) {
-		a := t.lease()
-		t.win(a)
+	})},
+	{name: "term/ends-with-release", needs: needTerm, run: holder(func(t *bareT, a lease.Lease) {
 		term := t.term(a)
 		t.check(term.CheckAlive() && term.Context().Err() == nil, bareTermEnds, "the term of a lease that is held has ended")
 		t.free(a)
 		t.over(term)
 		t.win(a)
 		t.over(term)
-	}},
-	{name: "term/ends-with-loss", needs: needTerm | needCut, run: func(t *bareT) {
-		a := t.lease()
-		t.win(a)
-		term := t.term(a)
-		heal := t.loses(a)
-		t.over(term)
-		heal()
-		t.takes(a, bareFree)
-		t.over(term)
-		t.check(t.term(a).Token() > term.Token(), bareToken, "%d after %d", t.term(a).Token(), term.Token())
-	}},
-	{name: "term/none", needs: needTerm, run: func(t *bareT) {
-		a, b := t.lease(), t.lease()
+	})},
+	{name: "term/ends-with-loss", needs: needTerm | needCut,
+		run: holder(func(t *bareT, a lease.Lease) {
+			term := t.term(a)
+			heal := t.loses(a)
+			t.over(term)
+			heal()
+			t.takes(a, bareFree)
+			t.over(term)
+			t.check(t.term(a).Token() > term.Token(), bareToken, "%d after %d", t.term(a).Token(), term.Token())
+		})},
+	{name: "term/none", needs: needTerm, run: two(func(t *bareT, a, b lease.Lease) {
 		none := func(l lease.Lease, when string) {
 			termed, _ := lease.As[lease.Termed](l)
 			_, ok := termed.Term()
@@ -684,10 +607,8 @@ var bareMoreCases = []bareCase{
 		none(b, "of who was refused")
 		t.free(a)
 		none(a, "after Release")
-	}},
-	{name: "wait/told-when-free", needs: needWaiter, run: func(t *bareT) {
-		a, b := t.lease(), t.lease()
-		t.win(a)
+	})},
+	{name: "wait/told-when-free", needs: needWaiter, run: rivals(func(t *bareT, a, b lease.Lease) {
 		w, _ := lease.As[lease.Waiter](b)
 		var told atomic.Int32
 		waited := make(chan error, 1)
@@ -707,22 +628,20 @@ var bareMoreCases = []bareCase{
 		t.check(err == nil, bareWaits, "Wait: %v", err)
 		ok := t.soon(t.w.TTL, func() bool { return told.Load() == 1 })
 		t.check(ok, bareWaits, "OnFree was told %d times", told.Load())
-	}},
-	{name: "wait/ends-with-its-context", needs: needWaiter, run: func(t *bareT) {
-		a, b := t.lease(), t.lease()
-		t.win(a)
-		w, _ := lease.As[lease.Waiter](b)
-		var err error
-		t.within(t.w.TTL/4+t.slack, "Wait, after its context", func() {
-			ctx, cancel := context.WithTimeout(t.Context(), t.w.TTL/4)
-			defer cancel()
-			err = w.Wait(ctx)
-		})
-		t.check(errors.Is(err, context.DeadlineExceeded) || err == nil, bareWaits, "Wait: %v", err)
-		t.check(t.alive(a), bareUndone, "the holder is not alive any more")
-	}},
-	{name: "holder/says", needs: needHolder, run: func(t *bareT) {
-		a, b := t.lease(), t.lease()
+	})},
+	{name: "wait/ends-with-its-context", needs: needWaiter,
+		run: rivals(func(t *bareT, a, b lease.Lease) {
+			w, _ := lease.As[lease.Waiter](b)
+			var err error
+			t.within(t.w.TTL/4+t.slack, "Wait, after its context", func() {
+				ctx, cancel := context.WithTimeout(t.Context(), t.w.TTL/4)
+				defer cancel()
+				err = w.Wait(ctx)
+			})
+			t.check(errors.Is(err, context.DeadlineExceeded) || err == nil, bareWaits, "Wait: %v", err)
+			t.check(t.alive(a), bareUndone, "the holder is not alive any more")
+		})},
+	{name: "holder/says", needs: needHolder, run: two(func(t *bareT, a, b lease.Lease) {
 		held := func(l lease.Lease) bool {
 			h, _ := lease.As[lease.HolderFinder](l)
 			var ok bool
@@ -736,7 +655,7 @@ var bareMoreCases = []bareCase{
 		t.check(held(a) && held(b), bareHolderSays, "it finds none of a name that is held")
 		t.free(a)
 		t.check(!held(a) && !held(b), bareHolderSays, "it finds one after Release")
-	}},
+	})},
 }
 
 // term returns the term of a lease that is held.

@@ -1,6 +1,7 @@
 package leasetest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -85,28 +86,22 @@ func RunLease(t *testing.T, f BareMaker, opts ...Option) {
 	if len(left) > 0 {
 		t.Logf("leasetest: LEFT OUT, as the Bare has no %s: %s", strings.Join(cases.Lacking(has, bareNeedNames), ", no "), strings.Join(left, " "))
 	}
-	do := func(t *testing.T, c bareCase, beside bool) {
-		t.Run(c.name, func(t *testing.T) {
-			if beside {
-				t.Parallel()
+	each := func(t *testing.T, beside bool) {
+		for _, c := range run {
+			if beside != (!o.fake && !c.alone) {
+				continue
 			}
-			cases.Bubble(t, o.fake, func(t *testing.T) { c.run(newBareT(t, f, o)) })
-		})
-	}
-	var waiting []bareCase
-	for _, c := range run {
-		if o.fake || c.alone {
-			do(t, c, false)
-		} else {
-			waiting = append(waiting, c)
+			t.Run(c.name, func(t *testing.T) {
+				if beside {
+					t.Parallel()
+				}
+				cases.Bubble(t, o.fake, func(t *testing.T) { c.run(newBareT(t, f, o)) })
+			})
 		}
 	}
-	if len(waiting) > 0 {
-		t.Run("waiting", func(t *testing.T) { // ends when those that run beside each other have
-			for _, c := range waiting {
-				do(t, c, true)
-			}
-		})
+	each(t, false)
+	if !o.fake {
+		t.Run("waiting", func(t *testing.T) { each(t, true) }) // ends when those beside each other have
 	}
 }
 
@@ -131,6 +126,28 @@ type bareCase struct {
 	run   func(*bareT)
 }
 
+// one, two, holder and rivals make the leases of a case. A holder has won its name, and of rivals
+// the first has.
+func one(f func(*bareT, lease.Lease)) func(*bareT) { return func(t *bareT) { f(t, t.lease()) } }
+
+func two(f func(t *bareT, a, b lease.Lease)) func(*bareT) {
+	return func(t *bareT) { f(t, t.lease(), t.lease()) }
+}
+
+func holder(f func(*bareT, lease.Lease)) func(*bareT) {
+	return one(func(t *bareT, l lease.Lease) {
+		t.win(l)
+		f(t, l)
+	})
+}
+
+func rivals(f func(t *bareT, a, b lease.Lease)) func(*bareT) {
+	return two(func(t *bareT, a, b lease.Lease) {
+		t.win(a)
+		f(t, a, b)
+	})
+}
+
 func bareCases() []bareCase {
 	return slices.Concat(bareAcquireCases, bareReleaseCases, bareAliveCases, bareTroubleCases, bareLostCases, bareMoreCases)
 }
@@ -147,18 +164,18 @@ type bareT struct {
 
 func newBareT(tb TB, f BareMaker, o options) *bareT {
 	tb.Helper()
-	t := &bareT{TB: tb, w: f(tb), slack: o.slack, exact: o.fake}
+	t := &bareT{TB: tb, w: f(tb), exact: o.fake}
 	if t.w.TTL <= 0 {
 		t.Fatalf("leasetest: Bare.TTL is %v, must be above 0", t.w.TTL)
 	}
 	if t.w.Lease == nil {
 		t.Fatalf("leasetest: Bare.Lease is nil")
 	}
-	if t.slack == 0 && t.exact {
-		t.slack = t.w.TTL / 5
-	} else if t.slack == 0 {
-		t.slack = t.w.TTL + time.Second
+	slack := t.w.TTL + time.Second
+	if t.exact {
+		slack = t.w.TTL / 5
 	}
+	t.slack = cmp.Or(o.slack, slack)
 	return t
 }
 
@@ -177,8 +194,7 @@ func (t *bareT) has() bareNeeds {
 func (t *bareT) check(ok bool, r bareRule, format string, args ...any) {
 	t.Helper()
 	if !ok {
-		t.Errorf("broken rule: %s\n\t%s", r, fmt.Sprintf(format, args...))
-		t.FailNow()
+		t.Fatalf("broken rule: %s\n\t%s", r, fmt.Sprintf(format, args...))
 	}
 }
 

@@ -15,52 +15,12 @@ import (
 	"github.com/holdfast-go/holdfast/internal/testkit/cases"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/store"
-	"github.com/holdfast-go/holdfast/store/faultclock"
 	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 // flawedBare makes leases over a map that have a flaw.
 func flawedBare(flaw barelease.Flaw) BareMaker {
-	return func(tb TB) Bare {
-		type node struct {
-			*barelease.Node
-			clock *faultclock.Clock
-		}
-		const ttl = 10 * time.Second
-		book, nodes := barelease.NewBook(), map[lease.Lease]node{}
-		return Bare{
-			TTL: ttl,
-			Lease: func() lease.Lease {
-				clock := faultclock.New()
-				n := node{barelease.NewNode(book, clock), clock}
-				l, err := n.Lease("job", ttl)
-				if err != nil {
-					tb.Fatalf("%v", err)
-				}
-				flawed := barelease.With(l, flaw)
-				nodes[flawed] = n
-				return flawed
-			},
-			Cut: func(l lease.Lease, on bool) {
-				if on {
-					nodes[l].Cut()
-				} else {
-					nodes[l].Heal()
-				}
-			},
-			Crash: func(l lease.Lease) {
-				nodes[l].clock.Freeze()
-				nodes[l].Cut()
-				tb.Cleanup(nodes[l].Heal) // a request that was under way would wait for ever
-			},
-			Pause: func(l lease.Lease, d time.Duration, waking func()) {
-				nodes[l].clock.Freeze()
-				time.Sleep(d)
-				waking()
-				nodes[l].clock.Thaw()
-			},
-		}
-	}
+	return func(tb TB) Bare { return Bare(barelease.NewWorld(tb.Cleanup, 10*time.Second, flaw)) }
 }
 
 // findings runs cases, and returns what they found: a case's name and the rule.
@@ -132,7 +92,10 @@ func TestRunLeaseFindsEveryFlaw(t *testing.T) {
 	run, left := cases.Choose(bareCases(), needCut|needCrash|needPause, 0)
 	require.Len(t, left, 7)
 	noticed := map[string]bool{}
-	for _, flaw := range barelease.Flaws {
+	flaws := cases.Constants(t, "../../internal/barelease/flaws.go")
+	require.Len(t, flaws, len(bareCatches))
+	for _, text := range flaws {
+		flaw := barelease.Flaw(text)
 		c, ok := bareCatches[flaw]
 		require.True(t, ok, "%s: no case is said to notice it", flaw)
 		found := findings(t, flawedBare(flaw), run)
@@ -142,7 +105,6 @@ func TestRunLeaseFindsEveryFlaw(t *testing.T) {
 			noticed[name] = true
 		}
 	}
-	require.Len(t, barelease.Flaws, len(bareCatches))
 	for _, c := range run {
 		require.True(t, noticed[c.name], "no flaw is noticed by %s", c.name)
 	}
@@ -186,27 +148,36 @@ func (l slowHolder) Holder(ctx context.Context) (store.Record, bool, error) {
 }
 
 func TestRunLeaseFindsFlawsOfWhatIsOptional(t *testing.T) {
+	type H = *lease.Handle
 	for _, x := range []struct {
-		with func(*lease.Handle) lease.Lease
-		bareCatch
+		with func(H) lease.Lease
+		name string
+		rule bareRule
 	}{
-		{func(h *lease.Handle) lease.Lease { return sameToken{h} }, bareCatch{"term/tokens-grow", bareToken}},
-		{func(h *lease.Handle) lease.Lease { return eternalTerm{h} }, bareCatch{"term/ends-with-release", bareTermEnds}},
-		{func(h *lease.Handle) lease.Lease { return eternalTerm{h} }, bareCatch{"term/ends-with-loss", bareTermEnds}},
-		{func(h *lease.Handle) lease.Lease { return everTermed{h} }, bareCatch{"term/none", bareTermNone}},
-		{func(h *lease.Handle) lease.Lease { return neverFree{h} }, bareCatch{"wait/told-when-free", bareWaits}},
-		{func(h *lease.Handle) lease.Lease { return deafWaiter{h} }, bareCatch{"wait/ends-with-its-context", bareReturns}},
-		{func(h *lease.Handle) lease.Lease { return everHeld{h} }, bareCatch{"holder/says", bareHolderSays}},
-		{func(h *lease.Handle) lease.Lease { return slowHolder{h} }, bareCatch{"holder/says", bareReturns}},
+		{func(h H) lease.Lease { return sameToken{h} }, "term/tokens-grow", bareToken},
+		{func(h H) lease.Lease { return eternalTerm{h} }, "term/ends-with-release", bareTermEnds},
+		{func(h H) lease.Lease { return eternalTerm{h} }, "term/ends-with-loss", bareTermEnds},
+		{func(h H) lease.Lease { return everTermed{h} }, "term/none", bareTermNone},
+		{func(h H) lease.Lease { return neverFree{h} }, "wait/told-when-free", bareWaits},
+		{func(h H) lease.Lease { return deafWaiter{h} }, "wait/ends-with-its-context", bareReturns},
+		{func(h H) lease.Lease { return everHeld{h} }, "holder/says", bareHolderSays},
+		{func(h H) lease.Lease { return slowHolder{h} }, "holder/says", bareReturns},
 	} {
 		run, _ := cases.Choose(bareMoreCases, ^bareNeeds(0), 0)
-		found := findings(t, handles(x.with), run)
+		with := func(k *lease.Keeper) lease.Lease { return x.with(job(k)) }
+		found := findings(t, handles(with), run)
 		require.Contains(t, found, x.name+": "+string(x.rule))
 	}
 }
 
+// job is a handle of the name.
+func job(k *lease.Keeper, opts ...lease.Option) *lease.Handle {
+	h, _ := k.Lease("job", opts...) // a valid name
+	return h
+}
+
 // handles are those of Keepers over one store, with something around them.
-func handles(with func(*lease.Handle) lease.Lease) BareMaker {
+func handles(with func(*lease.Keeper) lease.Lease) BareMaker {
 	return func(tb TB) Bare {
 		const ttl = 10 * time.Second
 		shared, stores := memory.New(), map[lease.Lease]*faultstore.Store{}
@@ -214,27 +185,28 @@ func handles(with func(*lease.Handle) lease.Lease) BareMaker {
 			TTL: ttl,
 			Lease: func() lease.Lease {
 				s := faultstore.Wrap(shared)
-				k, err := lease.NewKeeper(s, lease.Config{ID: "n", TTL: ttl})
+				k, err := lease.NewKeeper(s, lease.Config{ID: "n", TTL: ttl, Logger: zap.NewNop()})
 				if err != nil {
 					tb.Fatalf("%v", err)
 				}
 				tb.Cleanup(func() {
 					s.Heal()
-					_ = k.Close(context.Background())
+					ctx, cancel := context.WithTimeout(context.Background(), ttl)
+					defer cancel()
+					_ = k.Close(ctx)
 					s.Wait()
 				})
-				h, err := k.Lease("job")
-				if err != nil {
-					tb.Fatalf("%v", err)
-				}
-				l := with(h)
+				l := with(k)
 				stores[l] = s
 				return l
 			},
 			Cut: func(l lease.Lease, on bool) {
-				if on {
+				switch c, hangs := l.(child); {
+				case hangs && on:
+					_ = c.parent.Release(context.Background())
+				case on:
 					stores[l].Partition()
-				} else {
+				default:
 					stores[l].Heal()
 				}
 			},
@@ -272,34 +244,10 @@ func (c child) Acquire(ctx context.Context) (bool, error) {
 
 // TestALossByAParentHasAReason: ErrParentLost is one of those of lease.Loss.
 func TestALossByAParentHasAReason(t *testing.T) {
-	parents := func(tb TB) Bare {
-		const ttl = 10 * time.Second
-		shared, cut := memory.New(), map[lease.Lease]*lease.Handle{}
-		return Bare{
-			TTL: ttl,
-			Lease: func() lease.Lease {
-				k, err := lease.NewKeeper(shared, lease.Config{ID: "n", TTL: ttl, Logger: zap.NewNop()})
-				if err != nil {
-					tb.Fatalf("%v", err)
-				}
-				tb.Cleanup(func() {
-					ctx, cancel := context.WithTimeout(context.Background(), ttl)
-					defer cancel()
-					_ = k.Close(ctx)
-				})
-				parent, _ := k.Lease("parent")
-				h, _ := k.Lease("job", lease.WithParent(parent))
-				l := child{h, parent}
-				cut[l] = parent
-				return l
-			},
-			Cut: func(l lease.Lease, on bool) { // what the child hangs on ends
-				if on {
-					_ = cut[l].Release(context.Background())
-				}
-			},
-		}
-	}
+	parents := handles(func(k *lease.Keeper) lease.Lease {
+		parent, _ := k.Lease("parent")
+		return child{job(k, lease.WithParent(parent)), parent}
+	})
 	for _, c := range bareLostCases {
 		if c.name == "lost/told-once" || c.name == "lost/each-loss" {
 			require.Empty(t, findings(t, parents, []bareCase{c}))

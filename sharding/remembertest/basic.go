@@ -11,20 +11,16 @@ import (
 )
 
 var basicCases = []testCase{
-	{"empty", func(k *kit) {
-		k.stands(k.own(name), "a new shard is empty")
+	{"empty", func(k *kit, o lease.Ownership) {
+		k.stands(o, "a new shard is empty")
 	}},
-	{"add", func(k *kit) {
-		o := k.own(name)
-		k.load(o)
+	{"add", func(k *kit, o lease.Ownership) {
 		k.update(o, []string{"a", "b"}, nil)
 		k.update(o, []string{"c"}, nil)
 		k.stands(o, "what was added stands", "a", "b", "c")
 		k.stands(k.own(name), "the next owner sees what was added", "a", "b", "c")
 	}},
-	{"remove", func(k *kit) {
-		o := k.own(name)
-		k.load(o)
+	{"remove", func(k *kit, o lease.Ownership) {
 		k.update(o, []string{"a", "b", "c"}, nil)
 		k.update(o, []string{"d"}, []string{"b"})
 		k.stands(o, "what was removed is gone, and nothing else", "a", "c", "d")
@@ -32,9 +28,7 @@ var basicCases = []testCase{
 		k.stands(o, "all was removed")
 		k.stands(k.own(name), "the next owner sees that all was removed")
 	}},
-	{"again", func(k *kit) {
-		o := k.own(name)
-		k.load(o)
+	{"again", func(k *kit, o lease.Ownership) {
 		for range 3 {
 			k.update(o, []string{"a", "b", "a"}, []string{"c", "c"})
 		}
@@ -46,21 +40,17 @@ var basicCases = []testCase{
 		k.update(o, []string{"a"}, nil)
 		k.stands(o, "what was removed may be added again", "a", "b")
 	}},
-	{"add-then-remove", func(k *kit) {
-		o := k.own(name)
-		k.load(o)
+	{"add-then-remove", func(k *kit, o lease.Ownership) {
 		k.update(o, []string{"old"}, nil)
 		k.update(o, []string{"new", "old", "stays"}, []string{"new", "old"})
 		k.stands(o, "removals come after additions", "stays")
 	}},
-	{"nothing", func(k *kit) {
-		o := k.own(name)
-		k.load(o)
+	{"nothing", func(k *kit, o lease.Ownership) {
 		k.update(o, []string{"a"}, nil)
 		k.update(o, nil, nil)
 		k.stands(o, "an Update of nothing changes nothing", "a")
 	}},
-	{"without-load", func(k *kit) {
+	{"without-load", func(k *kit, _ lease.Ownership) {
 		o := k.own(name)
 		k.update(o, []string{"a"}, nil)
 		k.stands(o, "an owner may write before it loads", "a")
@@ -80,9 +70,7 @@ func numbered(n int) []string {
 	return ids
 }
 
-func many(k *kit) {
-	o := k.own(name)
-	k.load(o)
+func many(k *kit, o lease.Ownership) {
 	ids := numbered(3000)
 	k.update(o, ids, nil)
 	k.stands(o, "3000 ids stand", ids...)
@@ -90,9 +78,7 @@ func many(k *kit) {
 	k.stands(k.own(name), "2999 ids were removed", ids[0], "more")
 }
 
-func oddIDs(k *kit) {
-	o := k.own(name)
-	k.load(o)
+func oddIDs(k *kit, o lease.Ownership) {
 	ids := []string{
 		"a/b", "a", "b", "/", "//", "a/", "/a", "%", "%2F", "a%2Fb", "%%", "ü", "u\u0308", ".", "..", " ", "a b", "+", "?x#y",
 		"\x00", "a\x00", "\n", "\x7f", "0", "A", "日本", "\U0010ffff",
@@ -107,9 +93,7 @@ func oddIDs(k *kit) {
 	}
 }
 
-func badIDs(k *kit) {
-	o := k.own(name)
-	k.load(o)
+func badIDs(k *kit, o lease.Ownership) {
 	k.update(o, []string{"a"}, nil)
 	for _, bad := range []string{"", "\xff", "a\xc3", strings.Repeat("x", sharding.MaxEntityID+1)} {
 		for _, ids := range [][2][]string{
@@ -125,14 +109,14 @@ func badIDs(k *kit) {
 	k.stands(o, "an Update with an invalid id applies nothing", "a")
 }
 
-func badOwners(k *kit) {
+func badOwners(k *kit, o lease.Ownership) {
 	ctx, cancel := k.ctx()
 	defer cancel()
-	for what, o := range map[string]lease.Ownership{"nil": nil, "without a name": nameless{k.own(name)}} {
-		if _, err := k.store.Load(ctx, o); !errors.Is(err, lease.ErrInvalid) {
+	for what, bad := range map[string]lease.Ownership{"nil": nil, "without a name": nameless{o}} {
+		if _, err := k.store.Load(ctx, bad); !errors.Is(err, lease.ErrInvalid) {
 			k.Errorf("a Load by an owner that is %s must be lease.ErrInvalid: %v", what, err)
 		}
-		if err := k.tryUpdate(o, []string{"a"}, nil); !errors.Is(err, lease.ErrInvalid) {
+		if err := k.tryUpdate(bad, []string{"a"}, nil); !errors.Is(err, lease.ErrInvalid) {
 			k.Errorf("an Update by an owner that is %s must be lease.ErrInvalid: %v", what, err)
 		}
 	}
@@ -144,7 +128,7 @@ func (nameless) Name() string { return "" }
 
 // shardsApart: names that begin alike, and names and ids that read alike when put
 // together, are different shards.
-func shardsApart(k *kit) {
+func shardsApart(k *kit, _ lease.Ownership) {
 	names := []string{"shard/g/t/1", "shard/g/t/11", "shard/g/t", "shard/g/t/1/2", "shard/g/T/1", "shard/g/t%2F1"}
 	owners, want := map[string]lease.Ownership{}, map[string][]string{}
 	for _, n := range names {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/holdfast-go/holdfast/lease"
 )
 
 var contextCases = []testCase{
@@ -11,9 +13,7 @@ var contextCases = []testCase{
 	{"cancelled-while-it-runs", cancelledLate},
 }
 
-func cancelled(k *kit) {
-	o := k.own(name)
-	k.load(o)
+func cancelled(k *kit, o lease.Ownership) {
 	k.update(o, []string{"a"}, nil)
 	ctx, cancel := context.WithCancel(k.Context())
 	cancel()
@@ -32,9 +32,7 @@ func cancelled(k *kit) {
 
 // cancelledLate: what a call did whose context ended on the way is not known; the
 // same once more makes it known.
-func cancelledLate(k *kit) {
-	o := k.own(name)
-	k.load(o)
+func cancelledLate(k *kit, o lease.Ownership) {
 	ids := numbered(2000)
 	for _, after := range []time.Duration{0, time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond} {
 		ctx, cancel := context.WithTimeout(k.Context(), after)

@@ -24,9 +24,7 @@ func (tokenless) Token() lease.Token { return 0 }
 
 // noToken: who has no token gets nowhere, whether the shard has an owner, had one, or
 // never had.
-func noToken(k *kit) {
-	o := k.own(name)
-	k.load(o)
+func noToken(k *kit, o lease.Ownership) {
 	k.update(o, []string{"a"}, nil)
 	next := k.own("shard/g/t/2") // nothing was ever asked under it
 	for _, none := range []lease.Ownership{tokenless{o}, tokenless{next}} {
@@ -44,9 +42,7 @@ func noToken(k *kit) {
 	k.stands(next, "what is written with token 0 is not applied")
 }
 
-func staleUpdate(k *kit) {
-	old := k.own(name)
-	k.load(old)
+func staleUpdate(k *kit, old lease.Ownership) {
 	k.update(old, []string{"a", "b"}, nil)
 	next := k.own(name)
 	k.stands(next, "the next owner sees what stands", "a", "b")
@@ -61,9 +57,7 @@ func staleUpdate(k *kit) {
 	k.stands(next, "a stale Update applies nothing", "b", "c")
 }
 
-func staleLoad(k *kit) {
-	first := k.own(name)
-	k.load(first)
+func staleLoad(k *kit, first lease.Ownership) {
 	k.update(first, []string{"a"}, nil)
 	second := k.own(name)
 	k.load(second)
@@ -84,9 +78,7 @@ func staleLoad(k *kit) {
 }
 
 // concurrentUpdates: of different ids, none is lost.
-func concurrentUpdates(k *kit) {
-	o := k.own(name)
-	k.load(o)
+func concurrentUpdates(k *kit, o lease.Ownership) {
 	const writers, rounds = 8, 10
 	errs := make([]error, writers)
 	want := make([][]string, writers)
@@ -114,7 +106,7 @@ func concurrentUpdates(k *kit) {
 
 // succeeded: an owner writes on while it is succeeded. What was confirmed to it is
 // in what the next one loads, and nothing comes after that.
-func succeeded(k *kit) {
+func succeeded(k *kit, _ lease.Ownership) {
 	before := []string{}
 	for round := range 5 {
 		old := k.own(name)

@@ -34,14 +34,17 @@ func Run(t *testing.T, factory Factory) {
 	for _, c := range slices.Concat(basicCases, ownerCases, contextCases) {
 		t.Run(c.name, func(t *testing.T) {
 			store, own := factory(t)
-			c.run(&kit{T: t, store: store, own: own})
+			k := &kit{T: t, store: store, own: own}
+			o := own(name)
+			k.load(o)
+			c.run(k, o)
 		})
 	}
 }
 
 type testCase struct {
 	name string
-	run  func(*kit)
+	run  func(k *kit, o lease.Ownership) // o is of the shard's owner, which has loaded it
 }
 
 // kit is what one case works with.
@@ -87,11 +90,7 @@ func (k *kit) load(o lease.Ownership) []string {
 // stands checks what is remembered: exactly the ids given.
 func (k *kit) stands(o lease.Ownership, why string, want ...string) {
 	k.Helper()
-	k.same(k.load(o), want, why)
-}
-
-func (k *kit) same(got, want []string, why string) {
-	k.Helper()
+	got := k.load(o)
 	want = slices.Sorted(slices.Values(want))
 	if slices.Equal(got, want) {
 		return

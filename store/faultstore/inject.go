@@ -36,9 +36,6 @@ func (s *Store) depart(ctx context.Context, call Call) (*trip, error) {
 // do takes one call through its fault.
 func do[T any](ctx context.Context, s *Store, call Call, apply func(context.Context) (T, error)) (T, error) {
 	var none T
-	if s.inner == nil {
-		return none, s.missing(call.Op)
-	}
 	t, err := s.depart(ctx, call)
 	if err != nil {
 		return none, err
@@ -110,6 +107,10 @@ func (t *trip) await(c <-chan struct{}) error {
 	case <-c:
 	case <-t.ctx.Done():
 	}
+	return t.live()
+}
+
+func (t *trip) live() error {
 	if t.ctx.Err() != nil {
 		return t.error()
 	}
@@ -117,17 +118,20 @@ func (t *trip) await(c <-chan struct{}) error {
 }
 
 func (t *trip) sleep(d time.Duration) error {
-	if d <= 0 {
-		return nil
+	rest(t.ctx, d)
+	return t.live()
+}
+
+// rest sleeps, or until the end of a context, which comes first if both end at one moment.
+func rest(ctx context.Context, d time.Duration) {
+	if end, ok := ctx.Deadline(); ok && time.Until(end) <= d {
+		<-ctx.Done()
+		return
 	}
-	if end, ok := t.ctx.Deadline(); ok && time.Until(end) <= d {
-		<-t.ctx.Done()
-		return t.error()
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
 	}
-	over := make(chan struct{})
-	timer := time.AfterFunc(d, func() { close(over) })
-	defer timer.Stop()
-	return t.await(over)
 }
 
 // fail is the end of a call that gets no answer.

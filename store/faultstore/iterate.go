@@ -2,8 +2,8 @@ package faultstore
 
 import (
 	"context"
+	"errors"
 	"iter"
-	"time"
 
 	"github.com/holdfast-go/holdfast/store"
 )
@@ -16,17 +16,13 @@ func (s *Store) List(ctx context.Context, q store.Query) iter.Seq2[store.Record,
 		call = Call{Op: ListSession, Session: q.Session}
 	}
 	return func(yield func(store.Record, error) bool) {
-		if s.inner == nil {
-			yield(store.Record{}, s.missing(call.Op))
-			return
-		}
 		t, err := s.begin(ctx, call)
 		if err != nil {
 			yield(store.Record{}, err)
 			return
 		}
 		first := true
-		for r, err := range s.inner.List(ctx, q) {
+		for r, err := range s.now().List(ctx, q) {
 			if first {
 				if back := t.inbound(); back != nil {
 					yield(store.Record{}, back)
@@ -56,9 +52,9 @@ func (s *Store) List(ctx context.Context, q store.Query) iter.Seq2[store.Record,
 // iterations.
 func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event, error] {
 	return func(yield func(store.Event, error) bool) {
-		w, ok := s.inner.(store.Watcher)
+		w, ok := s.now().(store.Watcher)
 		if !ok {
-			yield(store.Event{}, s.missing(Watch))
+			yield(store.Event{}, missing(Watch))
 			return
 		}
 		t, err := s.begin(ctx, Call{Op: Watch, Names: []string{of.Prefix}})
@@ -66,8 +62,8 @@ func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event
 			yield(store.Event{}, err)
 			return
 		}
-		ctx, c := s.cuttable(ctx)
-		defer s.forget(c)
+		ctx, forget := s.cuttable(ctx)
+		defer forget()
 		first, synced := true, false
 		for e, err := range w.Watch(ctx, of) {
 			if synced {
@@ -81,7 +77,7 @@ func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event
 					return
 				}
 			}
-			if c.isCut() {
+			if isCut(ctx) {
 				break // what came before the cut, but was not read, is lost too
 			}
 			if !yield(e, err) {
@@ -92,7 +88,7 @@ func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event
 				return
 			}
 		}
-		if c.isCut() {
+		if isCut(ctx) {
 			t.count()
 			yield(store.Event{}, t.error())
 		}
@@ -104,18 +100,8 @@ func (s *Store) lagBehind(ctx context.Context) {
 	s.mu.Lock()
 	lag := s.lag
 	s.mu.Unlock()
-	if lag == nil {
-		return
-	}
-	d := lag()
-	if d <= 0 {
-		return
-	}
-	told := make(chan struct{})
-	defer time.AfterFunc(d, func() { close(told) }).Stop()
-	select {
-	case <-told:
-	case <-ctx.Done():
+	if lag != nil {
+		rest(ctx, lag())
 	}
 }
 
@@ -134,46 +120,32 @@ func (s *Store) begin(ctx context.Context, call Call) (*trip, error) {
 	return t, t.outbound()
 }
 
-// cut ends one watch.
-type cut struct {
-	done   chan struct{}
-	cancel context.CancelCauseFunc
-}
+// errCut ends a watch.
+var errCut = errors.New("cut")
 
 // cuttable returns a context for a watch, which CutWatches ends. A partition
 // that began a moment ago counts as a cut.
-func (s *Store) cuttable(ctx context.Context) (context.Context, *cut) {
+func (s *Store) cuttable(ctx context.Context) (_ context.Context, forget func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	c := &cut{done: make(chan struct{}), cancel: cancel}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.cuts[c] = struct{}{}
+	s.cuts[ctx] = cancel
 	if s.healed != nil {
 		s.cutWatches()
 	}
-	return ctx, c
-}
-
-func (s *Store) forget(c *cut) {
-	c.cancel(nil)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.cuts, c)
+	return ctx, func() {
+		cancel(nil)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.cuts, ctx)
+	}
 }
 
 func (s *Store) cutWatches() {
-	for c := range s.cuts {
-		close(c.done)
-		c.cancel(ErrInjected)
-		delete(s.cuts, c)
+	for _, cancel := range s.cuts {
+		cancel(errCut)
 	}
+	clear(s.cuts)
 }
 
-func (c *cut) isCut() bool {
-	select {
-	case <-c.done:
-		return true
-	default:
-		return false
-	}
-}
+func isCut(ctx context.Context) bool { return context.Cause(ctx) == errCut }

@@ -23,22 +23,21 @@ var (
 // It has every optional capability of a store; where the inner store lacks one,
 // the answer is store.ErrUnsupported, without asking the rule.
 type Store struct {
-	inner store.Store
-
 	mu       sync.Mutex
+	inner    store.Store
 	rule     func(Call) Fault
-	lag      func() time.Duration // of the next event of a watch
-	healed   chan struct{}        // closed by Heal; nil: no partition
-	cuts     map[*cut]struct{}
+	lag      func() time.Duration                        // of the next event of a watch
+	healed   chan struct{}                               // closed by Heal; nil: no partition
+	cuts     map[context.Context]context.CancelCauseFunc // of watches
 	injected [ops]int
 	landing  int        // late landings that are not done
 	landed   *sync.Cond // landing became 0
 }
 
 // Wrap returns a Store that passes everything on to inner until it gets
-// otherwise. Without an inner store every call answers store.ErrInvalid.
+// otherwise.
 func Wrap(inner store.Store) *Store {
-	s := &Store{inner: inner, cuts: map[*cut]struct{}{}}
+	s := &Store{inner: inner, cuts: map[context.Context]context.CancelCauseFunc{}}
 	s.landed = sync.NewCond(&s.mu)
 	return s
 }
@@ -121,25 +120,26 @@ func (s *Store) Injected(op Op) int {
 	return s.injected[op]
 }
 
-// Limits returns those of the inner store, or none.
-func (s *Store) Limits() store.Limits {
-	if s.inner == nil {
-		return store.Limits{}
-	}
-	return s.inner.Limits()
+func (s *Store) now() store.Store {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.inner
 }
+
+// Limits returns those of the inner store.
+func (s *Store) Limits() store.Limits { return s.now().Limits() }
 
 // OpenSession passes the call on as the rule says.
 func (s *Store) OpenSession(ctx context.Context, want store.Session) (store.Grant, error) {
 	return do(ctx, s, Call{Op: OpenSession, Session: want.ID}, func(ctx context.Context) (store.Grant, error) {
-		return s.inner.OpenSession(ctx, want)
+		return s.now().OpenSession(ctx, want)
 	})
 }
 
 // CloseSession passes the call on as the rule says.
 func (s *Store) CloseSession(ctx context.Context, want store.Session) error {
 	_, err := do(ctx, s, Call{Op: CloseSession, Session: want.ID}, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, s.inner.CloseSession(ctx, want)
+		return struct{}{}, s.now().CloseSession(ctx, want)
 	})
 	return err
 }
@@ -153,7 +153,7 @@ func (s *Store) Acquire(ctx context.Context, want store.Session, claims []store.
 		call.Names = append(call.Names, claims[i].Name)
 	}
 	return do(ctx, s, call, func(ctx context.Context) ([]store.Outcome, error) {
-		return s.inner.Acquire(ctx, want, claims)
+		return s.now().Acquire(ctx, want, claims)
 	})
 }
 
@@ -168,7 +168,7 @@ func (s *Store) Renew(ctx context.Context, sessions []store.Session) ([]store.Gr
 		call.Session = sessions[0].ID
 	}
 	return do(ctx, s, call, func(ctx context.Context) ([]store.Grant, error) {
-		return s.inner.Renew(ctx, sessions)
+		return s.now().Renew(ctx, sessions)
 	})
 }
 
@@ -180,15 +180,14 @@ func (s *Store) Release(ctx context.Context, held []store.Held) ([]store.Outcome
 		call.Names = append(call.Names, h.Name)
 	}
 	return do(ctx, s, call, func(ctx context.Context) ([]store.Outcome, error) {
-		return s.inner.Release(ctx, held)
+		return s.now().Release(ctx, held)
 	})
 }
 
 // Transfer passes the call on as the rule says.
 func (s *Store) Transfer(ctx context.Context, moves []store.Transfer) ([]store.Outcome, error) {
-	inner, ok := s.inner.(store.Transferrer)
-	if !ok {
-		return nil, s.missing(Transfer)
+	if _, ok := s.now().(store.Transferrer); !ok {
+		return nil, missing(Transfer)
 	}
 	call := Call{Op: Transfer}
 	moves = slices.Clone(moves)
@@ -197,7 +196,7 @@ func (s *Store) Transfer(ctx context.Context, moves []store.Transfer) ([]store.O
 		call.Names = append(call.Names, moves[i].Name)
 	}
 	return do(ctx, s, call, func(ctx context.Context) ([]store.Outcome, error) {
-		return inner.Transfer(ctx, moves)
+		return s.now().(store.Transferrer).Transfer(ctx, moves)
 	})
 }
 
@@ -206,14 +205,9 @@ func (s *Store) Get(ctx context.Context, names ...string) ([]store.Record, error
 	names = slices.Clone(names)
 	call := Call{Op: Get, Names: slices.Clone(names)}
 	return do(ctx, s, call, func(ctx context.Context) ([]store.Record, error) {
-		return s.inner.Get(ctx, names...)
+		return s.now().Get(ctx, names...)
 	})
 }
 
 // missing is the answer to a call that the inner store can't serve.
-func (s *Store) missing(op Op) error {
-	if s.inner == nil {
-		return fmt.Errorf("faultstore: %s: inner store: %w: nil", op, store.ErrInvalid)
-	}
-	return fmt.Errorf("faultstore: %s: %w", op, store.ErrUnsupported)
-}
+func missing(op Op) error { return fmt.Errorf("faultstore: %s: %w", op, store.ErrUnsupported) }

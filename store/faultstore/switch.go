@@ -3,11 +3,8 @@ package faultstore
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"iter"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/store"
@@ -20,98 +17,21 @@ type Whole interface {
 	store.Watcher
 }
 
-// Switch is a store in whose place another can be put, as when a server's data is
+// Switch is a Store in whose place another can be put, as when a server's data is
 // lost, or restored from an older copy. Safe for concurrent use.
-type Switch struct {
-	mu    sync.Mutex
-	now   Whole
-	until context.Context // done when another takes its place
-	end   context.CancelCauseFunc
-}
+type Switch struct{ *Store }
 
 var _ Whole = (*Switch)(nil)
 
-// ErrSwitched ends the watches of a store in whose place another was put.
-var ErrSwitched = errors.New("faultstore: another store was put in place")
-
 // NewSwitch returns a Switch in front of s.
-func NewSwitch(s Whole) *Switch {
-	w := &Switch{}
-	w.To(s)
-	return w
-}
+func NewSwitch(s Whole) *Switch { return &Switch{Wrap(s)} }
 
-// To puts s in place. Calls that have begun end by the store before; watches end.
+// To puts s in place. Calls that have begun end by the store before; watches end with ErrInjected.
 func (w *Switch) To(s Whole) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.end != nil {
-		w.end(ErrSwitched)
-	}
-	w.now = s
-	w.until, w.end = context.WithCancelCause(context.Background())
-}
-
-func (w *Switch) store() Whole {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.now
-}
-
-// OpenSession implements store.Store.
-func (w *Switch) OpenSession(ctx context.Context, s store.Session) (store.Grant, error) {
-	return w.store().OpenSession(ctx, s)
-}
-
-// CloseSession implements store.Store.
-func (w *Switch) CloseSession(ctx context.Context, s store.Session) error {
-	return w.store().CloseSession(ctx, s)
-}
-
-// Acquire implements store.Store.
-func (w *Switch) Acquire(ctx context.Context, s store.Session, cs []store.Claim) ([]store.Outcome, error) {
-	return w.store().Acquire(ctx, s, cs)
-}
-
-// Renew implements store.Store.
-func (w *Switch) Renew(ctx context.Context, ss []store.Session) ([]store.Grant, error) {
-	return w.store().Renew(ctx, ss)
-}
-
-// Release implements store.Store.
-func (w *Switch) Release(ctx context.Context, held []store.Held) ([]store.Outcome, error) {
-	return w.store().Release(ctx, held)
-}
-
-// Get implements store.Store.
-func (w *Switch) Get(ctx context.Context, names ...string) ([]store.Record, error) {
-	return w.store().Get(ctx, names...)
-}
-
-// List implements store.Store.
-func (w *Switch) List(ctx context.Context, q store.Query) iter.Seq2[store.Record, error] {
-	return w.store().List(ctx, q)
-}
-
-// Transfer implements store.Transferrer.
-func (w *Switch) Transfer(ctx context.Context, moves []store.Transfer) ([]store.Outcome, error) {
-	return w.store().Transfer(ctx, moves)
-}
-
-// Limits implements store.Store.
-func (w *Switch) Limits() store.Limits { return w.store().Limits() }
-
-// Watch implements store.Watcher.
-func (w *Switch) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event, error] {
-	return func(yield func(store.Event, error) bool) {
-		w.mu.Lock()
-		s, until := w.now, w.until
-		w.mu.Unlock()
-		ctx, cancel := context.WithCancelCause(ctx)
-		defer cancel(nil)
-		defer context.AfterFunc(until, func() { cancel(ErrSwitched) })()
-		s.Watch(ctx, of)(yield)
-	}
+	w.inner = s
+	w.cutWatches()
 }
 
 // Restore makes an empty store hold records, under their own tokens, as a copy that

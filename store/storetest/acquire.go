@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,55 +10,49 @@ import (
 )
 
 var acquireCases = []testCase{
-	{name: "acquire/free", run: func(t *storeT) {
-		n := t.node()
-		r := n.win("a")
-		n.stands(r, ruleSeenByAll)
-		t.node().stands(r, ruleSeenByAll)
-	}},
+	{name: "acquire/free", run: held(func(t *storeT, n, other *node) {
+		n.stands(n.own, ruleSeenByAll)
+		other.stands(n.own, ruleSeenByAll)
+	})},
 	{name: "acquire/two-at-once", run: func(t *storeT) { acquireAtOnce(t, 2, 40) }},
 	{name: "acquire/sixty-four-at-once", run: func(t *storeT) { acquireAtOnce(t, 64, 5) }},
-	{name: "acquire/one-owner-at-once", run: func(t *storeT) { // the nonce tells the claims of a session apart
-		n := t.node()
-		for round := range 10 {
-			name := fmt.Sprintf("a/%d", round)
-			i, outs := t.oneOf(8, ruleOneWinner, func(int) store.Outcome { return n.try(name) })
-			n.stands(outs[i].Record, ruleSeenByAll)
-		}
-	}},
-	{name: "acquire/supersedes-metadata", run: func(t *storeT) {
-		n := t.node()
+	{name: "acquire/one-owner-at-once",
+		run: one(func(t *storeT, n *node) { // the nonce tells the claims of a session apart
+			for round := range 10 {
+				name := fmt.Sprintf("a/%d", round)
+				i, outs := t.oneOf(8, ruleOneWinner, func(int) store.Outcome { return n.try(name) })
+				n.stands(outs[i].Record, ruleSeenByAll)
+			}
+		})},
+	{name: "acquire/supersedes-metadata", run: one(func(t *storeT, n *node) {
 		c := t.claim("a")
 		c.Metadata = map[string]string{"kept": "no"}
 		c = t.supersede(n.winClaim(c, ruleFree))
 		c.Metadata = map[string]string{"new": "yes"}
 		t.node().stands(n.winClaim(c, ruleSupersede), ruleSupersede)
-	}},
-	{name: "acquire/supersedes-free", run: func(t *storeT) {
-		n := t.node()
+	})},
+	{name: "acquire/supersedes-free", run: one(func(t *storeT, n *node) {
 		c := t.claim("a")
 		c.Supersedes = 7
 		r := n.winClaim(c, ruleFree)
 		n.freed(r)
 		n.winClaim(t.supersede(r), ruleFree)
-	}},
-	{name: "acquire/supersedes-at-once", run: func(t *storeT) {
-		n := t.node()
-		r := n.win("a")
+	})},
+	{name: "acquire/supersedes-at-once", run: held(func(t *storeT, n, _ *node) {
+		r := n.own
 		for range 10 {
 			i, outs := t.oneOf(8, ruleSupersedeBy, func(int) store.Outcome { return n.acquire(t.supersede(r))[0] })
 			r = outs[i].Record
 		}
-	}},
-	{name: "token/over-many-changes", run: tokenMany},
+	})},
+	{name: "token/over-many-changes", run: held(tokenMany)},
 	{name: "token/never-shared", run: tokenNeverShared},
-	{name: "release/at-once", run: func(t *storeT) {
-		n := t.node()
+	{name: "release/at-once", run: one(func(t *storeT, n *node) {
 		for range 20 {
 			r := n.win("a")
 			t.oneOf(4, ruleReleaseOnce, func(int) store.Outcome { return n.release(r.Held())[0] })
 		}
-	}},
+	})},
 }
 
 // acquireAtOnce lets nodes claim one name at one moment, again and again.
@@ -83,9 +76,8 @@ func acquireAtOnce(t *storeT, nodes, rounds int) {
 
 // tokenMany takes one name through every way of changing hands, in drawn order. Every success
 // is compared with all earlier ones of its name (won).
-func tokenMany(t *storeT) {
-	n, other := t.node(), t.node()
-	r := n.win("a")
+func tokenMany(t *storeT, n, other *node) {
+	r := n.own
 	for range 40 {
 		switch t.random(4) {
 		case 0:
@@ -129,18 +121,17 @@ func tokenNeverShared(t *storeT) {
 const large = 1000
 
 var batchCases = []testCase{
-	{name: "batch/mixed", run: batchMixed},
-	{name: "batch/large", run: batchLarge},
-	{name: "batch/one-name-twice", run: batchTwice},
+	{name: "batch/mixed", run: two(batchMixed)},
+	{name: "batch/large", run: two(batchLarge)},
+	{name: "batch/one-name-twice", run: one(batchTwice)},
 	{name: "batch/at-once", run: batchAtOnce},
-	{name: "batch/empty", run: batchEmpty},
-	{name: "batch/arguments-are-not-kept", run: batchArguments},
+	{name: "batch/empty", run: held(batchEmpty)},
+	{name: "batch/arguments-are-not-kept", run: one(batchArguments)},
 }
 
 // batchMixed: a batch of free, held, own and superseding claims answers each in
 // its place.
-func batchMixed(t *storeT) {
-	n, other := t.node(), t.node()
+func batchMixed(t *storeT, n, other *node) {
 	if t.batch(n.store, 6) < 6 {
 		t.Logf("the store takes batches of %d: nothing to mix", t.batch(n.store, 6))
 		return
@@ -165,8 +156,7 @@ func batchMixed(t *storeT) {
 	n.stands(own, ruleHeld)
 }
 
-func batchLarge(t *storeT) {
-	n, other := t.node(), t.node()
+func batchLarge(t *storeT, n, other *node) {
 	size := t.batch(n.store, large)
 	claims := make([]store.Claim, size)
 	names := make([]string, size)
@@ -203,8 +193,7 @@ func batchLarge(t *storeT) {
 
 // batchTwice: a store may refuse such a batch, whole or in part, but not let one
 // ownership be two.
-func batchTwice(t *storeT) {
-	n := t.node()
+func batchTwice(t *storeT, n *node) {
 	if t.batch(n.store, 3) < 3 {
 		t.Logf("the store takes batches of %d: no name fits in twice", t.batch(n.store, 3))
 		return
@@ -250,39 +239,29 @@ func batchAtOnce(t *storeT) {
 	}
 }
 
-func batchEmpty(t *storeT) {
-	n := t.node()
-	r := n.win("a")
-	calls := map[string]func(context.Context) (answers int, err error){
-		"Acquire": func(ctx context.Context) (int, error) {
-			outs, err := n.store.Acquire(ctx, n.session, nil)
-			return len(outs), err
-		},
-		"Release": func(ctx context.Context) (int, error) { outs, err := n.store.Release(ctx, nil); return len(outs), err },
-		"Renew": func(ctx context.Context) (int, error) {
-			grants, err := n.store.Renew(ctx, nil)
-			return len(grants), err
-		},
-		"Get": func(ctx context.Context) (int, error) { found, err := n.store.Get(ctx); return len(found), err },
-	}
+func batchEmpty(t *storeT, n, _ *node) {
+	ctx, cancel := t.context()
+	defer cancel()
+	nothing[store.Outcome](t, "Acquire")(n.store.Acquire(ctx, n.session, nil))
+	nothing[store.Outcome](t, "Release")(n.store.Release(ctx, nil))
+	nothing[store.Grant](t, "Renew")(n.store.Renew(ctx, nil))
+	nothing[store.Record](t, "Get")(n.store.Get(ctx))
 	if t.can(needTransfer) {
-		calls["Transfer"] = func(ctx context.Context) (int, error) {
-			outs, err := n.store.(store.Transferrer).Transfer(ctx, nil)
-			return len(outs), err
-		}
+		nothing[store.Outcome](t, "Transfer")(n.store.(store.Transferrer).Transfer(ctx, nil))
 	}
-	for call, f := range calls {
-		ctx, cancel := t.context()
-		answers, err := f(ctx)
-		cancel()
-		t.check(err == nil && answers == 0, ruleEmpty, "%s: %d answers, error %v", call, answers, err)
+	n.stands(n.own, ruleEmpty)
+}
+
+// nothing checks what a call about nothing returns.
+func nothing[A any](t *storeT, call string) func(answers []A, err error) {
+	return func(answers []A, err error) {
+		t.check(err == nil && len(answers) == 0, ruleEmpty,
+			"%s: %d answers, error %v", call, len(answers), err)
 	}
-	n.stands(r, ruleEmpty)
 }
 
 // batchArguments changes the maps that the store was given and returned: no record changes.
-func batchArguments(t *storeT) {
-	n := t.node()
+func batchArguments(t *storeT, n *node) {
 	given := map[string]string{"k": "v"}
 	c := t.claim("a")
 	c.Metadata = given
@@ -301,34 +280,28 @@ func batchArguments(t *storeT) {
 
 // Claims that are won only while another ownership stands: leases under leases.
 var whileCases = []testCase{
-	{name: "while/stands", needs: needWhile, run: whileStands},
-	{name: "while/gone", needs: needWhile, run: whileGone},
-	{name: "while/superseding", needs: needWhile, run: whileSuperseding},
-	{name: "while/transferred", needs: needWhile | needTransfer, run: func(t *storeT) {
-		a, b := t.node(), t.node()
-		was := a.win("w/parent")
-		now := a.give(was, b)
-		a.orphaned(t.under("w/child", was))
-		b.freed(b.winClaim(t.under("w/child", now), ruleWhile))
-	}},
-	{name: "while/closed", needs: needWhile, run: func(t *storeT) {
-		a, b := t.node(), t.node()
-		was := a.win("w/parent")
-		b.freed(b.winClaim(t.under("w/child", was), ruleWhile))
+	{name: "while/stands", needs: needWhile, run: held(whileStands)},
+	{name: "while/gone", needs: needWhile, run: held(whileGone)},
+	{name: "while/superseding", needs: needWhile, run: held(whileSuperseding)},
+	{name: "while/transferred", needs: needWhile | needTransfer,
+		run: held(func(t *storeT, a, b *node) {
+			now := a.give(a.own, b)
+			a.orphaned(t.under("w/child", a.own))
+			b.freed(b.winClaim(t.under("w/child", now), ruleWhile))
+		})},
+	{name: "while/closed", needs: needWhile, run: held(func(t *storeT, a, b *node) {
+		b.freed(b.winClaim(t.under("w/child", a.own), ruleWhile))
 		a.close()
-		b.orphaned(t.under("w/child", was))
-	}},
-	{name: "while/expired", needs: needWhile, waits: true, run: func(t *storeT) {
-		n, other := t.brief(), t.node()
-		was := n.win("w/parent")
-		n.letExpire(other, "w/parent")
-		other.orphaned(t.under("w/child", was))
-	}},
-	{name: "while/in-a-batch", needs: needWhile, run: whileBatch},
-	{name: "while/as-it-goes", needs: needWhile, run: whileGoing},
-	{name: "while/invalid", needs: needWhile, run: func(t *storeT) {
-		n := t.node()
-		p := n.win("w/parent")
+		b.orphaned(t.under("w/child", a.own))
+	})},
+	{name: "while/expired", needs: needWhile, waits: true, run: brief(func(t *storeT, n, other *node) {
+		n.letExpire(other, "a")
+		other.orphaned(t.under("w/child", n.own))
+	})},
+	{name: "while/in-a-batch", needs: needWhile, run: two(whileBatch)},
+	{name: "while/as-it-goes", needs: needWhile, run: two(whileGoing)},
+	{name: "while/invalid", needs: needWhile, run: held(func(t *storeT, n, _ *node) {
+		p := n.own
 		for _, on := range []store.Held{
 			{Name: "w/child", Token: p.Token, Nonce: p.Nonce}, {Name: p.Name, Nonce: p.Nonce}, {Token: p.Token, Nonce: p.Nonce},
 			{Name: "/", Token: p.Token}, {Name: "\xff", Token: p.Token},
@@ -337,11 +310,10 @@ var whileCases = []testCase{
 			c.While = on
 			n.denied(c, store.ErrInvalid, ruleInvalid)
 		}
-	}},
-	{name: "while/unsupported", needs: needNoWhile, run: func(t *storeT) {
-		n := t.node()
+	})},
+	{name: "while/unsupported", needs: needNoWhile, run: one(func(t *storeT, n *node) {
 		n.denied(t.under("w/child", n.win("w/parent")), store.ErrUnsupported, ruleUnsupported)
-	}},
+	})},
 }
 
 // under is a claim of name while r stands.
@@ -364,9 +336,8 @@ func (n *node) orphaned(c store.Claim) {
 	n.denied(c, store.ErrParentLost, ruleWhile)
 }
 
-func whileStands(t *storeT) {
-	a, b := t.node(), t.node()
-	p := a.win("w/parent")
+func whileStands(t *storeT, a, b *node) {
+	p := a.own
 	own := a.winClaim(t.under("w/own", p), ruleWhile)
 	theirs := b.winClaim(t.under("w/theirs", p), ruleWhile) // under another's
 	third := b.winClaim(t.under("w/third", own), ruleWhile)
@@ -380,9 +351,8 @@ func whileStands(t *storeT) {
 	b.freed(a.superseded(own)) // the next claim has a condition of its own, or none
 }
 
-func whileGone(t *storeT) {
-	a, b := t.node(), t.node()
-	p := a.win("w/parent")
+func whileGone(t *storeT, a, b *node) {
+	p := a.own
 	beside := b.win("w/beside")
 	for _, h := range []store.Held{
 		{Name: "w/none", Token: p.Token, Nonce: p.Nonce},
@@ -390,7 +360,7 @@ func whileGone(t *storeT) {
 		{Name: p.Name, Token: p.Token, Nonce: p.Nonce + 1},
 		{Name: p.Name, Token: p.Token, Nonce: p.Nonce - 1},
 		{Name: p.Name, Token: beside.Token, Nonce: beside.Nonce},
-		{Name: "W/parent", Token: p.Token, Nonce: p.Nonce},
+		{Name: "A", Token: p.Token, Nonce: p.Nonce},
 	} {
 		for _, name := range []string{"w/free", "w/beside"} {
 			c := t.claim(name)
@@ -409,10 +379,9 @@ func whileGone(t *storeT) {
 	a.freed(a.win("w/child"))
 }
 
-func whileSuperseding(t *storeT) {
-	a, b := t.node(), t.node()
+func whileSuperseding(t *storeT, a, b *node) {
+	p := a.own
 	sibling := a.again()
-	p := a.win("w/parent")
 	child := a.winClaim(t.under("w/child", p), ruleWhile)
 	for _, n := range []*node{a, sibling, a} { // under the session of what stands, and under another
 		child = n.winClaim(t.replacing(child, child.Token, p), ruleSupersede)
@@ -427,8 +396,7 @@ func whileSuperseding(t *storeT) {
 	a.orphaned(t.replacing(child, child.Token, p)) // nothing stands any more
 }
 
-func whileBatch(t *storeT) {
-	a, b := t.node(), t.node()
+func whileBatch(t *storeT, a, b *node) {
 	p, q := a.win("w/p"), b.win("w/q")
 	gone := b.win("w/gone")
 	b.freed(gone)
@@ -455,8 +423,7 @@ func whileBatch(t *storeT) {
 
 // whileGoing claims while the parent is being released. If the child's name was free after
 // that, nothing wins it later.
-func whileGoing(t *storeT) {
-	a, b := t.node(), t.node()
+func whileGoing(t *storeT, a, b *node) {
 	for i := range 40 {
 		p := a.win(fmt.Sprintf("w/parent/%d", i))
 		child := fmt.Sprintf("w/child/%d", i)

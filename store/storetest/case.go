@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,27 +34,22 @@ type storeT struct {
 	clock  atomic.Int64 // orders events of the case, since fake time may stand still
 	lands  atomic.Int64 // when a late request lands that the case is not waiting for yet, in Unix nanoseconds; 0: none
 
-	mu   sync.Mutex
-	top  map[string]store.Token // the highest token seen of each name
-	rand *rand.Rand
+	mu      sync.Mutex
+	top     map[string]store.Token // the highest token seen of each name
+	rand    *rand.Rand
+	journal []made
 }
 
 func newT(tb TB, f Factory, o options) *storeT {
 	tb.Helper()
 	t := &storeT{TB: tb, opts: o, client: f(tb), top: make(map[string]store.Token)}
 	t.rand = rand.New(rand.NewPCG(o.seed, 0))
-	t.ttl, t.slack = o.ttl, o.slack
-	if t.ttl == 0 {
-		t.ttl = max(t.client().Limits().MinTTL, 0)
+	t.ttl = cmp.Or(o.ttl, t.client().Limits().MinTTL, time.Second)
+	slack := t.ttl + 2*time.Second
+	if o.exact() {
+		slack = t.ttl / 10
 	}
-	if t.ttl == 0 {
-		t.ttl = time.Second
-	}
-	if t.slack == 0 && o.exact() {
-		t.slack = t.ttl / 10
-	} else if t.slack == 0 {
-		t.slack = t.ttl + 2*time.Second
-	}
+	t.slack = cmp.Or(o.slack, slack)
 	if t.has = o.able; t.has == 0 {
 		t.has = probe(t)
 	}
@@ -88,13 +84,12 @@ func (t *storeT) require(ok bool, r rule, format string, args ...any) {
 	}
 }
 
-// check is broken unless ok, which it returns.
-func (t *storeT) check(ok bool, r rule, format string, args ...any) bool {
+// check is broken unless ok.
+func (t *storeT) check(ok bool, r rule, format string, args ...any) {
 	t.Helper()
 	if !ok {
 		t.broken(r, format, args...)
 	}
-	return ok
 }
 
 // inTime is require for what must have happened by now. A store that is
@@ -239,6 +234,7 @@ type node struct {
 	session store.Session // with the TTL granted
 	opened  time.Time     // before the open was sent
 	acked   time.Time     // after its reply
+	own     store.Record  // what it won before the case began
 }
 
 // node opens a client and a session long enough to outlast the case. It is

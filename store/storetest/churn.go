@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -35,20 +36,20 @@ type churner struct {
 func churn(t *storeT, clients, rounds, names int, astray bool) {
 	h := &history{t: t}
 	stores := make([]store.Store, min(clients, 8))
+	var fs []faults
 	for i := range stores {
 		stores[i] = t.client()
 		if astray {
-			stores[i] = t.faults()
+			fs = append(fs, t.faults())
+			stores[i] = fs[i]
 		}
 	}
 	cs := make([]*churner, clients)
 	for i := range cs {
 		cs[i] = &churner{node: t.nodeOn(stores[i%len(stores)]), id: i, peers: cs, history: h, mine: make(map[string]store.Record)}
 	}
-	for _, s := range stores {
-		if f, ok := s.(faults); ok {
-			f.SetRule(func(faultstore.Call) faultstore.Fault { return t.mishap() })
-		}
+	for _, f := range fs {
+		f.SetRule(func(faultstore.Call) faultstore.Fault { return t.mishap() })
 	}
 	t.together(clients, func(i int) {
 		for range rounds {
@@ -56,11 +57,9 @@ func churn(t *storeT, clients, rounds, names int, astray bool) {
 			t.pace()
 		}
 	})
-	for _, s := range stores {
-		if f, ok := s.(faults); ok {
-			f.SetRule(nil)
-			f.Wait()
-		}
+	for _, f := range fs {
+		f.SetRule(nil)
+		f.Wait()
 	}
 	for i := range names { // what stands in the end belongs to the history too
 		cs[0].look(fmt.Sprintf("churn/%d", i))
@@ -393,11 +392,9 @@ func shortest(ops []porcupine.Operation) string {
 		}
 		return cut
 	}
-	i, _ := slices.BinarySearchFunc(returns, 0, func(end int64, _ int) int {
-		if ok, decided := linearizable(until(end)); ok || !decided {
-			return -1
-		}
-		return 1
+	i := sort.Search(len(returns), func(i int) bool {
+		ok, decided := linearizable(until(returns[i]))
+		return !ok && decided
 	})
 	if i < len(returns) {
 		ops = until(returns[i])
@@ -416,29 +413,15 @@ func shortest(ops []porcupine.Operation) string {
 
 func describe(op porcupine.Operation) string {
 	in, out := op.Input.(request), op.Output.(reply)
-	end, said := fmt.Sprint(op.Return), "refused"
+	end, said := fmt.Sprint(op.Return), "seen or refused"
 	switch {
 	case out.unknown:
 		end, said = "?", "unknown"
 	case out.ok:
 		said = "done"
-	case in.kind == opGet:
-		said = "seen"
 	}
-	what := ""
-	switch in.kind {
-	case opAcquire:
-		what = fmt.Sprintf("acquire by %s nonce=%d supersedes=%d", in.by.Owner.ID, in.nonce, in.over)
-	case opRelease:
-		what = fmt.Sprintf("release token=%d nonce=%d", in.present.Token, in.present.Nonce)
-	case opTransfer:
-		what = fmt.Sprintf("transfer token=%d nonce=%d to %s nonce=%d", in.present.Token, in.present.Nonce, in.by.Owner.ID, in.nonce)
-	case opGet:
-		what = "get"
-	}
-	stands := "nothing stands or told"
-	if out.record.Token != 0 {
-		stands = fmt.Sprintf("token=%d nonce=%d of %s", out.record.Token, out.record.Nonce, out.record.Owner.ID)
-	}
-	return fmt.Sprintf("[%d–%s] client %d: %s → %s: %s", op.Call, end, op.ClientId, what, said, stands)
+	what := [...]string{"acquire", "release", "transfer", "get"}[in.kind]
+	return fmt.Sprintf("[%d–%s] client %d: %s by %s nonce=%d supersedes=%d present=%+v → %s: %s",
+		op.Call, end, op.ClientId, what, in.by.Owner.ID, in.nonce, in.over, in.present, said,
+		fmt.Sprintf("token=%d nonce=%d of %q", out.record.Token, out.record.Nonce, out.record.Owner.ID))
 }

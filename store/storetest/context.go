@@ -7,6 +7,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/testkit/cases"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -14,26 +15,24 @@ import (
 const prompt = 2 * time.Second
 
 var contextCases = []testCase{
-	{name: "context/done", run: func(t *storeT) {
-		n, b := t.node(), t.node()
-		r := n.win("a")
+	{name: "context/done", run: held(func(t *storeT, n, b *node) {
 		for _, ago := range []time.Duration{0, time.Second} { // cancelled, and past its deadline
-			n.callAll(r, b, prompt, ruleContextDone, ruleContextDone, func(ctx context.Context) (context.Context, context.CancelFunc) {
+			begin := func(ctx context.Context) (context.Context, context.CancelFunc) {
 				if ago == 0 {
 					done, cancel := context.WithCancel(ctx)
 					cancel()
 					return done, cancel
 				}
 				return context.WithDeadline(ctx, time.Now().Add(-ago))
-			})
+			}
+			n.callAll(n.own, b, prompt, ruleContextDone, ruleContextDone, begin)
 		}
 		time.Sleep(10 * t.tick()) // for what was sent all the same
-		n.stands(r, ruleContextDone)
+		n.stands(n.own, ruleContextDone)
 		n.free("free", ruleContextDone)
-		n.freed(r)
-	}},
-	{name: "context/cancelled-in-a-list", needs: needList, run: func(t *storeT) {
-		n := t.node()
+		n.freed(n.own)
+	})},
+	{name: "context/cancelled-in-a-list", needs: needList, run: one(func(t *storeT, n *node) {
 		names := n.many(200)
 		ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 		defer cancel()
@@ -46,8 +45,8 @@ var contextCases = []testCase{
 			cancel()
 		}
 		t.check(failed || seen == len(names), ruleWholeListing, "cancelled after the first record, List ended after %d of %d without an error", seen, len(names))
-	}},
-	{name: "context/short-deadlines", run: contextShort},
+	})},
+	{name: "context/short-deadlines", run: one(contextShort)},
 	{name: "context/unreachable", needs: needUnreachable, run: func(t *storeT) {
 		n := &node{t: t, store: t.opts.unreachable(t)(), session: t.newSession(t.owner(), max(t.ttl, time.Second))}
 		r := store.Record{Name: "a", Owner: n.session.Owner, Session: n.session.ID, Token: 1, Nonce: 1}
@@ -58,72 +57,68 @@ var contextCases = []testCase{
 	}},
 }
 
-// said is how a call came back: whether it said anything definite about a name or session.
-type said struct {
-	definite bool
-	err      error
-}
-
 // calls are all calls of a store, about what the node owns as r and what it does
 // not own: "free".
-func (n *node) calls(r store.Record, to *node) map[string]func(context.Context) said {
-	outcome := func(outs []store.Outcome, err error) said { return said{len(outs) > 0 && err == nil, err} }
-	session := func(err error) said { return said{errors.Is(err, store.ErrSessionGone), err} }
-	all := map[string]func(context.Context) said{
-		"OpenSession": func(ctx context.Context) said {
-			g, err := n.store.OpenSession(ctx, n.t.newSession(n.t.owner(), n.session.TTL))
-			return session(errors.Join(err, g.Err))
+func (n *node) calls(r store.Record, to *node) map[string]func(context.Context) error {
+	t, s := n.t, n.store
+	all := map[string]func(context.Context) error{
+		"OpenSession": func(ctx context.Context) error {
+			g, err := s.OpenSession(ctx, t.newSession(t.owner(), n.session.TTL))
+			return errors.Join(err, g.Err)
 		},
-		"CloseSession": func(ctx context.Context) said { return said{err: n.store.CloseSession(ctx, n.session)} },
-		"Acquire": func(ctx context.Context) said {
-			return outcome(n.store.Acquire(ctx, n.session, []store.Claim{n.t.claim("free")}))
+		"CloseSession": func(ctx context.Context) error { return s.CloseSession(ctx, n.session) },
+		"Acquire": func(ctx context.Context) error {
+			return errOf(s.Acquire(ctx, n.session, []store.Claim{t.claim("free")}))
 		},
-		"Acquire (superseding)": func(ctx context.Context) said {
-			return outcome(n.store.Acquire(ctx, n.session, []store.Claim{n.t.supersede(r)}))
+		"Acquire (superseding)": func(ctx context.Context) error {
+			return errOf(s.Acquire(ctx, n.session, []store.Claim{t.supersede(r)}))
 		},
-		"Renew": func(ctx context.Context) said {
-			gs, err := n.store.Renew(ctx, []store.Session{n.session})
+		"Renew": func(ctx context.Context) error {
+			gs, err := s.Renew(ctx, []store.Session{n.session})
 			for _, g := range gs { // a failure may be told call by call or grant by grant
 				err = errors.Join(err, g.Err)
 			}
-			return session(err)
+			return err
 		},
-		"Release": func(ctx context.Context) said { return outcome(n.store.Release(ctx, []store.Held{r.Held()})) },
-		"Get": func(ctx context.Context) said {
-			rs, err := n.store.Get(ctx, r.Name)
-			return said{len(rs) > 0 && err == nil, err}
+		"Release": func(ctx context.Context) error {
+			return errOf(s.Release(ctx, []store.Held{r.Held()}))
 		},
-		"List": func(ctx context.Context) said { return first(n.store.List(ctx, store.Query{}), nil) },
+		"Get":  func(ctx context.Context) error { return errOf(s.Get(ctx, r.Name)) },
+		"List": func(ctx context.Context) error { return first(s.List(ctx, store.Query{}), nil) },
 	}
-	if tr, ok := n.store.(store.Transferrer); ok {
-		all["Transfer"] = func(ctx context.Context) said {
+	if tr, ok := s.(store.Transferrer); ok {
+		all["Transfer"] = func(ctx context.Context) error {
 			outs, err := tr.Transfer(ctx, []store.Transfer{to.taking(r.Held())})
 			if err == nil && len(outs) == 1 {
 				err = outs[0].Err
 			}
-			return outcome(outs, err)
+			return err
 		}
 	}
-	if n.store.Limits().BySession {
-		all["List of a session"] = func(ctx context.Context) said { return first(n.records(n).of(ctx), nil) }
+	if s.Limits().BySession {
+		all["List of a session"] = func(ctx context.Context) error {
+			return first(n.records(n).of(ctx), nil)
+		}
 	}
-	if _, ok := n.store.(store.Watcher); ok {
+	if _, ok := s.(store.Watcher); ok {
 		for _, k := range []watchKind{ofChanges, ofDeletions} {
-			all[k.name] = func(ctx context.Context) said { return first(k.of(n.store, time.Second)(ctx, ""), ctx) }
+			all[k.name] = func(ctx context.Context) error {
+				return first(k.of(s, time.Second)(ctx, ""), ctx)
+			}
 		}
 	}
 	return all
 }
 
-// first is how an iterator began: a watch may end with its context without a word.
-func first[V any](all iter.Seq2[V, error], watch context.Context) said {
+// first is the error that an iterator began with: a watch may end with its context without a word.
+func first[V any](all iter.Seq2[V, error], watch context.Context) error {
 	for _, err := range all {
-		return said{err == nil || errors.Is(err, store.ErrSessionGone), err}
+		return err
 	}
 	if watch != nil {
-		return said{err: watch.Err()}
+		return watch.Err()
 	}
-	return said{}
+	return nil
 }
 
 // callAll makes every call with a context of the case. It must come back within the limit by the rule
@@ -133,23 +128,20 @@ func (n *node) callAll(r store.Record, to *node, limit time.Duration, late, why 
 	t := n.t
 	for name, call := range n.calls(r, to) {
 		ctx, cancel := begin(context.WithoutCancel(t.Context()))
-		back, ended := make(chan said, 1), make(chan struct{})
-		go func() {
-			defer close(ended)
-			back <- call(ctx)
-		}()
-		t.Cleanup(func() {
-			select {
-			case <-ended:
-			case <-time.After(callBound):
-			}
-		})
+		back := make(chan error, 1)
+		go func() { back <- call(ctx) }()
 		select {
-		case got := <-back:
-			definite := got.definite || errors.Is(got.err, store.ErrSessionGone) || errors.Is(got.err, store.ErrBadRecord)
-			t.check(got.err != nil && !definite, why, "%s: definite answer %v, error %v", name, definite, got.err)
+		case err := <-back:
+			claims := cases.IsAny(err, store.ErrSessionGone, store.ErrBadRecord)
+			t.check(err != nil && !claims, why, "%s: error %v", name, err)
 		case <-time.After(limit):
 			t.broken(late, "%s has not returned after %v", name, limit)
+			t.Cleanup(func() {
+				select {
+				case <-back:
+				case <-time.After(callBound):
+				}
+			})
 		}
 		cancel()
 	}
@@ -157,8 +149,7 @@ func (n *node) callAll(r store.Record, to *node, limit time.Duration, late, why 
 
 // contextShort makes calls with hardly any time. Each gets its answer or an
 // error, soon; a refusal of a name that is free is a lie.
-func contextShort(t *storeT) {
-	n := t.node()
+func contextShort(t *storeT, n *node) {
 	for i := range 60 {
 		deadline := time.Duration(i*i) * time.Microsecond
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), deadline)

@@ -15,59 +15,52 @@ type passage struct {
 	waits bool
 	brief bool // a's session is to end by itself
 	over  bool // a's session is over then
-	// take does it to r, which is a's, and returns its holder and the record: no holder if the
-	// name is free. A claim or move of take bears the nonce.
-	take func(t *storeT, a, b *node, r store.Record, nonce uint64) (*node, store.Record)
+	// frees does it, if the name is free then; take does the others, and returns the next holder and
+	// its record.
+	frees func(h hand)
+	take  func(h hand) (*node, store.Record)
+}
+
+// hand is a name in a's hand, as r. A claim or move that takes it bears the nonce.
+type hand struct {
+	a, b  *node
+	r     store.Record
+	nonce uint64
 }
 
 var passages = []passage{
-	{name: "nothing", take: func(_ *storeT, a, _ *node, r store.Record, _ uint64) (*node, store.Record) { return a, r }},
-	{name: "release", take: func(_ *storeT, a, _ *node, r store.Record, _ uint64) (*node, store.Record) {
-		a.freed(r)
-		return nil, r
+	{name: "nothing", take: func(h hand) (*node, store.Record) { return h.a, h.r }},
+	{name: "release", frees: func(h hand) { h.a.freed(h.r) }},
+	{name: "revoke", frees: func(h hand) { h.b.freed(h.r) }},
+	{name: "close", over: true, frees: func(h hand) { h.a.close() }},
+	{name: "close-by-another", over: true, frees: func(h hand) { h.b.closes(h.a) }},
+	{name: "expiry", waits: true, brief: true, over: true,
+		frees: func(h hand) { h.a.letExpire(h.b, h.r.Name) }},
+	{name: "supersede",
+		take: func(h hand) (*node, store.Record) { return h.a, h.a.supersedes(h.r, h.nonce) }},
+	{name: "supersede-elsewhere", take: func(h hand) (*node, store.Record) {
+		sibling := h.a.t.open(h.a.t.client(), h.a.session.Owner, h.a.session.TTL)
+		return sibling, sibling.supersedes(h.r, h.nonce)
 	}},
-	{name: "revoke", take: func(_ *storeT, _, b *node, r store.Record, _ uint64) (*node, store.Record) {
-		b.freed(r)
-		return nil, r
+	{name: "transfer", needs: needTransfer,
+		take: func(h hand) (*node, store.Record) { return h.b, h.a.moves(h.r, h.b, h.nonce) }},
+	{name: "transfer-by-another", needs: needTransfer,
+		take: func(h hand) (*node, store.Record) { return h.b, h.b.moves(h.r, h.b, h.nonce) }},
+	{name: "transfer-and-back", needs: needTransfer, take: func(h hand) (*node, store.Record) {
+		return h.a, h.b.moves(h.a.give(h.r, h.b), h.a, h.nonce)
 	}},
-	{name: "close", over: true, take: func(_ *storeT, a, _ *node, r store.Record, _ uint64) (*node, store.Record) {
-		a.close()
-		return nil, r
-	}},
-	{name: "close-by-another", over: true, take: func(_ *storeT, a, b *node, r store.Record, _ uint64) (*node, store.Record) {
-		b.closes(a)
-		return nil, r
-	}},
-	{name: "expiry", waits: true, brief: true, over: true, take: func(_ *storeT, a, b *node, r store.Record, _ uint64) (*node, store.Record) {
-		a.letExpire(b, r.Name)
-		return nil, r
-	}},
-	{name: "supersede", take: func(t *storeT, a, _ *node, r store.Record, nonce uint64) (*node, store.Record) {
-		c := t.supersede(r)
-		c.Nonce = nonce
-		return a, a.winClaim(c, ruleSupersede)
-	}},
-	{name: "supersede-elsewhere", take: func(t *storeT, a, _ *node, r store.Record, nonce uint64) (*node, store.Record) {
-		c := t.supersede(r)
-		c.Nonce = nonce
-		sibling := t.open(t.client(), a.session.Owner, a.session.TTL)
-		return sibling, sibling.winClaim(c, ruleSupersede)
-	}},
-	{name: "transfer", needs: needTransfer, take: func(_ *storeT, a, b *node, r store.Record, nonce uint64) (*node, store.Record) {
-		m := b.taking(r.Held())
-		m.To.Nonce = nonce
-		return b, a.given(m, b)
-	}},
-	{name: "transfer-by-another", needs: needTransfer, take: func(_ *storeT, _, b *node, r store.Record, nonce uint64) (*node, store.Record) {
-		m := b.taking(r.Held())
-		m.To.Nonce = nonce
-		return b, b.given(m, b)
-	}},
-	{name: "transfer-and-back", needs: needTransfer, take: func(_ *storeT, a, b *node, r store.Record, nonce uint64) (*node, store.Record) {
-		m := a.taking(a.give(r, b).Held())
-		m.To.Nonce = nonce
-		return a, b.given(m, a)
-	}},
+}
+
+// supersedes replaces r by a record of this nonce. It is fatal.
+func (n *node) supersedes(r store.Record, nonce uint64) store.Record {
+	return n.winClaim(store.Claim{Name: r.Name, Nonce: nonce, Supersedes: r.Token}, ruleSupersede)
+}
+
+// moves gives r to another node under this nonce. It is fatal.
+func (n *node) moves(r store.Record, to *node, nonce uint64) store.Record {
+	m := to.taking(r.Held())
+	m.To.Nonce = nonce
+	return n.given(m, to)
 }
 
 // handsCases are one case for each way, and one that waits.
@@ -75,7 +68,8 @@ var handsCases = func() (all []testCase) {
 	for _, p := range passages {
 		all = append(all, testCase{name: "hands/" + p.name, needs: p.needs, waits: p.waits, run: p.run})
 	}
-	return append(all, testCase{name: "hands/renewal-of-another's", waits: true, run: renewalOfAnothers})
+	return append(all, testCase{
+		name: "hands/renewal-of-another's", waits: true, run: two(renewalOfAnothers)})
 }()
 
 // run takes a name from a in this way, and then tries what a may still believe, and what differs
@@ -91,17 +85,20 @@ func (p passage) run(t *storeT) {
 		if same {
 			again = old.Nonce
 		}
-		holder, now := p.take(t, a, b, old, again)
-		if p.over {
-			t.sessionGone(a)
-		}
-		if holder == nil {
+		h := hand{a, b, old, again}
+		holder, now := b, old
+		if p.take != nil {
+			holder, now = p.take(h)
+		} else {
+			p.frees(h)
+			why := ruleRelease
 			if p.over {
-				b.free(name, ruleClose)
+				t.sessionGone(a)
+				why = ruleClose
 			}
-			b.free(name, ruleRelease)
+			b.free(name, why)
 			t.mistaken(a, b, old, store.Record{Name: name}, beside)
-			holder, now = b, b.winClaim(store.Claim{Name: name, Nonce: again}, ruleFree)
+			now = b.winClaim(store.Claim{Name: name, Nonce: again}, ruleFree)
 		}
 		t.mistaken(a, b, old, now, beside)
 		restarted := t.owner()
@@ -258,8 +255,7 @@ func (t *storeT) goneAmongLive(live, gone *node) {
 
 // renewalOfAnothers: a renews its session, b does not, and b holds names that a once held. They
 // expire with b's session.
-func renewalOfAnothers(t *storeT) {
-	a, observer := t.node(), t.node()
+func renewalOfAnothers(t *storeT, a, observer *node) {
 	names := []string{"released", "revoked"}
 	a.freed(a.win("released"))
 	observer.freed(a.win("revoked"))

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/testkit/cases"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/store"
 	"github.com/holdfast-go/holdfast/store/faultstore"
@@ -22,7 +23,7 @@ var keeperCases = []testCase{
 	{name: "keeper/transfer", needs: needTransfer, run: keeperTransfer},
 	{name: "keeper/settles-what-went-astray", waits: true, run: keeperSettles},
 	{name: "keeper/contention-astray", waits: true, run: keeperContention},
-	{name: "keeper/parent", needs: needWhile, run: keeperParent},
+	{name: "keeper/parent", needs: needWhile, run: one(keeperParent)},
 }
 
 // keeper starts an engine over a store, with the run's TTL. It is fatal.
@@ -57,13 +58,10 @@ func (t *storeT) contender() *lease.Handle { return t.handle(t.keeper(t.client()
 func (t *storeT) unknown(err error) {
 	t.Helper()
 	slow := !t.opts.fake && errors.Is(err, context.DeadlineExceeded)
-	if err == nil || t.opts.stall == 0 && !slow {
+	if err == nil || t.opts.stall == 0 && !slow ||
+		cases.IsAny(err, store.ErrInconsistent, lease.ErrTransferRefused, store.ErrBadRecord,
+			store.ErrInvalid, store.ErrUnsupported, store.ErrParentLost) {
 		return
-	}
-	for _, definite := range []error{store.ErrInconsistent, lease.ErrTransferRefused, store.ErrBadRecord, store.ErrInvalid, store.ErrUnsupported, store.ErrParentLost} {
-		if errors.Is(err, definite) {
-			return
-		}
 	}
 	t.noVerdict("the store was too slow for the engine: %v", err)
 }
@@ -378,8 +376,7 @@ func keeperContention(t *storeT) {
 type plain struct{ store.Store }
 
 // keeperParent takes a parent's record away behind its Keeper's back: the store alone knows.
-func keeperParent(t *storeT) {
-	other := t.node()
+func keeperParent(t *storeT, other *node) {
 	k := t.keeper(plain{other.store})
 	parent := t.handle(k, "k/parent")
 	child, err := k.Lease("k/child", lease.WithParent(parent))

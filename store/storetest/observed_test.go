@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 	"github.com/holdfast-go/holdfast/store/observed"
 	"github.com/holdfast-go/holdfast/store/observed/observedtest"
 )
@@ -121,63 +122,41 @@ func (n numberedAnew) Number(version string) (store.Token, error) {
 }
 
 // dead is a store whose backing does not answer.
-type dead struct{ flaw *flaw }
-
-func unreachable(f *flaw) Factory {
-	return func(TB) func() store.Store { return func() store.Store { return dead{f} } }
+type dead struct {
+	*faultstore.Store
+	flaw *flaw
 }
 
-func (dead) Limits() store.Limits { return store.Limits{Name: "dead"} }
+func unreachable(f *flaw) Factory {
+	return func(tb TB) func() store.Store {
+		s := faultstore.Wrap(newTwin(tb, flawless))
+		s.Partition()
+		return func() store.Store { return dead{s, f} }
+	}
+}
 
-func (d dead) wait(ctx context.Context) error {
-	<-ctx.Done()
+func (d dead) Acquire(
+	ctx context.Context, own store.Session, claims []store.Claim,
+) ([]store.Outcome, error) {
+	outs, err := d.Store.Acquire(ctx, own, claims)
 	switch d.flaw {
 	case hangs:
 		time.Sleep(10 * time.Second)
 	case goneUnreachable:
-		return store.ErrSessionGone
-	}
-	return ctx.Err()
-}
-
-func (d dead) OpenSession(ctx context.Context, _ store.Session) (store.Grant, error) {
-	return store.Grant{}, d.wait(ctx)
-}
-
-func (d dead) CloseSession(ctx context.Context, _ store.Session) error { return d.wait(ctx) }
-
-func (d dead) Acquire(ctx context.Context, _ store.Session, claims []store.Claim) ([]store.Outcome, error) {
-	err := d.wait(ctx)
-	if d.flaw == refusesUnreachable {
+		return nil, store.ErrSessionGone
+	case refusesUnreachable:
 		return make([]store.Outcome, len(claims)), nil
 	}
-	return nil, err
+	return outs, err
 }
 
-func (d dead) Renew(ctx context.Context, _ []store.Session) ([]store.Grant, error) {
-	return nil, d.wait(ctx)
-}
-
-func (d dead) Release(ctx context.Context, _ []store.Held) ([]store.Outcome, error) {
-	return nil, d.wait(ctx)
-}
-
-func (d dead) Transfer(ctx context.Context, _ []store.Transfer) ([]store.Outcome, error) {
-	return nil, d.wait(ctx)
-}
-
-func (d dead) Get(ctx context.Context, _ ...string) ([]store.Record, error) { return nil, d.wait(ctx) }
-
-func (d dead) List(ctx context.Context, _ store.Query) iter.Seq2[store.Record, error] {
-	return func(yield func(store.Record, error) bool) { yield(store.Record{}, d.wait(ctx)) }
-}
-
-func (d dead) Watch(ctx context.Context, _ store.Scope) iter.Seq2[store.Event, error] {
+func (d dead) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event, error] {
 	return func(yield func(store.Event, error) bool) {
-		<-ctx.Done()
-		if d.flaw == hangsWatching {
-			time.Sleep(10 * time.Second)
-		}
-		yield(store.Event{}, ctx.Err())
+		d.Store.Watch(ctx, of)(func(ev store.Event, err error) bool {
+			if d.flaw == hangsWatching {
+				time.Sleep(10 * time.Second)
+			}
+			return yield(ev, err)
+		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/testkit/cases"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -189,10 +190,7 @@ func (n *node) deniedMove(m store.Transfer, why rule, want ...error) {
 	unchanged := n.unchanged(m.Name, why)
 	outs, err := n.transfers(moves...)
 	n.t.require(err == nil, ruleOnly, "Transfer with a move %s that is denied: error %v", short(m), err)
-	denied := len(want) == 0
-	for _, err := range want {
-		denied = denied || errors.Is(outs[0].Err, err)
-	}
+	denied := len(want) == 0 || cases.IsAny(outs[0].Err, want...)
 	n.t.require(!outs[0].OK && denied, why, "a move %s: OK %v, error %v, want %v", short(m), outs[0].OK, outs[0].Err, want)
 	if len(outs) > 1 {
 		n.t.require(outs[1].OK, ruleOnly, "a move beside %s, which is denied: %+v", short(m), outs[1])

@@ -13,8 +13,7 @@ import (
 
 // The cases alike/* and limits/names read odd names.
 var readCases = []testCase{
-	{name: "read/get", run: func(t *storeT) {
-		a, b := t.node(), t.node()
+	{name: "read/get", run: two(func(t *storeT, a, b *node) {
 		ra, rb := a.win("a"), b.win("b/c")
 		t.check(len(a.get("free")) == 0, ruleGet, "a name that is free: %+v", a.get("free"))
 		t.check(len(a.get("b", "b/", "b/c/d", "B/C")) == 0, ruleGet, "names near a held one: %+v", a.get("b", "b/", "b/c/d", "B/C"))
@@ -24,9 +23,8 @@ var readCases = []testCase{
 		t.sameRecord(found["b/c"], rb, ruleGet)
 		a.freed(ra)
 		t.check(len(b.get("a", "b/c")) == 1, ruleGet, "one of two names is held, got %+v", b.get("a", "b/c"))
-	}},
-	{name: "read/after-every-write", run: func(t *storeT) {
-		n, other := t.node(), t.node()
+	})},
+	{name: "read/after-every-write", run: two(func(t *storeT, n, other *node) {
 		for range 60 {
 			r := n.win("a")
 			other.stands(r, ruleSeenByAll)
@@ -35,20 +33,17 @@ var readCases = []testCase{
 			n.freed(r)
 			other.free("a", ruleSeenByAll)
 		}
-	}},
-	{name: "read/list-many", needs: needList, run: readListMany},
-	{name: "read/list-among-changes", needs: needList, run: func(t *storeT) {
-		n := t.node()
+	})},
+	{name: "read/list-many", needs: needList, run: one(readListMany)},
+	{name: "read/list-among-changes", needs: needList, run: one(func(t *storeT, n *node) {
 		n.listsAmongChanges(t.nodes(4), n.prefix("many/"))
-	}},
-	{name: "read/list-unsupported", needs: needNoList, run: func(t *storeT) {
-		n := t.node()
-		n.win("a")
+	})},
+	{name: "read/list-unsupported", needs: needNoList, run: held(func(t *storeT, n, _ *node) {
 		for _, prefix := range []string{"", "a", "none"} {
 			_, err := n.prefix(prefix).all(t)
 			t.check(errors.Is(err, store.ErrUnsupported), ruleUnsupported, "List of %q: %v", prefix, err)
 		}
-	}},
+	})},
 	{name: "read/owners", run: func(t *storeT) {
 		for i, o := range []store.Owner{
 			{ID: "plain", Incarnation: "i", Address: "host:1"},
@@ -63,39 +58,37 @@ var readCases = []testCase{
 			t.node().stands(r, ruleRoundTrip)
 		}
 	}},
-	{name: "read/metadata", run: readMetadata},
-	{name: "read/granted", run: readGranted},
-	{name: "read/nonces", run: func(t *storeT) {
-		n := t.node()
+	{name: "read/metadata", run: two(readMetadata)},
+	{name: "read/granted", run: two(readGranted)},
+	{name: "read/nonces", run: one(func(t *storeT, n *node) {
 		for i, nonce := range []uint64{1, math.MaxInt64, math.MaxInt64 + 1, math.MaxUint64 - 1, math.MaxUint64} {
 			r := n.winClaim(store.Claim{Name: fmt.Sprintf("nonce/%d", i), Nonce: nonce}, ruleFree)
 			n.stands(r, ruleRoundTrip)
 			n.freed(r)
 		}
-	}},
-	{name: "read/ttl", run: func(t *storeT) {
-		short, long := t.brief(), t.node()
-		a, b := short.win("a"), long.win("b")  // their TTLs are checked here
+	})},
+	{name: "read/ttl", run: brief(func(t *storeT, short, long *node) {
+		a := short.own
+		b := long.win("b")                     // their TTLs are checked here
 		if got, ok := long.get("a")["a"]; ok { // short may be over on a slow machine
 			t.sameRecord(got, a, ruleRecordTTL)
 		}
 		t.sameRecord(short.again().get("b")["b"], b, ruleRecordTTL)
-	}},
+	})},
 
 	{name: "listed/own", needs: needSessionList, run: listedOwn},
-	{name: "listed/after-every-write", needs: needSessionList, run: func(t *storeT) {
-		n, other := t.node(), t.node()
-		for i := range 30 {
-			r := n.win(fmt.Sprintf("a/%d", i%3))
-			other.lists(n, r)
-			r = n.superseded(r)
-			other.lists(n, r)
-			n.freed(r)
-			other.lists(n)
-		}
-	}},
-	{name: "listed/moved", needs: needSessionList, run: func(t *storeT) {
-		a, b := t.node(), t.node()
+	{name: "listed/after-every-write", needs: needSessionList,
+		run: two(func(t *storeT, n, other *node) {
+			for i := range 30 {
+				r := n.win(fmt.Sprintf("a/%d", i%3))
+				other.lists(n, r)
+				r = n.superseded(r)
+				other.lists(n, r)
+				n.freed(r)
+				other.lists(n)
+			}
+		})},
+	{name: "listed/moved", needs: needSessionList, run: two(func(t *storeT, a, b *node) {
 		again := a.again()
 		stays, goes := a.win("stays"), a.win("goes")
 		goes = again.winClaim(t.supersede(goes), ruleSupersede)
@@ -109,17 +102,16 @@ var readCases = []testCase{
 			b.lists(a, stays, back)
 			b.lists(b)
 		}
-	}},
+	})},
 	{name: "listed/many", needs: needSessionList, run: func(t *storeT) {
 		const size = 1000 // more than a request of any store carries
 		n, other := t.node(), t.node()
 		other.winAll(numbered("m/%d/other", size), ruleBatchAll)
 		other.lists(n, n.winAll(numbered("m/%d", size), ruleBatchAll)...)
 	}},
-	{name: "listed/among-changes", needs: needSessionList, run: func(t *storeT) {
-		n := t.node()
+	{name: "listed/among-changes", needs: needSessionList, run: one(func(t *storeT, n *node) {
 		n.listsAmongChanges([]*node{n, n, n, n}, n.records(n))
-	}},
+	})},
 }
 
 // numbered are names that differ in a number.
@@ -132,8 +124,7 @@ func numbered(format string, count int) []string {
 }
 
 // readListMany lists more than a page of any store, whole and broken off.
-func readListMany(t *storeT) {
-	n := t.node()
+func readListMany(t *storeT, n *node) {
 	size := t.batch(n.store, large)
 	held := make(map[string]store.Record)
 	for s := range 3 {
@@ -184,8 +175,7 @@ func (n *node) listsAmongChanges(others []*node, l listing) {
 	wait()
 }
 
-func readMetadata(t *storeT) {
-	n, other := t.node(), t.node()
+func readMetadata(t *storeT, n, other *node) {
 	for i, m := range []map[string]string{
 		nil,
 		{},
@@ -212,8 +202,7 @@ func readMetadata(t *storeT) {
 
 // readGranted lets time pass between two ownerships, and looks at the first again and again.
 // A store may leave Granted out.
-func readGranted(t *storeT) {
-	n, other := t.node(), t.node()
+func readGranted(t *storeT, n, other *node) {
 	pause := max(t.tick(), 20*time.Millisecond)
 	r := n.win("a")
 	if r.Granted.IsZero() {

@@ -112,12 +112,9 @@ func Run(t *testing.T, f Factory, opts ...Option) {
 	switch {
 	case f == nil:
 		t.Fatalf("storetest: the Factory is nil")
-	case o.ttl < 0:
-		t.Fatalf("storetest: TTL is %v, must not be negative", o.ttl)
-	case o.slack < 0:
-		t.Fatalf("storetest: ExpirySlack is %v, must not be negative", o.slack)
-	case o.stall < 0:
-		t.Fatalf("storetest: Disturbed is %v, must not be negative", o.stall)
+	case min(o.ttl, o.slack, o.stall) < 0:
+		t.Fatalf("storetest: TTL (%v), ExpirySlack (%v) and Disturbed (%v) must not be negative",
+			o.ttl, o.slack, o.stall)
 	}
 	t.Logf("storetest: seed %d (storetest.Seed repeats it)", o.seed)
 
@@ -213,6 +210,29 @@ type testCase struct {
 	needs needs
 	waits bool // it spends real time waiting, so all of these run at once
 	run   func(*storeT)
+}
+
+// one and two make the nodes of a case. With held the first owns "a", and with brief its session is
+// of the short TTL besides.
+func one(f func(*storeT, *node)) func(*storeT) { return func(t *storeT) { f(t, t.node()) } }
+
+func two(f func(t *storeT, a, b *node)) func(*storeT) {
+	return func(t *storeT) { f(t, t.node(), t.node()) }
+}
+
+func held(f func(t *storeT, a, b *node)) func(*storeT) {
+	return two(func(t *storeT, a, b *node) {
+		a.own = a.win("a")
+		f(t, a, b)
+	})
+}
+
+func brief(f func(t *storeT, a, b *node)) func(*storeT) {
+	return func(t *storeT) {
+		a, b := t.brief(), t.node()
+		a.own = a.win("a")
+		f(t, a, b)
+	}
 }
 
 func (c testCase) What() (string, needs) { return c.name, c.needs }

@@ -12,8 +12,7 @@ import (
 
 // The cases hands/close and hands/expiry ask what can still be done under a session that is gone.
 var sessionCases = []testCase{
-	{name: "session/close", run: func(t *storeT) {
-		n, other := t.node(), t.node()
+	{name: "session/close", run: two(func(t *storeT, n, other *node) {
 		sibling := n.again() // of the same owner
 		names := n.many(20)
 		b, c := sibling.win("b"), other.win("c")
@@ -22,62 +21,48 @@ var sessionCases = []testCase{
 		other.stands(b, ruleCloseOnly)
 		other.stands(c, ruleCloseOnly)
 		other.winAll(names, ruleFree)
-	}},
-	{name: "session/renew-together", run: func(t *storeT) {
-		a := t.node()
+	})},
+	{name: "session/renew-together", run: one(func(t *storeT, a *node) {
 		b, c := t.nodeOn(a.store), t.nodeOn(a.store)
 		for i, g := range t.renewAll(a, b, c) {
 			t.check(g.Err == nil, ruleRenew, "renewal %d of live sessions: %+v", i, g)
 		}
 		b.close()
 		t.goneAmongLive(a, b)
-	}},
-	{name: "session/close-against-acquire", run: sessionCloseRace},
-	{name: "session/reopen", run: func(t *storeT) {
-		n := t.node()
-		r := n.win("h/a")
+	})},
+	{name: "session/close-against-acquire", run: one(sessionCloseRace)},
+	{name: "session/reopen", run: held(func(t *storeT, n, _ *node) {
 		n.reopen()
 		n.renew()
-		n.stands(r, ruleReopen)
-		n.freed(r)
-	}},
+		n.stands(n.own, ruleReopen)
+		n.freed(n.own)
+	})},
 
-	{name: "session/expires", waits: true, run: func(t *storeT) {
-		n := t.brief()
-		n.win("a")
-		n.letExpire(t.node(), "a")
-	}},
-	{name: "session/expires-for-acquirers", waits: true, run: func(t *storeT) {
-		n, other := t.brief(), t.node()
-		n.win("a")
+	{name: "session/expires", waits: true, run: brief(func(t *storeT, n, other *node) {
+		n.letExpire(other, "a")
+	})},
+	{name: "session/expires-for-acquirers", waits: true, run: brief(func(t *storeT, n, other *node) {
 		n.watchExpiry(func() bool { return other.try("a").OK }, "a")
-	}},
-	{name: "session/expires-from-lists", needs: needList, waits: true, run: func(t *storeT) {
-		n, other := t.brief(), t.node()
-		n.win("a")
-		n.watchExpiry(func() bool { return len(other.list("a")) == 0 }, "a")
-	}},
-	{name: "session/acquire-does-not-renew", waits: true, run: func(t *storeT) {
-		n, other := t.brief(), t.node()
-		n.win("a")
+	})},
+	{name: "session/expires-from-lists", needs: needList, waits: true,
+		run: brief(func(t *storeT, n, other *node) {
+			n.watchExpiry(func() bool { return len(other.list("a")) == 0 }, "a")
+		})},
+	{name: "session/acquire-does-not-renew", waits: true, run: brief(func(t *storeT, n, other *node) {
 		n.pass(0.6)
 		n.win("b")
 		n.letExpire(other, "a")
 		n.letExpire(other, "b")
-	}},
-	{name: "session/renewal-extends", waits: true, run: func(t *storeT) {
-		n, other := t.brief(), t.node()
-		r := n.win("a")
+	})},
+	{name: "session/renewal-extends", waits: true, run: brief(func(t *storeT, n, other *node) {
 		for range 3 {
 			n.pass(0.6)
 			n.renewed()
-			n.lives(other, r, ruleRenew)
+			n.lives(other, n.own, ruleRenew)
 		}
 		n.letExpire(other, "a")
-	}},
-	{name: "session/open-again-extends", waits: true, run: func(t *storeT) {
-		n, other := t.brief(), t.node()
-		r := n.win("a")
+	})},
+	{name: "session/open-again-extends", waits: true, run: brief(func(t *storeT, n, other *node) {
 		n.pass(0.6)
 		last := *n
 		n.reopen()
@@ -85,13 +70,12 @@ var sessionCases = []testCase{
 			t.noVerdict("the machine was too slow to open a session with a TTL of %v again in time", last.session.TTL)
 		}
 		n.pass(0.6)
-		n.lives(other, r, ruleReopen)
+		n.lives(other, n.own, ruleReopen)
 		n.letExpire(other, "a")
-	}},
-	{name: "session/renewals-keep-all", waits: true, run: sessionKeepsAll},
-	{name: "session/expires-alone", waits: true, run: func(t *storeT) {
-		n, lasting, other := t.brief(), t.brief(), t.node()
-		n.win("a")
+	})},
+	{name: "session/renewals-keep-all", waits: true, run: brief(sessionKeepsAll)},
+	{name: "session/expires-alone", waits: true, run: brief(func(t *storeT, n, other *node) {
+		lasting := t.brief()
 		r := lasting.win("b")
 		n.watchExpiry(func() bool {
 			if time.Since(lasting.opened) > lasting.session.TTL/3 {
@@ -101,51 +85,42 @@ var sessionCases = []testCase{
 			return !held
 		}, "a")
 		lasting.lives(other, r, ruleEarly)
-	}},
+	})},
 	// In these cases the owner of the session makes the first call after its TTL: a store that removes
 	// expired records when it meets them has met none.
-	{name: "session/expired-unseen-is-gone", waits: true, run: func(t *storeT) {
-		n, other := t.brief(), t.node()
-		n.win("a")
+	{name: "session/expired-unseen-is-gone", waits: true, run: brief(func(t *storeT, n, other *node) {
 		n.outlive()
 		g := n.renew()
 		t.inTime(errors.Is(g.Err, store.ErrSessionGone), ruleRevive, "a renewal after expiry gave %+v", g)
 		other.free("a", ruleRevive)
-	}},
-	{name: "session/expired-acquires-nothing", waits: true, run: func(t *storeT) {
-		n, other := t.brief(), t.node()
-		r := n.win("a")
-		n.outlive()
-		outs, err := n.acquires(t.supersede(r))
-		t.inTime(errors.Is(err, store.ErrSessionGone), ruleGoneAcquire, "outcomes %+v, error %v", outs, err)
-		other.free("a", ruleGoneAcquire)
-		other.win("a")
-	}},
-	{name: "session/expiry-frees-supersedes", waits: true, run: func(t *storeT) {
+	})},
+	{name: "session/expired-acquires-nothing", waits: true,
+		run: brief(func(t *storeT, n, other *node) {
+			n.outlive()
+			outs, err := n.acquires(t.supersede(n.own))
+			t.inTime(errors.Is(err, store.ErrSessionGone), ruleGoneAcquire, "outcomes %+v, error %v", outs, err)
+			other.free("a", ruleGoneAcquire)
+			other.win("a")
+		})},
+	{name: "session/expiry-frees-supersedes", waits: true, run: brief(func(t *storeT, n, other *node) {
 		// An expired name is free for every session, whatever its claim supersedes.
-		n, other := t.brief(), t.node()
 		sibling := t.open(t.client(), n.session.Owner, time.Minute)
-		old := n.win("a")
 		n.letExpire(other, "a")
-		sibling.winClaim(t.supersede(old), ruleFree)
-	}},
+		sibling.winClaim(t.supersede(n.own), ruleFree)
+	})},
 }
 
 // many wins some names, as many as the store takes in one call.
 func (n *node) many(want int) []string {
 	n.t.Helper()
-	names := make([]string, n.t.batch(n.store, want))
-	for i := range names {
-		names[i] = fmt.Sprintf("many/%d", i)
-	}
+	names := numbered("many/%d", n.t.batch(n.store, want))
 	n.winAll(names, ruleFree)
 	return names
 }
 
 // sessionCloseRace closes a session while claims are made under it: a claim that
 // won before leaves nothing, and one that came after is refused with ErrSessionGone.
-func sessionCloseRace(t *storeT) {
-	observer := t.node()
+func sessionCloseRace(t *storeT, observer *node) {
 	for round := range 15 {
 		n := t.node()
 		var mu sync.Mutex
@@ -211,8 +186,7 @@ func (n *node) lives(observer *node, r store.Record, why rule) {
 
 // sessionKeepsAll renews one session over many TTLs: every record under it
 // stays what it was.
-func sessionKeepsAll(t *storeT) {
-	n, other := t.brief(), t.node()
+func sessionKeepsAll(t *storeT, n, other *node) {
 	names := n.many(50)
 	was := other.get(names...)
 	ttls := 3

@@ -12,8 +12,7 @@ import (
 // The cases hands/* move by what is no ownership, and to sessions that are gone.
 var transferCases = []testCase{
 	{name: "transfer/mixed", needs: needTransfer, run: transferMixed},
-	{name: "transfer/metadata", needs: needTransfer, run: func(t *storeT) {
-		a, b := t.node(), t.node()
+	{name: "transfer/metadata", needs: needTransfer, run: two(func(t *storeT, a, b *node) {
 		c := t.claim("a")
 		c.Metadata = map[string]string{"shards": "32", "odd": "ü%/ "}
 		r := a.winClaim(c, ruleFree)
@@ -28,55 +27,56 @@ var transferCases = []testCase{
 			a.stands(given, ruleTransferMeta)
 			kept = a.give(given, b)
 		}
-	}},
-	{name: "transfer/to-expired-session", needs: needTransfer, waits: true, run: func(t *storeT) {
-		a, b := t.node(), t.brief()
-		r := a.win("a")
-		b.outlive()
-		if t.opts.stall > 0 || t.opts.observed {
-			t.inTime(errors.Is(b.renew().Err, store.ErrSessionGone), ruleRevive, "a renewal after expiry was granted")
-		}
-		out := a.transfer(b.taking(r.Held()))[0] // the first call after its end
-		t.require(!out.OK && errors.Is(out.Err, store.ErrSessionGone), ruleTransferGone, "outcome %+v", out)
-		a.stands(r, ruleTransferGone)
-	}},
-	{name: "transfer/outlives-mover", needs: needTransfer, waits: true, run: func(t *storeT) {
-		a, b, other := t.brief(), t.node(), t.node()
-		r := a.give(a.win("a"), b)
-		a.outlive()
-		other.stands(r, ruleTransferExpiry)
-	}},
-	{name: "transfer/expires-with-target", needs: needTransfer, waits: true, run: func(t *storeT) {
-		a, b, other := t.node(), t.brief(), t.node()
-		r := a.win("a")
-		b.pass(0.5)
-		a.give(r, b) // attaching renews nothing
-		b.letExpire(other, "a")
-	}},
-	{name: "transfer/renewed-by-target", needs: needTransfer, waits: true, run: func(t *storeT) {
-		a, b, other := t.brief(), t.brief(), t.node()
-		r := a.give(a.win("a"), b)
-		for range 3 {
-			b.pass(0.6)
-			b.renewed()
-		}
-		b.lives(other, r, ruleTransferExpiry)
-	}},
-	{name: "transfer/unsupported", needs: needNoTransfer, run: func(t *storeT) {
-		n, b := t.node(), t.node()
+	})},
+	{name: "transfer/to-expired-session", needs: needTransfer, waits: true,
+		run: brief(func(t *storeT, b, a *node) {
+			r := a.win("b")
+			b.outlive()
+			if t.opts.stall > 0 || t.opts.observed {
+				t.inTime(errors.Is(b.renew().Err, store.ErrSessionGone), ruleRevive, "a renewal after expiry was granted")
+			}
+			out := a.transfer(b.taking(r.Held()))[0] // the first call after its end
+			t.require(!out.OK && errors.Is(out.Err, store.ErrSessionGone), ruleTransferGone, "outcome %+v", out)
+			a.stands(r, ruleTransferGone)
+		})},
+	{name: "transfer/outlives-mover", needs: needTransfer, waits: true,
+		run: brief(func(t *storeT, a, other *node) {
+			r := a.own
+			r = a.give(r, t.node())
+			a.outlive()
+			other.stands(r, ruleTransferExpiry)
+		})},
+	{name: "transfer/expires-with-target", needs: needTransfer, waits: true,
+		run: brief(func(t *storeT, b, a *node) {
+			r := a.win("b")
+			b.pass(0.5)
+			a.give(r, b) // attaching renews nothing
+			b.letExpire(a, "b")
+		})},
+	{name: "transfer/renewed-by-target", needs: needTransfer, waits: true,
+		run: brief(func(t *storeT, a, other *node) {
+			r := a.own
+			b := t.brief()
+			r = a.give(r, b)
+			for range 3 {
+				b.pass(0.6)
+				b.renewed()
+			}
+			b.lives(other, r, ruleTransferExpiry)
+		})},
+	{name: "transfer/unsupported", needs: needNoTransfer, run: held(func(t *storeT, n, b *node) {
 		tr, ok := n.store.(store.Transferrer)
 		if !ok {
 			return
 		}
 		ctx, cancel := t.context()
 		defer cancel()
-		r := n.win("a")
-		outs, err := tr.Transfer(ctx, []store.Transfer{b.taking(r.Held())})
+		outs, err := tr.Transfer(ctx, []store.Transfer{b.taking(n.own.Held())})
 		said := errors.Is(err, store.ErrUnsupported) || len(outs) == 1 && errors.Is(outs[0].Err, store.ErrUnsupported)
 		t.check(said, ruleUnsupported, "Transfer: %+v, error %v", outs, err)
-		n.stands(r, ruleUnsupported)
-	}},
-	{name: "transfer/no-gap", needs: needTransfer, run: transferNoGap},
+		n.stands(n.own, ruleUnsupported)
+	})},
+	{name: "transfer/no-gap", needs: needTransfer, run: held(transferNoGap)},
 	{name: "transfer/two-targets-at-once", needs: needTransfer, run: func(t *storeT) {
 		ns := t.nodes(4)
 		r := ns[0].win("a")
@@ -86,8 +86,7 @@ var transferCases = []testCase{
 			ns[0].stands(r, ruleTransferOnce)
 		}
 	}},
-	{name: "transfer/against-release", needs: needTransfer, run: func(t *storeT) {
-		a, b := t.node(), t.node()
+	{name: "transfer/against-release", needs: needTransfer, run: two(func(t *storeT, a, b *node) {
 		for range 25 {
 			r := a.win("a")
 			i, outs := t.oneOf(2, ruleTransferOnce, func(i int) store.Outcome {
@@ -104,7 +103,7 @@ var transferCases = []testCase{
 				b.free("a", ruleTransferOnce)
 			}
 		}
-	}},
+	})},
 	{name: "transfer/against-close", needs: needTransfer, run: func(t *storeT) {
 		// The record is the mover's or gone: it does not stand under a session that is closed.
 		a := t.node()
@@ -154,9 +153,8 @@ func transferMixed(t *storeT) {
 
 // transferNoGap passes a name to and fro while others claim it and look: no
 // claim ever wins, and no read finds it free.
-func transferNoGap(t *storeT) {
-	a, b := t.node(), t.node()
-	r := a.win("a")
+func transferNoGap(t *storeT, a, b *node) {
+	r := a.own
 	var stop atomic.Bool
 	thirds := t.nodes(3)
 	wait := t.background(len(thirds), func(i int) {

@@ -20,25 +20,23 @@ var nameCases = []testCase{
 	{name: "alike/list", needs: needList, run: alikeList},
 
 	{name: "limits/ttl", run: limitTTLs},
-	{name: "limits/names", run: limitNames},
-	{name: "limits/metadata", run: limitMetadata},
+	{name: "limits/names", run: two(limitNames)},
+	{name: "limits/metadata", run: two(limitMetadata)},
 
-	{name: "invalid/claims", run: func(t *storeT) {
-		n := t.node()
-		standing := n.win("stands")
+	{name: "invalid/claims", run: held(func(t *storeT, n, _ *node) {
 		bad := []store.Claim{t.claim(""), t.claim("/a"), t.claim("a//b"), t.claim("a\xff"), t.claim("a\x00b"),
 			t.claim(strings.Repeat("x", store.MaxName+1))}
 		for _, m := range notUTF8 {
-			c, over := t.claim("a"), t.supersede(standing)
+			c, over := t.claim("free"), t.supersede(n.own)
 			c.Metadata, over.Metadata = m, m
 			bad = append(bad, c, over)
 		}
 		for _, c := range bad {
 			n.denied(c, store.ErrInvalid, ruleInvalid)
 		}
-	}},
+	})},
 	{name: "invalid/sessions", needs: needCalm, run: invalidSessions},
-	{name: "invalid/offers", needs: needTransfer, run: invalidOffers},
+	{name: "invalid/offers", needs: needTransfer, run: held(invalidOffers)},
 }
 
 // alike are names that differ, and that a store may take for one another.
@@ -213,8 +211,7 @@ func extremeNames() []string {
 	return append(names, alike...)
 }
 
-func limitNames(t *storeT) {
-	n, other := t.node(), t.node()
+func limitNames(t *storeT, n, other *node) {
 	for _, name := range extremeNames() {
 		if t.holds(name) {
 			n.within(other, t.claim(name))
@@ -234,8 +231,7 @@ func sized(bytes int) []map[string]string {
 	}
 }
 
-func limitMetadata(t *storeT) {
-	n, other := t.node(), t.node()
+func limitMetadata(t *storeT, n, other *node) {
 	most := n.store.Limits().MaxMetadata
 	if most == 0 {
 		return
@@ -287,9 +283,7 @@ func invalidSessions(t *storeT) {
 	}
 }
 
-func invalidOffers(t *storeT) {
-	a, b := t.node(), t.node()
-	r := a.win("a")
+func invalidOffers(t *storeT, a, b *node) {
 	for _, spoil := range []func(*store.Transfer){
 		func(m *store.Transfer) { m.To.Owner = store.Owner{ID: m.To.Owner.ID} },
 		func(m *store.Transfer) { m.To.Owner = store.Owner{} },
@@ -303,11 +297,11 @@ func invalidOffers(t *storeT) {
 		func(m *store.Transfer) { m.Metadata = notUTF8[0] },
 		func(m *store.Transfer) { m.Metadata = notUTF8[1] },
 	} {
-		bad := b.taking(r.Held())
+		bad := b.taking(a.own.Held())
 		spoil(&bad)
 		a.deniedMove(bad, ruleInvalid, store.ErrInvalid)
 	}
-	b.freed(a.give(r, b)) // it is the mover's as before
+	b.freed(a.give(a.own, b)) // it is the mover's as before
 }
 
 // Cases that a backend must arrange: see the options BadRecords and Restart.

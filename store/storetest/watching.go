@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,7 +28,7 @@ type watching struct {
 	t         *storeT
 	prefix    string
 	deletions bool // it is one of deletions alone
-	from      int  // how many changes of the case's journal were before it
+	began     int64
 	stop      context.CancelFunc
 	done      chan struct{} // closed when the watch ended
 
@@ -88,7 +89,9 @@ func (t *storeT) watch(s store.Store, prefix string) *watching {
 // collect collects the events of a watch until the end of the case.
 func (t *storeT) collect(ctx context.Context, f watchFunc, prefix string, slow time.Duration) *watching {
 	ctx, cancel := context.WithCancel(ctx)
-	w := &watching{t: t, prefix: prefix, stop: cancel, done: make(chan struct{})}
+	w := &watching{
+		t: t, prefix: prefix, began: t.clock.Add(1), stop: cancel, done: make(chan struct{}),
+	}
 	t.Cleanup(func() {
 		cancel()
 		select {
@@ -218,85 +221,140 @@ func (w *watching) check() map[string]store.Record {
 	return standing
 }
 
-// journal is what a case did to names, in the order in which it happened to each name.
-type journal []store.Event
+// made is a change of a name by the case, between two moments of its clock.
+type made struct {
+	store.Event  // of a deletion, Revision is the token that followed
+	began, ended int64
+}
 
-func (j *journal) put(r store.Record) store.Record {
-	*j = append(*j, store.Event{Kind: store.EventPut, Record: r})
+// did notes a change.
+func (t *storeT) did(kind store.EventKind, r store.Record, began int64) {
+	c := made{store.Event{Kind: kind, Record: r}, began, t.clock.Add(1)}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.journal = append(t.journal, c)
+}
+
+func (t *storeT) put(r store.Record) store.Record {
+	t.did(store.EventPut, r, t.clock.Add(1))
 	return r
 }
 
-func (j *journal) gone(records ...store.Record) {
+func (t *storeT) gone(records ...store.Record) {
 	for _, r := range records {
-		*j = append(*j, store.Event{Kind: store.EventDelete, Record: r})
+		t.did(store.EventDelete, r, t.clock.Add(1))
 	}
 }
 
-// freed releases r. It is fatal.
-func (j *journal) freed(by *node, r store.Record) {
-	by.t.Helper()
-	by.freed(r)
-	j.gone(r)
+// lets releases r. It is fatal.
+func (n *node) lets(r store.Record) {
+	n.t.Helper()
+	n.freed(r)
+	n.t.gone(r)
 }
 
-// wanted are the events of each name that the watch owes, and their number.
-func (w *watching) wanted(j journal) (want map[string][]store.Event, count int) {
-	want = map[string][]store.Event{}
-	for i, c := range j {
-		name := c.Record.Name
-		if i < w.from { // the last before the watch is in its snapshot
-			delete(want, name)
-		}
-		if strings.HasPrefix(name, w.prefix) && (c.Kind == store.EventDelete && i >= w.from || c.Kind == store.EventPut && !w.deletions) {
-			want[name] = append(want[name], c)
+// owed is what a watch has to tell of a name: the changes from one of may to must on.
+type owed struct {
+	changes   []made
+	may, must int
+}
+
+// debts are what the watch owes of each name, and how many changes that are at least.
+func (w *watching) debts() (of map[string]*owed, count int) {
+	of = map[string]*owed{}
+	for _, c := range w.t.journal {
+		if name := c.Record.Name; strings.HasPrefix(name, w.prefix) {
+			if of[name] == nil {
+				of[name] = &owed{}
+			}
+			of[name].changes = append(of[name].changes, c)
 		}
 	}
-	for _, events := range want {
-		count += len(events)
+	var synced int64
+	for _, ev := range w.all() {
+		if ev.Kind == store.EventSynced {
+			synced = ev.at
+		}
 	}
-	return want, count
+	for _, o := range of {
+		slices.SortFunc(o.changes, func(a, b made) int {
+			return cmp.Or(cmp.Compare(a.Record.Token, b.Record.Token), cmp.Compare(a.Kind, b.Kind))
+		})
+		next := store.Token(math.MaxUint64)
+		for i := range o.changes {
+			c := &o.changes[len(o.changes)-1-i]
+			if c.Kind == store.EventDelete {
+				c.Revision = next
+			}
+			next = c.Record.Token
+		}
+		if w.deletions {
+			o.changes = slices.DeleteFunc(o.changes, func(c made) bool { return c.Kind == store.EventPut })
+		}
+		o.may = o.from(func(c made) bool { return c.ended > w.began })
+		o.must = o.from(func(c made) bool { return c.began > synced })
+		count += len(o.changes) - o.must
+	}
+	return of, count
+}
+
+// from is the first change that is late, or the put of what stood then.
+func (o *owed) from(late func(made) bool) int {
+	i := slices.IndexFunc(o.changes, late)
+	if i < 0 {
+		i = len(o.changes)
+	}
+	if i > 0 && o.changes[i-1].Kind == store.EventPut {
+		i--
+	}
+	return i
 }
 
 // tells waits for what happened, and checks that the watch tells exactly that. It is fatal.
-func (w *watching) tells(j journal) {
+func (w *watching) tells() {
+	w.t.Helper()
+	_, count := w.debts()
+	w.until(func(events []seen) bool { return len(events) > count })
+	w.told()
+}
+
+// told is tells of a watch that has told all it will.
+func (w *watching) told() {
 	w.t.Helper()
 	t := w.t
-	want, count := w.wanted(j)
-	w.until(func(events []seen) bool { return len(events) > count })
 	w.check()
+	debts, _ := w.debts()
 	got := map[string][]seen{}
 	for _, ev := range w.all() {
-		if ev.Kind != store.EventSynced {
-			got[ev.Record.Name] = append(got[ev.Record.Name], ev)
-			_, owed := want[ev.Record.Name]
-			t.check(owed, ruleWatchOrder, "a %s of %q, which has not changed: %s", kindName(ev.Kind), ev.Record.Name, show(w.all()))
+		told := got[ev.Record.Name]
+		if n := len(told); ev.Kind == store.EventSynced || n > 0 && ev.Kind == store.EventPut &&
+			told[n-1].Kind == store.EventPut && told[n-1].Record.Held() == ev.Record.Held() {
+			continue // of the snapshot, once more
+		}
+		got[ev.Record.Name] = append(told, ev)
+		if debts[ev.Record.Name] == nil {
+			t.broken(ruleWatchOrder, "a %s of %q, which has not changed: %s",
+				kindName(ev.Kind), ev.Record.Name, show(w.all()))
 		}
 	}
-	for name, events := range want {
-		t.require(len(got[name]) == len(events), ruleWatchChange, "%d events of %q, want %d; the watch's error is %v: %s",
-			len(got[name]), name, len(events), w.failure(), show(w.all()))
-		for i, ev := range events {
-			told, r := got[name][i], ev.Record
-			t.require(told.Kind == ev.Kind, ruleWatchOrder, "event %d of %q is %s, want a %s", i, name, describeEvent(told.Event), kindName(ev.Kind))
-			if ev.Kind == store.EventPut {
+	for name, o := range debts {
+		from := len(o.changes) - len(got[name])
+		t.require(o.may <= from && from <= o.must, ruleWatchChange,
+			"%d events of %q, want %d to %d; the watch's error is %v: %s", len(got[name]), name,
+			len(o.changes)-o.must, len(o.changes)-o.may, w.failure(), show(w.all()))
+		for i, c := range o.changes[from:] {
+			told, r := got[name][i], c.Record
+			t.require(told.Kind == c.Kind, ruleWatchOrder, "event %d of %q is %s, want a %s",
+				i, name, describeEvent(told.Event), kindName(c.Kind))
+			if c.Kind == store.EventPut {
 				t.sameRecord(told.Record, r, ruleWatchRecord)
 				continue
 			}
-			t.check(told.Revision >= r.Token && told.Revision < j.next(r), ruleWatchRevision,
-				"event %d: deletion of %q token %d has revision %d, and the next token is %d", i, name, r.Token, told.Revision, j.next(r))
+			t.check(told.Revision >= r.Token && told.Revision < c.Revision, ruleWatchRevision,
+				"event %d: deletion of %q token %d has revision %d, and the next token is %d",
+				i, name, r.Token, told.Revision, c.Revision)
 		}
 	}
-}
-
-// next is the token of the ownership after r.
-func (j journal) next(r store.Record) store.Token {
-	next := store.Token(math.MaxUint64)
-	for _, ev := range j {
-		if token := ev.Record.Token; ev.Kind == store.EventPut && ev.Record.Name == r.Name && token > r.Token {
-			next = min(next, token)
-		}
-	}
-	return next
 }
 
 func kindName(k store.EventKind) string {

@@ -20,13 +20,7 @@ const (
 // unless told otherwise.
 func (c *Cluster) enableAuth(ctx context.Context) error {
 	err := c.withLeader(ctx, "enable auth", func(ctx context.Context, client *clientv3.Client) error {
-		if _, err := client.RoleAdd(ctx, "root"); err != nil {
-			return err
-		}
-		if _, err := client.UserAdd(ctx, RootUser, RootPassword); err != nil {
-			return err
-		}
-		if _, err := client.UserGrantRole(ctx, RootUser, "root"); err != nil {
+		if err := addUser(ctx, client, RootUser, RootPassword, nil); err != nil {
 			return err
 		}
 		_, err := client.AuthEnable(ctx)
@@ -58,24 +52,30 @@ const (
 // same name. See AsUser.
 func (c *Cluster) AddUser(ctx context.Context, name, password string, permissions ...Permission) error {
 	return c.withLeader(ctx, fmt.Sprintf("add user %q", name), func(ctx context.Context, client *clientv3.Client) error {
-		if _, err := client.RoleAdd(ctx, name); err != nil {
-			return err
-		}
-		for _, p := range permissions {
-			key, end := p.Prefix, clientv3.GetPrefixRangeEnd(p.Prefix)
-			if key == "" {
-				key, end = "\x00", "\x00" // from the first key on
-			}
-			if _, err := client.RoleGrantPermission(ctx, name, key, end, p.Access); err != nil {
-				return fmt.Errorf("permission for %q: %w", p.Prefix, err)
-			}
-		}
-		if _, err := client.UserAdd(ctx, name, password); err != nil {
-			return err
-		}
-		_, err := client.UserGrantRole(ctx, name, name)
-		return err
+		return addUser(ctx, client, name, password, permissions)
 	})
+}
+
+func addUser(
+	ctx context.Context, client *clientv3.Client, name, password string, may []Permission,
+) error {
+	if _, err := client.RoleAdd(ctx, name); err != nil {
+		return err
+	}
+	for _, p := range may {
+		key, end := p.Prefix, clientv3.GetPrefixRangeEnd(p.Prefix)
+		if key == "" {
+			key, end = "\x00", "\x00" // from the first key on
+		}
+		if _, err := client.RoleGrantPermission(ctx, name, key, end, p.Access); err != nil {
+			return fmt.Errorf("permission for %q: %w", p.Prefix, err)
+		}
+	}
+	if _, err := client.UserAdd(ctx, name, password); err != nil {
+		return err
+	}
+	_, err := client.UserGrantRole(ctx, name, name)
+	return err
 }
 
 // AsUser is a change for Client and NewClient.

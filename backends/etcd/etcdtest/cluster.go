@@ -57,15 +57,11 @@ func Start(tb testing.TB, opts ...Option) *Cluster {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(func() {
-		if tb.Failed() {
-			for _, m := range c.members {
-				tb.Logf("etcdtest: the last warnings of %s:\n%s", m.name, m.proc.LogEnd())
-			}
+	servertest.Attend(tb, c.Close, func() (all []*servertest.Program) {
+		for _, m := range c.members {
+			all = append(all, &m.proc)
 		}
-		if err := c.Close(); err != nil {
-			tb.Error(err)
-		}
+		return all
 	})
 	return c
 }
@@ -74,23 +70,13 @@ func Start(tb testing.TB, opts ...Option) *Cluster {
 // HOLDFAST_SKIP_ETCD=1 asks for that. Start does so itself.
 func Skip(tb testing.TB) {
 	tb.Helper()
-	skip, err := servertest.Flag("HOLDFAST_SKIP_ETCD")
-	if err != nil {
-		tb.Fatal(fmt.Errorf("etcdtest: %w", err))
-	}
-	if skip {
-		fmt.Fprintf(os.Stderr, "etcdtest: etcd skipped (HOLDFAST_SKIP_ETCD is set): %s\n", tb.Name())
-		tb.Skip("etcdtest: etcd skipped (HOLDFAST_SKIP_ETCD is set)")
-	}
+	servertest.Skip(tb, "etcdtest", "etcd", "HOLDFAST_SKIP_ETCD", func() error { return nil })
 }
 
 // Run runs a cluster and returns once every member serves; Close it. ctx bounds
-// the start only. Options out of bounds are store.ErrInvalid.
+// the start only.
 func Run(ctx context.Context, opts Options) (*Cluster, error) {
-	opts, err := opts.complete()
-	if err != nil {
-		return nil, err
-	}
+	opts.Members = max(opts.Members, 1)
 	building, built := context.WithTimeout(ctx, binaryTimeout)
 	defer built()
 	binary, err := Binary(building)
@@ -125,7 +111,8 @@ func Run(ctx context.Context, opts Options) (*Cluster, error) {
 // prepare makes all that exists before the first process: directories, and the
 // addresses that will be advertised.
 func (c *Cluster) prepare() (err error) {
-	if c.temp, err = tempDir(); err != nil {
+	everywhere := func(string) bool { return true }
+	if c.temp, err = servertest.TempDir("etcdtest-", everywhere); err != nil {
 		return err
 	}
 	for i := range c.opts.Members {
@@ -155,20 +142,6 @@ func (c *Cluster) prepare() (err error) {
 	}
 	c.Route, err = c.NewRoute()
 	return err
-}
-
-// tempDir is a directory in which a socket's path is short enough for every
-// system: 104 bytes with its end.
-func tempDir() (string, error) {
-	const longest = 80
-	dir, err := os.MkdirTemp("", "etcdtest-")
-	if err != nil || len(dir) <= longest {
-		return dir, err
-	}
-	if err := os.Remove(dir); err != nil {
-		return "", err
-	}
-	return os.MkdirTemp("/tmp", "etcdtest-")
 }
 
 // Close kills all members and closes all routes. The error tells of members that

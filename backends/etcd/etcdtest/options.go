@@ -6,16 +6,13 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-
-	"github.com/holdfast-go/holdfast/store"
 )
 
 // Options say what to run. The zero value is one member, plain, with auth off.
 type Options struct {
-	// Members is the size of the cluster: 1, 3 or 5. Default 1.
+	// Members is the size of the cluster; 0: one.
 	Members int
 	// TLS is a directory with ca.pem and, for 127.0.0.1, cert.pem and key.pem, as
 	// internal/authority issues them: members ask clients for certificates of that
@@ -44,18 +41,6 @@ func WithAuth() Option { return func(o *Options) { o.Auth = true } }
 // WithArgs adds to Options.Args.
 func WithArgs(args ...string) Option {
 	return func(o *Options) { o.Args = append(o.Args, args...) }
-}
-
-// complete fills in the default and checks the bound.
-func (o Options) complete() (Options, error) {
-	switch o.Members {
-	case 0:
-		o.Members = 1
-	case 1, 3, 5:
-	default:
-		return o, fmt.Errorf("etcdtest: Members: %w: %d, must be 1, 3 or 5", store.ErrInvalid, o.Members)
-	}
-	return o, nil
 }
 
 // clientTLS is what clients need, by the files in Options.TLS.

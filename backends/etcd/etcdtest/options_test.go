@@ -7,15 +7,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/holdfast-go/holdfast/store"
 )
 
-func TestOptionsOutOfBoundsAreRefused(t *testing.T) {
-	_, err := Run(t.Context(), Options{Members: 2})
-	require.ErrorIs(t, err, store.ErrInvalid)
-	require.ErrorContains(t, err, "Members")
-	_, err = Run(t.Context(), Options{TLS: t.TempDir()})
+func TestCertificatesThatAreMissingAreSaid(t *testing.T) {
+	_, err := Run(t.Context(), Options{TLS: t.TempDir()})
 	require.ErrorContains(t, err, "TLS")
 }
 
@@ -35,7 +30,7 @@ func TestSkippingIsExplicit(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			Start(s, WithMembers(2)) // never comes to run a process
+			Start(s, WithTLS(t.TempDir())) // never comes to run a process
 		}()
 		<-done
 		return s

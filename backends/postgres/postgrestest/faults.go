@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -53,21 +54,16 @@ func (s *Server) withConn(ctx context.Context, f func(context.Context, *pgx.Conn
 // Set changes a setting by ALTER SYSTEM and returns once new connections have it; connections that
 // exist have it with their next statement. Some settings need a Restart besides.
 func (s *Server) Set(ctx context.Context, name, value string) error {
-	if !validSetting(name) {
-		return fmt.Errorf("postgrestest: set %q: no name of a setting", name)
-	}
-	return s.alter(ctx, "ALTER SYSTEM SET "+name+" = "+literal(value))
+	return s.alter(ctx, "SET", name, " = '"+strings.ReplaceAll(value, "'", "''")+"'")
 }
 
 // Reset undoes Set of a setting, in the same way.
 func (s *Server) Reset(ctx context.Context, name string) error {
-	if !validSetting(name) {
-		return fmt.Errorf("postgrestest: reset %q: no name of a setting", name)
-	}
-	return s.alter(ctx, "ALTER SYSTEM RESET "+name)
+	return s.alter(ctx, "RESET", name, "")
 }
 
-func (s *Server) alter(ctx context.Context, sql string) error {
+func (s *Server) alter(ctx context.Context, verb, name, value string) error {
+	sql := "ALTER SYSTEM " + verb + " " + pgx.Identifier{name}.Sanitize() + value
 	err := s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		var before time.Time
 		if err := conn.QueryRow(ctx, "SELECT pg_conf_load_time()").Scan(&before); err != nil {
@@ -114,18 +110,6 @@ func (s *Server) TerminateBackends(ctx context.Context) (n int, err error) {
 // NewDatabase makes a database; options are what follows its name, or nothing.
 func (s *Server) NewDatabase(ctx context.Context, name, options string) error {
 	return s.Exec(ctx, "CREATE DATABASE "+pgx.Identifier{name}.Sanitize()+" "+options)
-}
-
-// literal is a string constant in SQL.
-func literal(value string) string {
-	var b []byte
-	for _, c := range []byte(value) {
-		if c == '\'' {
-			b = append(b, c)
-		}
-		b = append(b, c)
-	}
-	return "'" + string(b) + "'"
 }
 
 // SetClock makes the server's clock differ by so much from the machine's, from now on: a step of

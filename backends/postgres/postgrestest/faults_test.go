@@ -11,8 +11,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
-
-	"github.com/holdfast-go/holdfast/store"
 )
 
 // code is the SQLSTATE of an error, or "".
@@ -190,17 +188,4 @@ func TestBouncerSharesConnectionsBetweenTransactions(t *testing.T) {
 	guest, err := pgx.Connect(t.Context(), b.URLOf("guest", "postgres"))
 	require.NoError(t, err)
 	require.NoError(t, guest.Close(t.Context()))
-}
-
-func TestOptionsOutOfBoundsAreRefused(t *testing.T) {
-	for _, o := range []Options{
-		{Disk: 1},
-		{Disk: -1},
-		{Settings: map[string]string{"": "1"}},
-		{Settings: map[string]string{"a b": "1"}},
-		{Settings: map[string]string{"work_mem": "1MB\nfsync = off"}},
-	} {
-		_, err := Run(t.Context(), o)
-		require.ErrorIs(t, err, store.ErrInvalid, "%+v", o)
-	}
 }

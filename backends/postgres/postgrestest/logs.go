@@ -5,7 +5,6 @@ package postgrestest
 import (
 	"slices"
 	"strings"
-	"testing"
 
 	"github.com/holdfast-go/holdfast/internal/servertest"
 )
@@ -16,16 +15,16 @@ const (
 	tailWidth = 240
 )
 
-func (g *group) showLogs(tb testing.TB) {
-	tb.Helper()
+func (g *group) all() (programs []*servertest.Program) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, s := range g.servers {
-		tb.Logf("postgrestest: the last warnings of %s:\n%s", s.name, s.proc.LogEnd())
+		programs = append(programs, &s.proc)
 	}
 	for _, b := range g.bouncers {
-		tb.Logf("postgrestest: the last lines of %s:\n%s", b.name, b.proc.LogEnd())
+		programs = append(programs, &b.proc)
 	}
+	return programs
 }
 
 // tail is the end of a log, without statements.

@@ -7,8 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-
-	"github.com/holdfast-go/holdfast/store"
 )
 
 // Superuser is the role that owns everything, and that connections are made as unless told
@@ -47,31 +45,6 @@ func WithFaketime() Option { return func(o *Options) { o.Faketime = true } }
 
 // WithDisk sets Options.Disk.
 func WithDisk(bytes int64) Option { return func(o *Options) { o.Disk = bytes } }
-
-const minDisk = 128 << 20
-
-// complete checks bounds.
-func (o Options) complete() (Options, error) {
-	for name, value := range o.Settings {
-		if !validSetting(name) {
-			return o, fmt.Errorf("postgrestest: Settings: %w: the name %q, must be letters, digits, _ and dots",
-				store.ErrInvalid, name)
-		}
-		if strings.ContainsAny(value, "\n\x00") {
-			return o, fmt.Errorf("postgrestest: Settings: %w: %s is %q, must be one line", store.ErrInvalid, name, value)
-		}
-	}
-	if o.Disk != 0 && o.Disk < minDisk {
-		return o, fmt.Errorf("postgrestest: Disk: %w: %d, must be 0 or at least %d bytes", store.ErrInvalid, o.Disk, minDisk)
-	}
-	return o, nil
-}
-
-func validSetting(name string) bool {
-	return name != "" && !strings.ContainsFunc(name, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '_' && r != '.'
-	})
-}
 
 // needs is what Skip is to look for.
 func (o Options) needs() []string {

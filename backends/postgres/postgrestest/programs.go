@@ -41,22 +41,7 @@ const (
 // for what its options need.
 func Skip(tb testing.TB, needs ...string) {
 	tb.Helper()
-	skip, err := servertest.Flag(skipEnv)
-	if err != nil {
-		tb.Fatal(fmt.Errorf("postgrestest: %w", err))
-	}
-	why := errors.New(skipEnv + " is set")
-	if !skip {
-		why = missing(needs)
-	}
-	if why == nil {
-		return
-	}
-	if ci, err := servertest.Flag(ciEnv); err != nil || ci && !skip {
-		tb.Fatal(errors.Join(err, fmt.Errorf("postgrestest: %w", why)))
-	}
-	fmt.Fprintf(os.Stderr, "postgrestest: PostgreSQL skipped (%v): %s\n", why, tb.Name())
-	tb.Skipf("postgrestest: PostgreSQL skipped (%v)", why)
+	servertest.Skip(tb, "postgrestest", "PostgreSQL", skipEnv, func() error { return missing(needs) })
 }
 
 // missing is an error about the first program that is needed and not there.

@@ -74,27 +74,13 @@ func Start(tb testing.TB, opts ...Option) *Server {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(func() {
-		if tb.Failed() {
-			s.g.showLogs(tb)
-		}
-		if err := s.Close(); err != nil {
-			tb.Error(err)
-		}
-	})
+	servertest.Attend(tb, s.Close, s.g.all)
 	return s
 }
 
-// Run runs a server and returns once it answers; Close it. ctx bounds the start only. Options out
-// of bounds are store.ErrInvalid; ErrMissing says that a program is not on this machine.
+// Run runs a server and returns once it answers; Close it. ctx bounds the start only. ErrMissing
+// says that a program is not on this machine.
 func Run(ctx context.Context, opts Options) (*Server, error) {
-	opts, err := opts.complete()
-	if err != nil {
-		return nil, err
-	}
-	if err := missing(opts.needs()); err != nil {
-		return nil, fmt.Errorf("postgrestest: %w", err)
-	}
 	g := &group{life: servertest.NewLife(errClosed)}
 	ctx, cancel := g.life.Bounded(ctx)
 	defer cancel()

@@ -25,13 +25,6 @@ func (s *Server) NewStandby(ctx context.Context, opts ...Option) (*Server, error
 	for _, opt := range opts {
 		opt(&o)
 	}
-	o, err := o.complete()
-	if err != nil {
-		return nil, err
-	}
-	if err := missing(o.needs()); err != nil {
-		return nil, fmt.Errorf("postgrestest: %w", err)
-	}
 	standby, err := s.g.newServer(o)
 	if err != nil {
 		return nil, fmt.Errorf("postgrestest: standby: %w", err)

@@ -106,15 +106,9 @@ func copyTree(to, from string, a account) error {
 	})
 }
 
-// tempDir makes a directory that the account can reach and that belongs to it, in which a socket's
-// path is short enough for every system.
+// tempDir makes a directory that the account can reach and that belongs to it.
 func (a account) tempDir() (string, error) {
-	const longest = 60
-	base := os.TempDir()
-	if len(base) > longest || !a.reaches(base) {
-		base = "/tmp"
-	}
-	dir, err := os.MkdirTemp(base, "postgrestest-")
+	dir, err := servertest.TempDir("postgrestest-", a.reaches)
 	if err != nil {
 		return "", err
 	}

@@ -3,9 +3,11 @@ package cases
 
 import (
 	"context"
+	"errors"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"slices"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -24,6 +26,11 @@ type TB interface {
 	Cleanup(func())
 	Context() context.Context
 	TempDir() string
+}
+
+// IsAny tells whether err is one of these.
+func IsAny(err error, of ...error) bool {
+	return slices.ContainsFunc(of, func(one error) bool { return errors.Is(err, one) })
 }
 
 // Lacking are those names whose bits are not in has.
