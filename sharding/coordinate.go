@@ -83,23 +83,16 @@ func (c *coordination) start(onEnd func(func())) error {
 
 // onNews tells what became of this node's coordinator.
 func (c *coordination) onNews(what coordinator.What, token lease.Token, why error) {
-	e := Event{Shard: -1, Token: token, Reason: why}
-	switch what {
-	case coordinator.Began:
-		e.Kind = Coordinating
-		c.event(e)
-	case coordinator.StrategyFailed:
-		e.Kind = StrategyFailed
-		c.event(e)
-	case coordinator.Unprepared:
+	kinds := [...]EventKind{coordinator.Began: Coordinating, coordinator.Unprepared: CountMismatch,
+		coordinator.StrategyFailed: StrategyFailed}
+	if what == coordinator.Unprepared {
 		if !errors.Is(why, ErrShardCount) {
 			c.log.Warn("the records, or what is remembered, could not be read or moved", zap.Error(why))
 			return
 		}
 		c.log.Error("no shard is assigned", zap.Error(why))
-		e.Kind = CountMismatch
-		c.event(e)
 	}
+	c.event(Event{Kind: kinds[what], Shard: -1, Token: token, Reason: why})
 }
 
 // tell sends to the coordinator, on this node or another.
@@ -290,16 +283,14 @@ func (l *layout) load(t lease.Term) ([]string, error) {
 	return ids, nil
 }
 
-// update writes in batches.
+// update adds or removes ids, in batches.
 func (l *layout) update(t lease.Term, add, remove []string) error {
-	for _, x := range []struct{ add, remove []string }{{add: add}, {remove: remove}} {
-		for len(x.add)+len(x.remove) > 0 {
-			a, b := x.add[:min(len(x.add), maxBatch)], x.remove[:min(len(x.remove), maxBatch)]
-			if err := l.call(t, "update", func(ctx context.Context) error { return l.set.store.Update(ctx, t, a, b) }); err != nil {
-				return err
-			}
-			x.add, x.remove = x.add[len(a):], x.remove[len(b):]
+	for len(add)+len(remove) > 0 {
+		a, b := add[:min(len(add), maxBatch)], remove[:min(len(remove), maxBatch)]
+		if err := l.call(t, "update", func(ctx context.Context) error { return l.set.store.Update(ctx, t, a, b) }); err != nil {
+			return err
 		}
+		add, remove = add[len(a):], remove[len(b):]
 	}
 	return nil
 }

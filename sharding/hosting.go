@@ -142,6 +142,24 @@ func (l shards) recount() {
 	}
 }
 
+// shut gives up all mail that is left.
+func (l shards) shut() {
+	for i := range l {
+		s := &l[i]
+		used := false // its Router and Outbox are made with the first record or message
+		s.do(func() {
+			if used = s.router != nil; used {
+				s.router.Shut()
+			}
+			s.wake.Stop()
+			s.direct = false
+		})
+		if used {
+			s.out.Leave()
+		}
+	}
+}
+
 // futile counts the entities here that fail before their first message, unless one works.
 func (l shards) futile() (failing int, works bool) {
 	for i := range l {
@@ -186,14 +204,14 @@ func (s *hold) lossNoticed() {
 	})
 }
 
-func (s *hold) acquire(f func(context.Context, *lease.Handle) (bool, error)) {
+func (s *hold) acquire(f func(*lease.Handle, context.Context) (bool, error)) {
 	h, err := s.leaseOf()
 	if err != nil {
 		s.post(func() { s.onAcquired(false, err) })
 		return
 	}
 	s.async(func() func() {
-		won, err := f(s.life, h)
+		won, err := f(h, s.life)
 		return func() { s.onAcquired(won, err) }
 	})
 }
@@ -218,11 +236,11 @@ func (s *hold) onAcquired(won bool, err error) {
 func (s *hold) carryOut(f handover.Effect) {
 	switch f {
 	case handover.DoAcquire:
-		s.acquire(func(ctx context.Context, h *lease.Handle) (bool, error) { return h.Acquire(ctx) })
+		s.acquire((*lease.Handle).Acquire)
 	case handover.DoAdopt:
 		offer := s.take.Offer
 		s.take.Halt() // states that come until it is open are still taken
-		s.acquire(func(ctx context.Context, h *lease.Handle) (bool, error) { return h.Adopt(ctx, offer) })
+		s.acquire(func(h *lease.Handle, ctx context.Context) (bool, error) { return h.Adopt(ctx, offer) })
 	case handover.DoOpen:
 		s.open()
 	case handover.DoInvite:

@@ -176,14 +176,11 @@ func (c *census) survey(ctx context.Context, own Info) (map[string]Info, error) 
 // awaitSeen waits until every node that answers has seen, in the records that it knows, that this
 // node holds no shard.
 func (c *census) awaitSeen(within time.Duration) {
-	ctx, cancel := context.WithCancel(c.life)
-	defer cancel()
-	defer c.clock.AfterFunc(within, cancel).Stop()
+	ctx, stop := c.within(c.life, within)
+	defer stop()
 	for ctx.Err() == nil {
-		once, stop := context.WithCancel(ctx)
-		t := c.clock.AfterFunc(answerWithin, stop)
+		once, stop := c.within(ctx, answerWithin)
 		all, err := c.survey(once, c.info(false))
-		t.Stop()
 		stop()
 		behind := false
 		for _, in := range all {
@@ -208,11 +205,7 @@ func (c *census) answer(m *wire.Inquiry) {
 	if m.Type != c.names.Key || m.From == nil {
 		return
 	}
-	body, err := json.Marshal(c.info(false))
-	if err != nil {
-		c.log.Warn("a status request is not answered", zap.Error(err))
-		return
-	}
+	body, _ := json.Marshal(c.info(false)) // strings and numbers
 	c.send(m.From.Address, &wire.Account{Type: c.names.Key, Number: m.Number, From: c.self, Json: body})
 }
 

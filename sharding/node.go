@@ -61,13 +61,17 @@ type span struct {
 // the clock may begin anywhere: for programs under testing/synctest it is below.
 func (s *span) elapsed() time.Duration { return s.clock.Now().Mono - s.began }
 
+// within returns a context that is done after d on that clock.
+func (s *span) within(ctx context.Context, d time.Duration) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	t := s.clock.AfterFunc(d, cancel)
+	return ctx, func() { t.Stop(); cancel() }
+}
+
 func (s *span) sleep(d time.Duration) {
-	ch := make(chan struct{})
-	defer s.clock.AfterFunc(d, func() { close(ch) }).Stop()
-	select {
-	case <-ch:
-	case <-s.life.Done():
-	}
+	ctx, stop := s.within(s.life, d)
+	defer stop()
+	<-ctx.Done()
 }
 
 // tally counts events on this node since Start, and what there is now.

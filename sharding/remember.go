@@ -290,20 +290,18 @@ func (x storeCall) try(within time.Duration, f func(context.Context) error) erro
 	done := make(chan error, 1)
 	boundary.Aside(func() (struct{}, error) { return struct{}{}, f(ctx) }, func(_ struct{}, err error) { done <- err })
 	for {
-		timeout := make(chan struct{})
-		t := x.n.clock.AfterFunc(within, func() { close(timeout) })
+		wait, stop := x.n.within(x.ctx, within)
 		select {
 		case err := <-done:
-			t.Stop()
+			stop()
 			if err != nil && context.Cause(ctx) == errStoreSlow {
 				err = fmt.Errorf("%w: %w", errStoreSlow, err)
 			}
 			return err
-		case <-x.ctx.Done():
+		case <-wait.Done():
 		case <-x.n.life.Done():
-		case <-timeout:
 		}
-		t.Stop()
+		stop()
 		switch {
 		case x.ctx.Err() != nil, x.n.life.Err() != nil, x.gone():
 			return errStoreLeft

@@ -93,21 +93,6 @@ func hint(b *atomic.Bool, v bool) {
 	}
 }
 
-// shut gives up all mail that is left.
-func (s *shard) shut() {
-	used := false // its Router and Outbox are made with the first record or message
-	s.do(func() {
-		if used = s.router != nil; used {
-			s.router.Shut()
-		}
-		s.wake.Stop()
-		s.direct = false
-	})
-	if used {
-		s.out.Leave()
-	}
-}
-
 // failing counts the entities here that fail before their first message, unless one works.
 func (s *shard) failing() (n int, works bool) {
 	s.mu.RLock()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	mrand "math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -155,14 +156,10 @@ func (r *Region) launch() (err error) {
 	r.loop.parent = g.lease
 	r.onEnd(func() { _ = g.lease.Close(context.Background()) }) // bounded by the lease's own bounds
 	reply.Start(r.system)
-	if err := r.spawn(); err != nil {
-		return err
-	}
-	if err := r.listen(); err != nil {
-		return err
-	}
-	if err := g.enroll(); err != nil {
-		return err
+	for _, step := range []func() error{r.spawn, r.listen, g.enroll} {
+		if err := step(); err != nil {
+			return err
+		}
 	}
 	if r.set.idle > 0 {
 		r.ops.Go(r.loop.passivation.tick)
@@ -216,13 +213,12 @@ func (r *Region) listen() error {
 		r.post(func() { r.loop.leaving.onMembership(false) })
 		c.with((*coordinator.Coordinator).Changed)
 	}))
-	timeout := make(chan struct{})
-	t := r.clock.AfterFunc(startWithin, func() { close(timeout) })
-	defer t.Stop()
+	wait, stopWaiting := r.within(r.life, startWithin)
+	defer stopWaiting()
 	select {
 	case <-r.table.Ready():
 		return nil
-	case <-timeout:
+	case <-wait.Done():
 		return fmt.Errorf("the records of the type are not known after %v: %w", startWithin, lease.ErrUnknown)
 	}
 }
@@ -230,7 +226,7 @@ func (r *Region) listen() error {
 // abort ends a Region that did not come to be.
 func (r *Region) abort() {
 	r.over.Store(true)
-	r.shutAll()
+	r.shards.shut()
 	r.end()
 	r.ops.Wait()
 	r.clean()
@@ -240,17 +236,10 @@ func (r *Region) abort() {
 func (r *Region) onEnd(f func()) { r.cleanUp = append(r.cleanUp, f) }
 
 func (r *Region) clean() {
-	for i := len(r.cleanUp) - 1; i >= 0; i-- {
-		r.cleanUp[i]()
+	for _, f := range slices.Backward(r.cleanUp) {
+		f()
 	}
 	r.cleanUp = nil
-}
-
-// shutAll gives up all mail that is left.
-func (r *Region) shutAll() {
-	for i := range r.shards {
-		r.shards[i].shut()
-	}
 }
 
 // finish ends a Region that holds nothing any more.
@@ -259,7 +248,7 @@ func (r *Region) finish(sendings []*handover.Sending) {
 	for _, x := range sendings {
 		x.Leave()
 	}
-	r.shutAll()
+	r.shards.shut()
 	// First, so that the coordinator's place is with a node that stays.
 	r.registration.withdraw()
 	_ = r.registration.lease.Release(context.Background()) // bounded by the lease's own bounds
