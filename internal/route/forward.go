@@ -70,7 +70,7 @@ func (r *Router) flush() {
 			}
 			l.shift()
 			if it.marker != nil {
-				r.queue.forget(l, it)
+				r.queue.account(l, it, -1)
 			}
 			moved++
 		}

@@ -140,7 +140,7 @@ func (q *queue) lane(it *Item) *lane {
 func (q *queue) add(it *Item) {
 	l := q.lane(it)
 	l.items = append(l.items, it)
-	q.note(l, it)
+	q.account(l, it, 1)
 }
 
 // putBack puts what was on its way, in order, before all that waits.
@@ -151,34 +151,25 @@ func (q *queue) putBack(items []*Item) {
 	l := q.lane(items[0])
 	l.items, l.scan = append(items, l.items...), 0
 	for _, it := range items {
-		q.note(l, it)
+		q.account(l, it, 1)
 	}
 }
 
-// note counts what waits; forget is the inverse.
-func (q *queue) note(l *lane, it *Item) {
-	if it.marker != nil {
+// account counts what waits: n is 1, or -1 if it does not any more.
+func (q *queue) account(l *lane, it *Item, n int) {
+	switch {
+	case it.marker != nil && n > 0:
 		q.markers = append(q.markers, it)
 		return
-	}
-	q.account(l, it, 1)
-}
-
-func (q *queue) forget(l *lane, it *Item) {
-	if it.marker != nil {
+	case it.marker != nil:
 		q.markers = slices.DeleteFunc(q.markers, func(o *Item) bool { return o == it })
 		return
-	}
-	q.account(l, it, -1)
-}
-
-func (q *queue) account(l *lane, it *Item, n int) {
-	if it.counted() {
+	case it.counted():
 		q.counted += n
 		q.bytes += n * it.Size
 		l.counted += n
 		l.bytes += n * it.Size
-	} else {
+	default:
 		q.kept += n * it.Size
 	}
 	q.waiting += n
@@ -208,7 +199,7 @@ func (l *lane) shift() {
 func (q *queue) drop(it *Item) {
 	l := q.lane(it)
 	it.gone = true
-	q.forget(l, it)
+	q.account(l, it, -1)
 	if l.gone++; 2*l.gone > len(l.items) {
 		l.items = slices.DeleteFunc(l.items, func(it *Item) bool { return it.gone })
 		l.gone, l.scan = 0, 0
