@@ -80,7 +80,7 @@ func (k *keepers) ask(n *node, ids, want int) (lost int) {
 		var got int
 		var err error
 		for range 30 {
-			if got, err = sharding.Ask[int](contextFor(k.t, 5*time.Second), n.region, fmt.Sprint("id", i),
+			if got, err = sharding.Ask[int](contextFor(5*time.Second), n.region, fmt.Sprint("id", i),
 				howMany{}); err == nil {
 				break
 			}

@@ -68,17 +68,13 @@ func TestStateIsHandedOver(t *testing.T) {
 		})
 		ns := c.nodes("a", "b")
 		for _, n := range ns {
-			n.system.EventStream.Subscribe(func(e any) {
-				if e, ok := e.(sharding.Event); ok && e.Kind == sharding.ColdStart {
-					told.Add(1)
-				}
-			})
+			n.counts(sharding.ColdStart, &told)
 			n.startType(sharding.Type{Name: "account", Shards: 4, Props: props}, sharding.WithStateLimit(5))
 		}
 		c.settled(5*time.Second, ns...)
 		all := func(want int) {
 			for i := range 20 {
-				got, err := sharding.Ask[int](contextFor(t, time.Second), ns[1].region, fmt.Sprint("id", i), howMany{})
+				got, err := sharding.Ask[int](contextFor(time.Second), ns[1].region, fmt.Sprint("id", i), howMany{})
 				require.NoError(t, err)
 				if want > 0 {
 					require.Equal(t, want, got)
@@ -122,11 +118,7 @@ func TestAStateThatIsNotHandedOver(t *testing.T) {
 				})
 				ns := c.nodes("a", "b")
 				for _, n := range ns {
-					n.system.EventStream.Subscribe(func(e any) {
-						if e, ok := e.(sharding.Event); ok && e.Kind == sharding.ColdStart {
-							told.Add(1)
-						}
-					})
+					n.counts(sharding.ColdStart, &told)
 					n.startType(sharding.Type{Name: "account", Shards: 1, Props: props})
 				}
 				c.settled(5*time.Second, ns...)
@@ -136,16 +128,16 @@ func TestAStateThatIsNotHandedOver(t *testing.T) {
 				}
 				const all = 3
 				for i := range all {
-					_, err := sharding.Ask[int](contextFor(t, time.Second), other.region, fmt.Sprint("id", i), howMany{})
+					_, err := sharding.Ask[int](contextFor(time.Second), other.region, fmt.Sprint("id", i), howMany{})
 					require.NoError(t, err)
 				}
-				require.NoError(t, host.region.Drain(contextFor(t, 10*time.Second)))
+				require.NoError(t, host.region.Drain(contextFor(10*time.Second)))
 				require.EqualValues(t, all, asked.Load(), "each once")
 				synctest.Wait()
 				require.EqualValues(t, all, told.Load())
 				bad.Store(false)
 				for i := range all {
-					n, err := sharding.Ask[int](contextFor(t, time.Second), host.region, fmt.Sprint("id", i), howMany{})
+					n, err := sharding.Ask[int](contextFor(time.Second), host.region, fmt.Sprint("id", i), howMany{})
 					require.NoError(t, err)
 					require.Equal(t, 1, n, "it began cold")
 				}
