@@ -15,46 +15,6 @@ import (
 
 // These are the edges: what entities, strategies and callers do at odd moments.
 
-// newcomer does something in Started.
-type newcomer struct {
-	guest
-	first func(ctx actor.Context, self *sharding.Entity)
-}
-
-func (g *newcomer) Receive(ctx actor.Context) {
-	g.guest.Receive(ctx)
-	if _, ok := ctx.Message().(*actor.Started); ok {
-		g.first(ctx, g.self)
-	}
-}
-
-// What an entity asks for in Started counts, though it is not known to be active.
-func TestForgetInStarted(t *testing.T) {
-	bubble(t, func(c *cluster) {
-		store := sharding.NewMemoryEntities()
-		var lives atomic.Int32
-		n := c.node("a")
-		props := actor.PropsFromProducer(func() actor.Actor {
-			return &newcomer{guest{lives: &lives}, func(_ actor.Context, self *sharding.Entity) {
-				if lives.Load() == 2 {
-					self.Forget()
-				}
-				time.Sleep(time.Millisecond)
-			}}
-		})
-		r := n.startType(sharding.Type{Name: "account", Shards: 1, Props: props}, sharding.WithRemember(store, 0))
-		askInt(t, 5*time.Second, r, "x")
-		require.NoError(t, r.Stop(context.Background()))
-		for range 2 { // the first recalls it, and it says that it is not needed
-			r = n.startType(sharding.Type{Name: "account", Shards: 1, Props: props}, sharding.WithRemember(store, 0))
-			time.Sleep(5 * time.Second)
-			require.Zero(t, r.Info().Entities)
-			require.NoError(t, r.Stop(context.Background()))
-		}
-		require.EqualValues(t, 2, lives.Load())
-	})
-}
-
 // What an entity forgets while its shard is on the move is forgotten.
 func TestForgetWhileTheShardMoves(t *testing.T) {
 	bubble(t, func(c *cluster) {

@@ -65,10 +65,6 @@ type remembered struct {
 	failure error // of the last call, which is repeated; nil: it did not fail
 }
 
-// unsaid reports whether the store has yet to be told of what was forgotten: the
-// shard's next host would recover it.
-func (m *remembered) unsaid() bool { return m.leaving || len(m.remove) > 0 }
-
 // roster is the entities of a shard.
 type roster struct {
 	mailroom
@@ -91,7 +87,7 @@ func (s *roster) handOverLocked(m *mail, custody bool) {
 		s.pendLocked(e, m.envelope)
 	case e.Phase == entities.Active:
 		s.give(e, m.envelope)
-	case !custody && (s.pending >= s.set.mail.Limit && len(e.pending) >= s.share() || s.pendingBytes >= maxBuffered),
+	case !custody && (s.pending >= s.set.mail.Limit && len(e.pending) >= max(1, s.set.mail.Limit/shares) || s.pendingBytes >= maxBuffered),
 		custody && s.pendingBytes >= maxCustody:
 		s.overflowLocked(e, m)
 	default:
@@ -121,11 +117,9 @@ func (s *roster) unpendLocked(e *entry) (envelopes []any) {
 	return envelopes
 }
 
-// share is how many messages may wait for an entity though as many wait for others of
-// its shard as may: so that one which crashes again and again, or does not start, leaves
-// room for the others. In all they are bounded by the node's total.
-func (s *roster) share() int { return max(1, s.set.mail.Limit/shares) }
-
+// shares is the part of a shard's bound that may wait for one entity though as much waits for
+// others as may: so that one which crashes again and again, or does not start, leaves room for the
+// others. In all they are bounded by the node's total.
 const shares = 20
 
 // fullLocked is Region.full as seen by a message of this shard, which has been counted

@@ -15,7 +15,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/actors"
-	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/gate"
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/transport"
@@ -254,7 +253,10 @@ func (s *hold) carryOut(f handover.Effect) {
 	case handover.DoLose:
 		s.lose()
 	case handover.ForceStop:
-		s.forceStop()
+		s.do(func() { // entities that did not stop in time are shut off
+			s.last.cause = ErrOverdue
+			s.endAllLocked(s.last)
+		})
 	case handover.StartYield:
 		s.later(&s.deadline, s.ttl(), func() { s.fire(handover.YieldOver) })
 	case handover.DoYield:
@@ -266,8 +268,11 @@ func (s *hold) carryOut(f handover.Effect) {
 		h := s.handle
 		s.term = nil
 		s.async(func() func() {
-			err := h.Release(s.life)
-			return func() { s.onReleased(err) }
+			err := s.release(s.life, h)
+			return func() {
+				s.event(Event{Kind: Released, Shard: s.number, Reason: err})
+				s.fire(handover.Released)
+			}
 		})
 	case handover.DoOffer:
 		s.take.Make(port{s})
@@ -370,24 +375,12 @@ func (s *hold) lose() {
 	s.remind(firstReminder)
 }
 
-// forceStop shuts entities off that did not stop in time.
-func (s *hold) forceStop() {
-	s.do(func() {
-		s.last.cause = ErrOverdue
-		s.endAllLocked(s.last)
-	})
-}
-
 // yield gives the shard up though entities still run.
 func (s *hold) yield() {
 	s.event(Event{Kind: Yielded, Shard: s.number, Token: s.last.term.Token()})
 	s.log.Warn("a shard is given up though entities still run", zap.String("shard", s.name))
 	h := s.handle
-	s.ops.Go(func() {
-		if err := h.Release(context.Background()); err != nil {
-			s.log.Warn("release not confirmed, left to the keeper or the TTL", zap.String("shard", s.name), zap.Error(err))
-		}
-	})
+	s.ops.Go(func() { _ = s.release(context.Background(), h) })
 	s.do(func() { s.routing().Left() })
 }
 
@@ -410,12 +403,12 @@ func (s *hold) onEmpty(h *tenure) {
 	s.fire(handover.Ended)
 }
 
-func (s *hold) onReleased(err error) {
+func (s *hold) release(ctx context.Context, h *lease.Handle) error {
+	err := h.Release(ctx)
 	if err != nil {
 		s.log.Warn("release not confirmed, left to the keeper or the TTL", zap.String("shard", s.name), zap.Error(err))
 	}
-	s.event(Event{Kind: Released, Shard: s.number, Reason: err})
-	s.fire(handover.Released)
+	return err
 }
 
 // forget ends what belonged to a hold that is over. Timers that were stopped still have what
@@ -587,7 +580,7 @@ func (g *guardian) start(e *entry) {
 		return
 	}
 	s.counts.active.Add(1)
-	g.made(e, gt, boundary.Call(func() error { return g.spawn(e, gt) }))
+	g.made(e, gt, g.spawn(e, gt))
 }
 
 // made: what was to make the actor of e has returned.

@@ -80,9 +80,12 @@ func (s *shard) concludeLocked() []*transport.Peer {
 		s.after = append(s.after, func() { s.counted(s.number, relayed, unordered) })
 	}
 	s.stats = st
-	if h := s.last; h != nil && h.ending && !h.told && len(s.entries) == 0 && (h.cause != nil || !h.rem.unsaid()) {
-		h.told = true
-		h.empty() // what its entities wanted forgotten is
+	if h := s.last; h != nil && h.ending && !h.told && len(s.entries) == 0 {
+		// The next host would recover what the store has yet to be told to forget.
+		if h.cause != nil || !h.rem.leaving && len(h.rem.remove) == 0 {
+			h.told = true
+			h.empty()
+		}
 	}
 	return s.out.Touched()
 }
