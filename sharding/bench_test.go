@@ -44,7 +44,8 @@ type benchMessage struct{}
 
 // bench starts a type on a node of its own, whose address is on a port of loopback if it is one
 // of several.
-func bench(b *testing.B, store store.Store, id string, several bool, props *actor.Props) (*actor.ActorSystem, *sharding.Region) {
+func bench(b *testing.B, store store.Store, id string, several bool,
+	props *actor.Props) (*actor.ActorSystem, *sharding.Region) {
 	system, address := actor.NewActorSystem(remoting.LogTo(nil)), ""
 	if several {
 		config, err := remoting.Configure("127.0.0.1", 0, remoting.WithPlaintext())

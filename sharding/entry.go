@@ -87,7 +87,8 @@ func (s *roster) handOverLocked(m *mail, custody bool) {
 		s.pendLocked(e, m.envelope)
 	case e.Phase == entities.Active:
 		s.give(e, m.envelope)
-	case !custody && (s.pending >= s.set.mail.Limit && len(e.pending) >= max(1, s.set.mail.Limit/shares) || s.pendingBytes >= maxBuffered),
+	case !custody && s.pending >= s.set.mail.Limit && len(e.pending) >= max(1, s.set.mail.Limit/shares),
+		!custody && s.pendingBytes >= maxBuffered,
 		custody && s.pendingBytes >= maxCustody:
 		s.overflowLocked(e, m)
 	default:

@@ -68,11 +68,13 @@ type hold struct {
 // books are what the control loop keeps of all shards.
 type books struct {
 	*node
-	entity  func(*shard, string, *gate.Gate) ctxext.ContextExtension // what an entity knows of itself
-	parent  *lease.Handle                                            // of the shards' leases: the node's registration for the type
-	busy    int                                                      // shards that are not Away
-	freed   func()                                                   // called when one is
-	invites uint64                                                   // the number of the last hand-over; begins anywhere, as another Region was here before
+	parent *lease.Handle // of the shards' leases: the node's registration for the type
+	busy   int           // shards that are not Away
+	freed  func()        // called when one is
+	// entity is what an entity knows of itself.
+	entity func(*shard, string, *gate.Gate) ctxext.ContextExtension
+	// invites is the number of the last hand-over. It begins anywhere: another Region was here before.
+	invites uint64
 
 	highest   uint64      // token of a coordinator whose orders were taken
 	lastOrder *wire.Order // the last that were
@@ -80,7 +82,7 @@ type books struct {
 	failed    []*wire.Failure
 
 	sendings map[*handover.Sending]struct{} // states on their way to other nodes
-	givenUp  int                            // states that other nodes did not take, of hand-overs that are over
+	givenUp  int                            // states that were not taken, of hand-overs that are over
 }
 
 // newest is the highest token of a coordinator that this node knows, by its orders or by the
