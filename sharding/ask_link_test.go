@@ -130,9 +130,7 @@ func TestAskOutlivesTheLinkToAFormerHost(t *testing.T) {
 			time.Sleep(500 * time.Millisecond) // the proxy sees that it has moved
 			c.net.Cut("a:1", "p:1")
 		}()
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		got, err := sharding.Ask[done](ctx, ns[2].region, id, job{"s", 2})
+		got, err := sharding.Ask[done](contextFor(time.Minute), ns[2].region, id, job{"s", 2})
 		require.NoError(t, err)
 		require.Equal(t, "b", got.Node, "the next host answered")
 		require.Equal(t, []string{"b", "b"}, []string{owners(ns[2])[0], owners(ns[2])[1]})
@@ -205,9 +203,7 @@ func TestAskEndsWhenItsHostVanishes(t *testing.T) {
 					a.dead = true
 					c.net.Kill("a:1")
 				})
-				ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
-				defer cancel()
-				_, err = sharding.Ask[done](ctx, p.region, id, formOf(job{"s", 2}))
+				_, err = sharding.Ask[done](contextFor(10*time.Minute), p.region, id, formOf(job{"s", 2}))
 				require.ErrorIs(t, err, hosting.ErrUnconfirmed)
 				require.Equal(t, last, time.Since(began))
 			})

@@ -42,21 +42,3 @@ func TestTheCoordinatorFollowsTheLeaderWithoutTransfers(t *testing.T) {
 		c.whole(ns...)
 	})
 }
-
-// A node crashes where the store can't watch: its shards are taken when their records have run out.
-func TestACrashWithoutWatches(t *testing.T) {
-	overLists(t, func(c *cluster) {
-		ns := c.nodes("a", "b", "d")
-		for _, n := range ns {
-			n.start(12)
-		}
-		c.settled(20*time.Second, ns...)
-		f := c.traffic(200*time.Millisecond, ns[0])
-		time.Sleep(time.Second)
-		f.end()
-		ns[2].crash()
-		c.log.died("d")
-		c.settled(3*ttl+10*time.Second, ns[:2]...)
-		c.log.check()
-	})
-}

@@ -42,15 +42,25 @@ func (c *counting) Receive(ctx actor.Context) {
 
 type benchMessage struct{}
 
-// single starts a type on one node and waits until its shards are there.
-func single(b *testing.B, props *actor.Props, shards int, opts ...sharding.Option) (*actor.ActorSystem, *sharding.Region) {
-	system := actor.NewActorSystem(remoting.LogTo(nil))
-	keeper, err := lease.NewKeeper(memory.New(), lease.Config{ID: "bench"})
+// bench starts a type on a node of its own, whose address is on a port of loopback if it is one
+// of several.
+func bench(b *testing.B, store store.Store, id string, several bool,
+	props *actor.Props) (*actor.ActorSystem, *sharding.Region) {
+	system, address := actor.NewActorSystem(remoting.LogTo(nil)), ""
+	if several {
+		config, err := remoting.Configure("127.0.0.1", 0, remoting.WithPlaintext())
+		require.NoError(b, err)
+		n, err := remoting.Start(system, config)
+		require.NoError(b, err)
+		b.Cleanup(func() { n.Shutdown(false) })
+		address = n.Address()
+	}
+	keeper, err := lease.NewKeeper(store, lease.Config{ID: id, Address: address})
 	require.NoError(b, err)
 	group, err := membership.Join(context.Background(), keeper, "g")
 	require.NoError(b, err)
-	r, err := sharding.Start(system, group, sharding.Type{Name: "bench", Props: props, Shards: shards},
-		append([]sharding.Option{sharding.WithSettle(10 * time.Millisecond)}, opts...)...)
+	r, err := sharding.Start(system, group, sharding.Type{Name: "bench", Props: props, Shards: 16},
+		sharding.WithSettle(10*time.Millisecond), sharding.WithBuffer(1<<20, 1<<24, hosting.DropNewest))
 	require.NoError(b, err)
 	b.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -59,7 +69,7 @@ func single(b *testing.B, props *actor.Props, shards int, opts ...sharding.Optio
 		require.NoError(b, group.Leave(ctx))
 		require.NoError(b, keeper.Close(ctx))
 	})
-	for r.Info().Held < shards {
+	for props != nil && r.Info().Held < 16 {
 		time.Sleep(10 * time.Millisecond)
 	}
 	return system, r
@@ -72,7 +82,7 @@ func BenchmarkTell(b *testing.B) {
 		b.Run(fmt.Sprint("handler=", work), func(b *testing.B) {
 			var wg sync.WaitGroup
 			props := actor.PropsFromProducer(func() actor.Actor { return &counting{&wg, work} })
-			system, r := single(b, props, 16)
+			system, r := bench(b, memory.New(), "bench", false, props)
 			plain := system.Root.Spawn(props)
 			msg := &benchMessage{}
 			wg.Add(1)
@@ -100,7 +110,7 @@ func BenchmarkAsk(b *testing.B) {
 			ctx.Respond(m)
 		}
 	})
-	system, r := single(b, props, 16)
+	system, r := bench(b, memory.New(), "bench", false, props)
 	plain := system.Root.Spawn(props)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 	defer cancel()
@@ -157,55 +167,12 @@ func BenchmarkIdleEntities(b *testing.B) {
 	}
 }
 
-// BenchmarkRefs says what a Ref keeps for each id until its Region ends.
-func BenchmarkRefs(b *testing.B) {
-	c := &cluster{t: b, store: memory.New(), net: memnet.New()}
-	defer c.cleanUp()
-	n := c.nodes("a")[0]
-	n.startType(sharding.Type{Name: "bench", Props: actor.PropsFromProducer(func() actor.Actor { return &counting{} }), Shards: 4})
-	before := heap()
-	i := 0
-	for b.Loop() {
-		_, err := n.region.Ref(fmt.Sprint("account-", i))
-		require.NoError(b, err)
-		i++
-	}
-	b.ReportMetric(float64(heap()-before)/float64(i), "B/id")
-}
-
 func heap() uint64 {
 	runtime.GC()
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc + m.StackInuse
-}
-
-// bank is a node of the remote benchmark: a real one, on a port of loopback.
-func bank(b *testing.B, store store.Store, id string, props *actor.Props,
-	opts ...sharding.Option) (*actor.ActorSystem, *sharding.Region) {
-	system := actor.NewActorSystem(remoting.LogTo(nil))
-	config, err := remoting.Configure("127.0.0.1", 0, remoting.WithPlaintext())
-	require.NoError(b, err)
-	n, err := remoting.Start(system, config)
-	require.NoError(b, err)
-	keeper, err := lease.NewKeeper(store, lease.Config{ID: id, Address: n.Address()})
-	require.NoError(b, err)
-	group, err := membership.Join(context.Background(), keeper, "g")
-	require.NoError(b, err)
-	r, err := sharding.Start(system, group, sharding.Type{Name: "bench", Props: props, Shards: 16},
-		append([]sharding.Option{sharding.WithSettle(10 * time.Millisecond), sharding.WithBuffer(1<<20, 1<<24,
-			hosting.DropNewest)}, opts...)...)
-	require.NoError(b, err)
-	b.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		require.NoError(b, r.Stop(ctx))
-		require.NoError(b, group.Leave(ctx))
-		require.NoError(b, keeper.Close(ctx))
-		n.Shutdown(false)
-	})
-	return system, r
 }
 
 // remoteCounting answers requests, and counts the others.
@@ -227,11 +194,8 @@ func BenchmarkRemote(b *testing.B) {
 	var wg sync.WaitGroup
 	props := actor.PropsFromProducer(func() actor.Actor { return &remoteCounting{&wg} })
 	store := memory.New()
-	there, host := bank(b, store, "host", props)
-	here, proxy := bank(b, store, "proxy", nil)
-	for host.Info().Held < 16 {
-		time.Sleep(10 * time.Millisecond)
-	}
+	there, _ := bench(b, store, "host", true, props)
+	here, proxy := bench(b, store, "proxy", true, nil)
 	msg := wrapperspb.String("hello")
 	plain := there.Root.Spawn(props)
 	bare := actor.NewPID(plain.Address, plain.Id)

@@ -1,15 +1,21 @@
 package sharding
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding/internal/coordinator"
 	"github.com/holdfast-go/holdfast/sharding/internal/directory"
@@ -30,86 +36,305 @@ import (
 // This file is this node's part in coordinating: where the coordinator may run, and what the node
 // tells it.
 
-// coordinate runs this node's manager of the coordinator.
-func (r *Region) coordinate() error {
-	l, err := r.keeper.Lease(r.names.Coordinator, r.options(directory.Metadata(r.typ.Shards, true))...)
+// coordination is this node's part in coordinating.
+type coordination struct {
+	*node
+	registration *registration
+	spare        func() // has handles of leases closed that are not needed
+	manager      *singleton.Manager
+	present      atomic.Pointer[coordinator.Coordinator] // that is in charge on this node, if one is
+	leadership   *coordinator.Leadership
+	asked        atomic.Bool // the strategy is, and has not answered
+}
+
+// start runs this node's manager of the coordinator.
+func (c *coordination) start(onEnd func(func())) error {
+	l, err := c.keeper.Lease(c.names.Coordinator, c.options(directory.Metadata(c.typ.Shards, true))...)
 	if err != nil {
 		return err
 	}
-	r.onEnd(func() { _ = l.Close(context.Background()) })
-	leadership := r.set.leadership
+	onEnd(func() { _ = l.Close(context.Background()) })
+	leadership := c.set.leadership
 	if leadership == nil {
-		e, err := r.group.Leadership()
+		e, err := c.group.Leadership()
 		if err != nil {
 			return err
 		}
-		r.onEnd(e.Follow(r.leadership.Led))
-		r.leadership.Noticed()
-		leadership = r.leadership
+		onEnd(e.Follow(c.leadership.Led))
+		c.leadership.Noticed()
+		leadership = c.leadership
 	}
 	env := coordinator.Env{
-		Table: r.table, Members: r.group.Members, Clock: r.clock, Send: r.send, Emit: r.onNews, Agree: r.agree, Arrange: r.arrange,
-		Go: r.ops.Go, Present: &r.coordinator, Asked: &r.asked, Log: r.log,
-		Type: r.names.Key, Shards: r.typ.Shards, Self: r.self, Settings: r.set.Settings,
+		Table: c.table, Members: c.group.Members, Clock: c.clock, Send: c.send, Emit: c.onNews, Agree: c.registration.agree, Arrange: c.arrange,
+		Go: c.ops.Go, Present: &c.present, Asked: &c.asked, Log: c.log,
+		Type: c.names.Key, Shards: c.typ.Shards, Self: c.self, Settings: c.set.Settings,
 	}
-	name := "sharding/" + r.names.Key
-	m, err := singleton.Start(r.system, r.keeper, name,
+	name := "sharding/" + c.names.Key
+	m, err := singleton.Start(c.system, c.keeper, name,
 		actor.PropsFromProducer(func() actor.Actor { return coordinator.New(env) }),
-		singleton.WithLease(l), singleton.WithLeadership(leadership), singleton.WithLogger(r.set.logger), singleton.WithMeterProvider(r.set.meters),
+		singleton.WithLease(l), singleton.WithLeadership(leadership), singleton.WithLogger(c.set.logger), singleton.WithMeterProvider(c.set.meters),
 		singleton.WithBackoff(100*time.Millisecond, 5*time.Second))
 	if err != nil {
 		return err
 	}
-	r.manager = m
+	c.manager = m
 	return nil
 }
 
 // onNews tells what became of this node's coordinator.
-func (r *Region) onNews(what coordinator.What, token lease.Token, why error) {
-	e := Event{Shard: -1, Token: token, Reason: why}
-	switch what {
-	case coordinator.Began:
-		e.Kind = Coordinating
-		r.event(e)
-	case coordinator.StrategyFailed:
-		e.Kind = StrategyFailed
-		r.event(e)
-	case coordinator.Unprepared:
+func (c *coordination) onNews(what coordinator.What, token lease.Token, why error) {
+	kinds := [...]EventKind{coordinator.Began: Coordinating, coordinator.Unprepared: CountMismatch,
+		coordinator.StrategyFailed: StrategyFailed}
+	if what == coordinator.Unprepared {
 		if !errors.Is(why, ErrShardCount) {
-			r.log.Warn("the records, or what is remembered, could not be read or moved", zap.Error(why))
+			c.log.Warn("the records, or what is remembered, could not be read or moved", zap.Error(why))
 			return
 		}
-		r.log.Error("no shard is assigned", zap.Error(why))
-		e.Kind = CountMismatch
-		r.event(e)
+		c.log.Error("no shard is assigned", zap.Error(why))
+	}
+	c.event(Event{Kind: kinds[what], Shard: -1, Token: token, Reason: why})
+}
+
+// tell sends to the coordinator, on this node or another.
+func (c *coordination) tell(m proto.Message) {
+	if c.present.Load() != nil {
+		c.post(m)
+	} else if record, ok := c.table.Coordinator(); ok {
+		c.send(record.Owner.Address, m)
 	}
 }
 
-// tellCoordinator sends to the coordinator, on this node or another.
-func (r *Region) tellCoordinator(m proto.Message) {
-	if r.coordinator.Load() != nil {
-		r.post(m)
-	} else if record, ok := r.table.Coordinator(); ok {
-		r.send(record.Owner.Address, m)
+// with has f called with the coordinator that is in charge on this node, if one is.
+func (c *coordination) with(f func(*coordinator.Coordinator)) {
+	if co := c.present.Load(); co != nil {
+		f(co)
 	}
 }
 
-// Reconsider has the coordinator, wherever it is, ask the strategy again: for a
-// strategy that asks elsewhere. It does so by itself once a second.
-func (r *Region) Reconsider() {
-	if r.made() {
-		r.tellCoordinator(&wire.Report{Type: r.names.Key, From: r.self})
-	}
-}
-
-// retire ends this node's part in coordinating.
-func (r *Region) retire() {
-	if r.manager == nil {
+// end ends this node's part in coordinating.
+func (c *coordination) end() {
+	if c.manager == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	if err := r.manager.Stop(ctx); err != nil {
-		r.log.Warn("the coordinator's manager is still ending", zap.Error(err))
+	if err := c.manager.Stop(ctx); err != nil {
+		c.log.Warn("the coordinator's manager is still ending", zap.Error(err))
 	}
+}
+
+// This part moves what is remembered to the shards it belongs to, after the number of
+// shards was changed. The coordinator does it before it assigns the first shard, and
+// holds the lease of every list it reads or changes meanwhile: so no entity runs, no
+// host has read a list, and each write is fenced by its own shard's token.
+//
+//	numbers stand as {8}, this type has 32 shards
+//	lock ─▶ {8, 32} ─▶ leases of all 32 ─▶ load all ─▶ add where ids belong ─▶ remove where not ─▶ {32}
+//
+// More than one number says that a move was begun and did not end: the next
+// coordinator begins it again, whatever its own number is. An id that was added already is
+// added again, and is removed from where it was only when it has been added.
+
+// layout is one attempt of a coordinator.
+type layout struct {
+	*coordination
+	ctx context.Context // of the coordinator's ownership
+
+	mu     sync.Mutex
+	leases []*lease.Handle
+	moved  int // ids that changed their shard
+}
+
+// retryAfter is the pause after an attempt whose outcome is not known.
+const retryAfter = 300 * time.Millisecond
+
+// atOnce is how many calls are under way at a time.
+const atOnce = 64
+
+// arrange returns when what is remembered stands in the shards of this number; it calls
+// moving before it takes leases of shards for that. An error leaves the rest to the next
+// attempt.
+func (c *coordination) arrange(ctx context.Context, moving func()) error {
+	if c.set.store == nil {
+		return nil
+	}
+	l := &layout{coordination: c, ctx: ctx}
+	defer l.release()
+	lock, err := l.hold(c.names.Layout)
+	if err != nil {
+		return err
+	}
+	numbers, err := l.load(lock)
+	if err != nil {
+		return err
+	}
+	own := strconv.Itoa(c.typ.Shards)
+	switch {
+	case len(numbers) == 1 && numbers[0] == own:
+		return nil
+	case len(numbers) == 0:
+		return l.update(lock, []string{own}, nil)
+	}
+	// No node with another number begins from here on: it would find this node registered.
+	if err := cmp.Or(c.registration.agree(ctx), c.registration.whyNot()); err != nil {
+		return err
+	}
+	if err := l.update(lock, []string{own}, nil); err != nil {
+		return err
+	}
+	lists := c.typ.Shards
+	for _, n := range numbers {
+		i, err := strconv.Atoi(n)
+		if err != nil || directory.CheckShards(i) != nil {
+			return fmt.Errorf("remembered entities: %w: %.32q stands among the numbers of shards", lease.ErrBadRecord, n)
+		}
+		lists = max(lists, i)
+	}
+	c.log.Info("the number of shards was changed: what is remembered is moved", zap.Strings("from", numbers),
+		zap.Int("to", c.typ.Shards))
+	moving()
+	if err := l.move(lists); err != nil {
+		return err
+	}
+	others := slices.DeleteFunc(numbers, func(n string) bool { return n == own })
+	if err := l.update(lock, nil, others); err != nil {
+		return err
+	}
+	c.log.Info("what is remembered was moved", zap.Int("entities", l.moved))
+	return nil
+}
+
+// move brings the ids of so many lists to their shards.
+func (l *layout) move(lists int) error {
+	terms := make([]lease.Term, lists)
+	if err := each(lists, func(i int) (err error) { terms[i], err = l.hold(l.names.Shard(i)); return err }); err != nil {
+		return err
+	}
+	strays, arrivals := make([][]string, lists), make([][]string, l.typ.Shards)
+	if err := each(lists, func(i int) error {
+		ids, err := l.load(terms[i])
+		if err != nil {
+			return err
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for _, id := range ids {
+			// What is no id can't be written anywhere; it is never started.
+			if to := ShardOf(id, l.typ.Shards); to != i && ValidateEntityID(id) == nil {
+				strays[i], arrivals[to] = append(strays[i], id), append(arrivals[to], id)
+				l.moved++
+			}
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	if err := each(l.typ.Shards, func(i int) error { return l.update(terms[i], arrivals[i], nil) }); err != nil {
+		return err
+	}
+	return each(lists, func(i int) error { return l.update(terms[i], nil, strays[i]) })
+}
+
+// hold acquires a lease, and waits for its holder to give it up.
+func (l *layout) hold(name string) (lease.Term, error) {
+	h, err := l.keeper.Lease(name, l.options(directory.Metadata(l.typ.Shards, true))...)
+	if errors.Is(err, lease.ErrNameInUse) && name != l.names.Layout {
+		l.post(l.spare) // it hosted before others changed the number, and back
+	}
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	l.leases = append(l.leases, h)
+	l.mu.Unlock()
+	for {
+		won, err := h.Acquire(l.ctx)
+		if won {
+			if t, ok := h.Term(); ok {
+				return t, nil
+			}
+			return nil, fmt.Errorf("%q: %w", name, lease.ErrExpired)
+		}
+		if err == nil {
+			err = h.Wait(l.ctx)
+		} else if errors.Is(err, lease.ErrUnknown) && l.ctx.Err() == nil {
+			l.sleep(retryAfter)
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%q: %w", name, err)
+		}
+	}
+}
+
+// release gives back what was held: no work runs under it any more.
+func (l *layout) release() {
+	_ = each(len(l.leases), func(i int) error { return l.leases[i].Close(context.Background()) }) // bounded by the lease's own bounds
+}
+
+func (l *layout) load(t lease.Term) ([]string, error) {
+	var ids []string
+	if err := l.call(t, "load", func(ctx context.Context) (err error) {
+		ids, err = l.set.store.Load(ctx, t)
+		return err
+	}); err != nil {
+		return nil, err // a call that was left behind may write ids yet
+	}
+	return ids, nil
+}
+
+// update adds or removes ids, in batches.
+func (l *layout) update(t lease.Term, add, remove []string) error {
+	for len(add)+len(remove) > 0 {
+		a, b := add[:min(len(add), maxBatch)], remove[:min(len(remove), maxBatch)]
+		if err := l.call(t, "update", func(ctx context.Context) error { return l.set.store.Update(ctx, t, a, b) }); err != nil {
+			return err
+		}
+		add, remove = add[len(a):], remove[len(b):]
+	}
+	return nil
+}
+
+// call asks the store under t.
+func (l *layout) call(t lease.Term, what string, f func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	defer context.AfterFunc(l.ctx, cancel)()
+	tell := func(err error) {
+		l.log.Warn("the store of remembered entities failed", zap.String("list", t.Name()), zap.String("call",
+			what), zap.Error(err))
+		l.event(Event{Kind: NotRemembered, Shard: -1, Token: t.Token(), Reason: err})
+	}
+	err := storeCall{l.node, ctx, func() bool { return false }, tell}.try(storeWithin, f)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errStoreLeft):
+		err = cmp.Or(context.Cause(ctx), err)
+	default:
+		tell(err)
+	}
+	return fmt.Errorf("remembered entities of %s: %s: %w", t.Name(), what, err)
+}
+
+// each runs f for 0 to n-1, several at once, and returns the first error, after which
+// none is begun.
+func each(n int, f func(i int) error) error {
+	var wg sync.WaitGroup
+	var next atomic.Int64
+	var first atomic.Pointer[error]
+	for range min(n, atOnce) {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n && first.Load() == nil; i = int(next.Add(1)) - 1 {
+				if err := boundary.Call(func() error { return f(i) }); err != nil {
+					first.CompareAndSwap(nil, &err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := first.Load(); err != nil {
+		return *err
+	}
+	return nil
 }

@@ -65,7 +65,7 @@ func (a *restless) Receive(ctx actor.Context) {
 	}
 }
 
-// reader returns where metrics go, and what reads those that say how many there are.
+// reader returns where metrics go, and what reads them: sums, and how many times were recorded.
 func reader(t *testing.T) (metric.MeterProvider, func() map[string]int64) {
 	r := sdk.NewManualReader()
 	return sdk.NewMeterProvider(sdk.WithReader(r)), func() map[string]int64 {
@@ -74,10 +74,19 @@ func reader(t *testing.T) (metric.MeterProvider, func() map[string]int64) {
 		got := map[string]int64{}
 		for _, scope := range all.ScopeMetrics {
 			for _, m := range scope.Metrics {
+				require.NotEmpty(t, m.Description)
 				name, ours := strings.CutPrefix(m.Name, "holdfast.sharding.")
-				if sum, ok := m.Data.(metricdata.Sum[int64]); ok && ours && !sum.IsMonotonic {
-					for _, p := range sum.DataPoints {
-						got[name] += p.Value
+				switch data := m.Data.(type) {
+				case metricdata.Sum[int64]:
+					for _, p := range data.DataPoints {
+						if ours {
+							got[name] += p.Value
+						}
+					}
+				case metricdata.Histogram[float64]:
+					require.Equal(t, "s", m.Unit)
+					for _, p := range data.DataPoints {
+						got[name] += int64(p.Count)
 					}
 				}
 			}
@@ -154,7 +163,8 @@ func TestNothingIsLostWhateverEntitiesDo(t *testing.T) {
 				c.whole(ns...)
 				for _, n := range ns { // all are idle by now
 					in := n.region.Info()
-					require.Equal(t, map[string]int64{"hosted": int64(in.Held), "entities": 0, "waiting": 0}, gauges[n]())
+					got := gauges[n]()
+					require.Equal(t, [3]int64{int64(in.Held), 0, 0}, [3]int64{got["hosted"], got["entities"], got["waiting"]})
 					require.Zero(t, in.Entities)
 					require.NotZero(t, in.Held)
 				}
@@ -188,7 +198,7 @@ func TestEnvelopesWithHeaders(t *testing.T) {
 				require.NoError(t, err, "way %d to %s", k, owners(ns[0])[i])
 				require.Equal(t, done{ID: "v", Number: k}, got)
 			}
-			got, err := sharding.Ask[done](contextFor(t, time.Second), r, id, &actor.MessageEnvelope{Message: job{"x", 9},
+			got, err := sharding.Ask[done](contextFor(time.Second), r, id, &actor.MessageEnvelope{Message: job{"x", 9},
 				Header: map[string]string{"h": "v"}})
 			require.NoError(t, err)
 			require.Equal(t, done{ID: "v", Number: 9}, got)
@@ -211,9 +221,7 @@ func (b basket) GetMessages() []any { return b }
 // A Ref takes a batch apart, as the PID of any other actor does.
 func TestABatchSentToARef(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		n := c.node("a")
-		n.start(4)
-		c.settled(5*time.Second, n)
+		n := c.hosting("a", 4)[0]
 		ref, err := n.region.Ref("x")
 		require.NoError(t, err)
 		n.system.Root.Send(ref, basket{job{"x", 1}, job{"x", 2}})

@@ -13,9 +13,14 @@ import (
 // Entity is what an entity knows of itself. Its methods may be called from
 // anywhere.
 type Entity struct {
-	s  *shard
-	id string
-	g  *gate.Gate
+	region *Region
+	s      *shard
+	id     string
+	g      *gate.Gate
+}
+
+func (r *Region) entity(s *shard, id string, g *gate.Gate) ctxext.ContextExtension {
+	return &Entity{r, s, id, g}
 }
 
 var entityExtension = ctxext.NextContextExtensionID()
@@ -43,7 +48,7 @@ func (e *Entity) ID() string { return e.id }
 func (e *Entity) Shard() int { return e.s.number }
 
 // Region returns the part of its type that is on this node.
-func (e *Entity) Region() *Region { return e.s.r }
+func (e *Entity) Region() *Region { return e.region }
 
 // Name is the name of the shard's lease; with Token it makes an Entity what
 // fences of stores take.
@@ -67,7 +72,7 @@ func (e *Entity) Guard(p *actor.Props) *actor.Props { return e.g.Guard(p) }
 
 // Ref returns a PID of the entity that may be kept, given away and sent to, from
 // other nodes as well, while the Region of this node lives (Region.Ref).
-func (e *Entity) Ref() *actor.PID { return e.s.r.ref(e.id) }
+func (e *Entity) Ref() *actor.PID { return e.region.refs.ref(e.id) }
 
 // Passivate stops the entity when it is done with the message it works on. What was
 // sent to it and not handled, or comes later, starts it again.

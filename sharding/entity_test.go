@@ -26,9 +26,7 @@ func (j *journal) living() int {
 // message is lost on the edge.
 func TestIdleEntitiesArePassivated(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		n := c.node("a")
-		n.start(4, sharding.WithPassivation(time.Second))
-		c.settled(5*time.Second, n)
+		n := c.hosting("a", 4, sharding.WithPassivation(time.Second))[0]
 		for i := range 20 {
 			require.NoError(t, n.region.Tell(fmt.Sprint("id", i), job{"x", 1}))
 		}
@@ -60,9 +58,7 @@ func TestIdleEntitiesArePassivated(t *testing.T) {
 // Beyond the bound those that were not used the longest are stopped.
 func TestTheOldestAreStoppedBeyondTheBound(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		n := c.node("a")
-		n.start(4, sharding.WithMaxActive(20))
-		c.settled(5*time.Second, n)
+		n := c.hosting("a", 4, sharding.WithMaxActive(20))[0]
 		for i := range 100 {
 			require.NoError(t, n.region.Tell(fmt.Sprint("id", i), job{"x", 1}))
 			require.NoError(t, n.region.Tell("favourite", job{"x", i + 1}))
@@ -124,16 +120,16 @@ func TestAnEntityPassivatesItself(t *testing.T) {
 		c.settled(5*time.Second, n)
 		for range 50 {
 			require.NoError(t, r.Tell("x", goAway{}))
-			got, err := sharding.Ask[int](contextFor(t, time.Second), r, "x", howMany{})
+			got, err := sharding.Ask[int](contextFor(time.Second), r, "x", howMany{})
 			require.NoError(t, err)
 			require.Positive(t, got)
 		}
 		require.Greater(t, lives.Load(), int32(40))
-		ref, err := sharding.Ask[*actor.PID](contextFor(t, time.Second), r, "x", refMe{})
+		ref, err := sharding.Ask[*actor.PID](contextFor(time.Second), r, "x", refMe{})
 		require.NoError(t, err)
 		require.NoError(t, r.Tell("x", goAway{}))
 		time.Sleep(time.Second)
-		got, err := askPID[int](contextFor(t, time.Second), n.system, ref, howMany{})
+		got, err := askPID[int](contextFor(time.Second), n.system, ref, howMany{})
 		require.NoError(t, err, "a Ref outlives the entity")
 		require.Equal(t, 1, got)
 	})
@@ -156,7 +152,7 @@ func TestAnEntityThatPanicsComesBack(t *testing.T) {
 		for i := range 5 {
 			require.NoError(t, r.Tell("a/b%c", collapse{}))
 			began := time.Now()
-			got, err := sharding.Ask[int](contextFor(t, 3*time.Second), r, "a/b%c", howMany{})
+			got, err := sharding.Ask[int](contextFor(3*time.Second), r, "a/b%c", howMany{})
 			require.NoError(t, err)
 			require.Equal(t, 1, got, "a new actor")
 			require.GreaterOrEqual(t, time.Since(began), min(100*time.Millisecond<<i, time.Second)/2)
@@ -181,7 +177,7 @@ func TestRememberedEntitiesComeBack(t *testing.T) {
 		}
 		c.settled(5*time.Second, ns...)
 		for i := range 40 {
-			_, err := sharding.Ask[int](contextFor(t, time.Second), ns[0].region, fmt.Sprint("id", i), howMany{})
+			_, err := sharding.Ask[int](contextFor(time.Second), ns[0].region, fmt.Sprint("id", i), howMany{})
 			require.NoError(t, err)
 		}
 		for i := range 10 {
@@ -234,9 +230,7 @@ func (f *failing) set(down bool) { f.mu.Lock(); defer f.mu.Unlock(); f.down = do
 func TestMailWaitsForTheStore(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		store := &failing{EntityStore: sharding.NewMemoryEntities()}
-		n := c.node("a")
-		n.start(4, sharding.WithRemember(store, 0))
-		c.settled(5*time.Second, n)
+		n := c.hosting("a", 4, sharding.WithRemember(store, 0))[0]
 		require.NoError(t, n.region.Tell("old", job{"x", 1}))
 		time.Sleep(time.Second)
 		store.set(true)

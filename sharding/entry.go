@@ -1,6 +1,9 @@
 package sharding
 
 import (
+	"sync/atomic"
+	"time"
+
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
@@ -8,14 +11,73 @@ import (
 	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/gate"
+	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/route"
 	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding/internal/entities"
 )
 
+// entry is one entity of a shard that is hosted here. What becomes of it is decided by its
+// Life (internal/entities), which has the diagram; this file carries that out.
+//
+// All of it is guarded by the shard's mu but used.
+type entry struct {
+	entities.Life
+	id      string
+	used    atomic.Uint32 // the Region's epoch
+	gate    *gate.Gate
+	pid     *actor.PID
+	since   time.Duration // when its actor was made
+	pending []any         // came while it was not active
+	back    []any         // what its mailbox had left
+	timer   actors.Alarm
+}
+
+// tenure is a shard's life on this node under one term.
+type tenure struct {
+	s      *roster
+	term   lease.Term
+	parent *actor.PID       // of its entities
+	start  func(*entry)     // makes the actor of one
+	empty  func()           // has the control loop go on: all have ended
+	ending bool             // its entities were told to stop
+	cause  error            // why it was lost
+	told   bool             // that it is empty
+	states *handover.States // that entities are to begin with
+	rem    remembered
+
+	collects       bool // entities leave their state
+	handoverStates *handover.States
+	unasked        int // entities that have ended were not asked for theirs, as no node takes over
+}
+
+// remembered is what one shard's hosting knows of the store. It is guarded by the
+// shard's mu.
+type remembered struct {
+	known   map[string]bool // ids that are in the store
+	loaded  bool
+	add     []string // to be written
+	remove  []string
+	writing bool
+	leaving bool // what is being written is a removal
+
+	failure error // of the last call, which is repeated; nil: it did not fail
+}
+
+// roster is the entities of a shard.
+type roster struct {
+	mailroom
+	entries      map[string]*entry
+	tenure       *tenure // where entities run; nil while none may be started
+	last         *tenure // the same, until all its entities have ended
+	pending      int     // messages that wait for an entity to start
+	pendingBytes int     // about
+}
+
 // handOverLocked gives a message to its entity, starting it if need be. The shard is
 // open, or the message waits in the entry until it is given back.
-func (s *shard) handOverLocked(m *mail, custody bool) {
+func (s *roster) handOverLocked(m *mail, custody bool) {
 	e := s.entries[m.id]
 	switch {
 	case (e == nil || e.Phase != entities.Active) && s.fullLocked(custody):
@@ -25,7 +87,8 @@ func (s *shard) handOverLocked(m *mail, custody bool) {
 		s.pendLocked(e, m.envelope)
 	case e.Phase == entities.Active:
 		s.give(e, m.envelope)
-	case !custody && (s.pending >= s.r.set.mail.Limit && len(e.pending) >= s.share() || s.pendingBytes >= maxBuffered),
+	case !custody && s.pending >= s.set.mail.Limit && len(e.pending) >= max(1, s.set.mail.Limit/shares),
+		!custody && s.pendingBytes >= maxBuffered,
 		custody && s.pendingBytes >= maxCustody:
 		s.overflowLocked(e, m)
 	default:
@@ -34,7 +97,7 @@ func (s *shard) handOverLocked(m *mail, custody bool) {
 }
 
 // pendLocked has messages wait for their entity.
-func (s *shard) pendLocked(e *entry, envelopes ...any) {
+func (s *roster) pendLocked(e *entry, envelopes ...any) {
 	e.pending = append(e.pending, envelopes...)
 	s.pending += len(envelopes)
 	for _, env := range envelopes {
@@ -43,7 +106,7 @@ func (s *shard) pendLocked(e *entry, envelopes ...any) {
 }
 
 // unpendLocked takes what waits for an entity.
-func (s *shard) unpendLocked(e *entry) (envelopes []any) {
+func (s *roster) unpendLocked(e *entry) (envelopes []any) {
 	envelopes, e.pending = e.pending, nil
 	s.pending -= len(envelopes)
 	for _, env := range envelopes {
@@ -55,31 +118,25 @@ func (s *shard) unpendLocked(e *entry) (envelopes []any) {
 	return envelopes
 }
 
-// share is how many messages may wait for an entity though as many wait for others of
-// its shard as may: so that one which crashes again and again, or does not start, leaves
-// room for the others. In all they are bounded by the node's total.
-func (s *shard) share() int { return max(1, s.r.set.mail.Limit/shares) }
-
+// shares is the part of a shard's bound that may wait for one entity though as much waits for
+// others as may: so that one which crashes again and again, or does not start, leaves room for the
+// others. In all they are bounded by the node's total.
 const shares = 20
-
-// custodyTotal is how many times the bound in all may wait with what was handed to this
-// node: it had been accepted where it was.
-const custodyTotal = 4
 
 // fullLocked is Region.full as seen by a message of this shard, which has been counted
 // since it came if it waited: that it did must not keep it out now.
-func (s *shard) fullLocked(custody bool) bool {
-	st, most := s.routing().Stats(), int64(s.r.set.total)
+func (s *roster) fullLocked(custody bool) bool {
+	st, most := s.routing().Stats(), int64(s.set.total)
 	if custody {
 		most *= custodyTotal
 	}
-	elsewhere := s.r.waiting.Load() - int64(s.waiting)
+	elsewhere := s.counts.waiting.Load() - int64(s.waits)
 	return elsewhere+int64(st.Buffered+s.pending)+s.out.Held().Load() >= most
 }
 
 // overflowLocked: there is no room for what waits for an entity.
-func (s *shard) overflowLocked(e *entry, m *mail) {
-	if s.r.set.mail.Policy == hosting.DropOldest && len(e.pending) > 0 {
+func (s *roster) overflowLocked(e *entry, m *mail) {
+	if s.set.mail.Policy == hosting.DropOldest && len(e.pending) > 0 {
 		old := e.pending[0]
 		e.pending = append(e.pending[1:], m.envelope)
 		s.pendingBytes += actors.Footprint(m.envelope) - actors.Footprint(old)
@@ -90,19 +147,19 @@ func (s *shard) overflowLocked(e *entry, m *mail) {
 
 // give posts a message to an entity that is active, with mu held, for reading at least: its
 // gate is plain, so that no users' code runs.
-func (s *shard) give(e *entry, envelope any) {
+func (s *roster) give(e *entry, envelope any) {
 	s.use(e)
 	e.gate.Post(envelope)
 }
 
-func (s *shard) use(e *entry) {
-	if now := s.r.epoch.Load(); e.used.Load() != now {
+func (s *roster) use(e *entry) {
+	if now := s.crowd.epoch.Load(); e.used.Load() != now {
 		e.used.Store(now)
 	}
 }
 
 // beginLocked makes an entry whose actor is about to be made.
-func (s *shard) beginLocked(id string) *entry {
+func (s *roster) beginLocked(id string) *entry {
 	e := &entry{id: id}
 	if s.entries == nil {
 		s.entries = map[string]*entry{}
@@ -116,13 +173,13 @@ func (s *shard) beginLocked(id string) *entry {
 }
 
 // nowOfLocked is how things stand for an entity.
-func (s *shard) nowOfLocked(e *entry) entities.Now {
+func (s *roster) nowOfLocked(e *entry) entities.Now {
 	now := entities.Now{Mail: len(e.pending)+len(e.back) > 0,
-		Long: s.Now()-e.since >= s.r.set.backoffMax}
+		Long: s.Now()-e.since >= s.set.backoffMax}
 	h := s.last
 	if now.Ending = h == nil || h.ending; h != nil {
 		now.Lost, now.Barred = h.cause != nil, !h.term.CheckAlive()
-		if s.r.set.store != nil {
+		if s.set.store != nil {
 			now.Forgotten = !h.rem.known[e.id]
 			now.Unwritten = !h.rem.loaded || now.Forgotten
 		}
@@ -137,32 +194,32 @@ func (s *shard) nowOfLocked(e *entry) entities.Now {
 }
 
 // happensLocked feeds one event to an entity, and carries out its effects, which it returns.
-func (s *shard) happensLocked(e *entry, ev entities.Event) []entities.Effect {
+func (s *roster) happensLocked(e *entry, ev entities.Event) []entities.Effect {
 	var effects []entities.Effect
 	e.Life, effects = e.Next(ev, s.nowOfLocked(e))
 	s.carryOutLocked(e, effects)
 	return effects
 }
 
-func (s *shard) carryOutLocked(e *entry, effects []entities.Effect) {
+func (s *roster) carryOutLocked(e *entry, effects []entities.Effect) {
 	for _, f := range effects {
 		s.effectLocked(e, f)
 	}
 }
 
 // effectLocked does one effect. What runs users' code runs elsewhere, or once mu is free.
-func (s *shard) effectLocked(e *entry, f entities.Effect) {
+func (s *roster) effectLocked(e *entry, f entities.Effect) {
 	h := s.last
 	switch f {
 	case entities.Remember:
-		s.noteLocked(h, e.id)
+		h.noteLocked(e.id)
 	case entities.Make:
-		go h.guardian.start(e)
+		go h.start(e)
 	case entities.MakeGate, entities.Spawn: // the guardian's, which asked
 	case entities.Deliver:
 		s.use(e) // it has just begun, however long its mail has waited
 		for _, env := range s.unpendLocked(e) {
-			if left, ok := wire.PatienceOf(s.r.system, actor.UnwrapEnvelopeSender(env)); ok && left == 0 {
+			if left, ok := wire.PatienceOf(s.system, actor.UnwrapEnvelopeSender(env)); ok && left == 0 {
 				s.Refuse(&route.Item{Local: &mail{e.id, env}}, wire.Reason_REASON_EXPIRED, "the asker does not wait any more")
 				continue
 			}
@@ -177,26 +234,26 @@ func (s *shard) effectLocked(e *entry, f entities.Effect) {
 	case entities.StopGently:
 		s.stopLocked(e)
 	case entities.StopNow:
-		s.r.stopActor(e.pid)
+		s.stopActor(e.pid)
 	case entities.StopMade:
 		s.after = append(s.after, e.gate.Stop)
 	case entities.Await: // its deadline
-		e.timer.Set(s.r.clock, s.do, s.r.set.Stop, func() { s.happensLocked(e, entities.Overdue) })
+		e.timer.Set(s.clock, s.do, s.set.Stop, func() { s.happensLocked(e, entities.Overdue) })
 	case entities.TellLate:
-		late := Event{Kind: NotStopping, Shard: s.number, ID: e.id, Token: e.gate.Token(), After: s.r.set.Stop}
-		s.after = append(s.after, func() { s.r.event(late) })
+		late := Event{Kind: NotStopping, Shard: s.number, ID: e.id, Token: e.gate.Token(), After: s.set.Stop}
+		s.after = append(s.after, func() { s.event(late) })
 	case entities.GiveUp:
 		e.gate.Close()
 		if pid := e.gate.Actor(); pid != nil {
 			e.pid = actor.NewPID(pid.Address, pid.Id)
 		}
-		h.guardian.sayLocked(e, "an entity is given up that was being made", h.cause)
+		s.sayLocked(e, "an entity is given up that was being made", h.cause)
 	case entities.Pause:
-		d := actors.Backoff(int(e.Tries)-1, s.r.set.backoffMin, s.r.set.backoffMax)
-		e.timer.Set(s.r.clock, s.do, d, func() { s.happensLocked(e, entities.BackedOff) })
+		d := actors.Backoff(int(e.Tries)-1, s.set.backoffMin, s.set.backoffMax)
+		e.timer.Set(s.clock, s.do, d, func() { s.happensLocked(e, entities.BackedOff) })
 		if e.failsEarly() {
-			s.r.fails.Store(true)
-			s.after = append(s.after, func() { s.r.post(func() {}) })
+			s.crowd.fails.Store(true)
+			s.after = append(s.after, func() { s.post(func() {}) })
 		}
 	case entities.Requeue: // its mail goes to the next host
 		s.removeLocked(e)
@@ -210,12 +267,19 @@ func (s *shard) effectLocked(e *entry, f entities.Effect) {
 	}
 }
 
+// sayLocked logs what became of e, once the shard is not locked any more.
+func (s *roster) sayLocked(e *entry, what string, err error) {
+	s.after = append(s.after, func() {
+		s.log.Error(what, zap.String("shard", s.name), zap.String("id", e.id), zap.Error(err))
+	})
+}
+
 // flushMark is posted behind an entity's mail when it is done: when it comes back
 // diverted, so has everything before it.
 type flushMark struct{}
 
 // diverted takes what an entity did not handle any more; on its goroutine.
-func (s *shard) diverted(e *entry, g *gate.Gate, env any) {
+func (s *roster) diverted(e *entry, g *gate.Gate, env any) {
 	s.do(func() {
 		_, mark := env.(*flushMark)
 		switch {
@@ -232,7 +296,7 @@ func (s *shard) diverted(e *entry, g *gate.Gate, env any) {
 }
 
 // collect begins to take the backlog of an entity that is done; on its goroutine.
-func (s *shard) collect(e *entry, g *gate.Gate) {
+func (s *roster) collect(e *entry, g *gate.Gate) {
 	s.do(func() {
 		if s.entries[e.id] == e && e.gate == g {
 			s.happensLocked(e, entities.Done)
@@ -246,16 +310,16 @@ func (s *shard) collect(e *entry, g *gate.Gate) {
 }
 
 // collectedLocked: the mail of an entity that is done is back.
-func (s *shard) collectedLocked(e *entry, g *gate.Gate) {
+func (s *roster) collectedLocked(e *entry, g *gate.Gate) {
 	if s.entries[e.id] == e && e.gate == g {
-		s.after = append(s.after, func() { s.r.overran(g.Overruns()) })
-		s.r.active.Add(-1)
+		s.after = append(s.after, func() { s.counts.overruns.add(int(g.Overruns())) })
+		s.counts.active.Add(-1)
 		s.endedLocked(e, entities.Collected)
 	}
 }
 
 // endedLocked: there is no actor any more, or none came to be, and its mail is back.
-func (s *shard) endedLocked(e *entry, how entities.Event) {
+func (s *roster) endedLocked(e *entry, how entities.Event) {
 	e.gate, e.pid = nil, nil
 	e.timer.Stop()
 	s.happensLocked(e, how)
@@ -266,7 +330,7 @@ func (s *shard) endedLocked(e *entry, how entities.Event) {
 }
 
 // removeLocked takes an entry out. A map that is empty keeps the room that it once needed.
-func (s *shard) removeLocked(e *entry) {
+func (s *roster) removeLocked(e *entry) {
 	e.timer.Stop()
 	if delete(s.entries, e.id); len(s.entries) == 0 {
 		s.entries = nil
@@ -274,7 +338,7 @@ func (s *shard) removeLocked(e *entry) {
 }
 
 // endAllLocked tells every entity to stop: planned, or because the shard was lost.
-func (s *shard) endAllLocked(h *tenure) {
+func (s *roster) endAllLocked(h *tenure) {
 	h.ending = true
 	for _, e := range s.entries {
 		s.happensLocked(e, entities.Ending)
@@ -283,46 +347,42 @@ func (s *shard) endAllLocked(h *tenure) {
 
 // stopLocked tells an entity to stop, in the way its user chose. That is asked on a goroutine
 // of its own, as it may take its time: the entity has until its deadline.
-func (s *shard) stopLocked(e *entry) {
-	if s.r.set.stopWith == nil {
-		s.r.stopActor(e.pid)
+func (s *roster) stopLocked(e *entry) {
+	if s.set.stopWith == nil {
+		s.stopActor(e.pid)
 		return
 	}
 	pid, g := e.pid, e.gate
-	boundary.Aside(func() (any, error) { return s.r.set.stopWith(), nil }, func(msg any, err error) {
+	boundary.Aside(func() (any, error) { return s.set.stopWith(), nil }, func(msg any, err error) {
 		if err != nil {
-			s.r.log.Error("WithStop's function failed: the entity is stopped at once", zap.Error(err))
+			s.log.Error("WithStop's function failed: the entity is stopped at once", zap.Error(err))
 		}
 		s.do(func() {
 			switch {
 			case s.entries[e.id] != e || e.gate != g: // it has ended, and its next life has its name
 			case msg == nil:
-				s.r.stopActor(pid)
+				s.stopActor(pid)
 			default:
-				s.r.reach(pid, func(p actor.Process) { p.SendUserMessage(pid, msg) })
+				s.reach(pid, func(p actor.Process) { p.SendUserMessage(pid, msg) })
 			}
 		})
 	})
 }
 
-// reach has f called with the process of an actor of this node; of one that has ended
-// there is no word, and no dead letter: subscribers would hear of that on this goroutine.
-func (r *Region) reach(pid *actor.PID, f func(actor.Process)) {
-	if p, ok := r.system.ProcessRegistry.Get(pid); ok {
-		_ = boundary.Contained(func() { f(p) })
-	}
-}
-
-// stopActor stops an actor of this node, unless it has ended.
-func (r *Region) stopActor(pid *actor.PID) {
-	r.reach(pid, func(p actor.Process) { p.Stop(pid) })
-}
-
 // passivate stops the entity behind g.
-func (s *shard) passivate(id string, g *gate.Gate) {
+func (s *roster) passivate(id string, g *gate.Gate) {
 	s.do(func() {
 		if e := s.entries[id]; e != nil && e.gate == g {
 			s.happensLocked(e, entities.Asked)
+		}
+	})
+}
+
+// forget has the entity behind g not remembered any more.
+func (s *roster) forget(id string, g *gate.Gate) {
+	s.do(func() {
+		if e := s.entries[id]; e != nil && e.gate == g && s.last != nil { // which may be ending
+			s.last.forgetLocked(id)
 		}
 	})
 }
@@ -332,26 +392,3 @@ const tries = 3
 
 // failsEarly reports whether the entity fails before its first message time and again.
 func (e *entry) failsEarly() bool { return e.Tries >= tries && (e.gate == nil || !e.gate.Used()) }
-
-// futile counts the entities here that fail before their first message, unless one works.
-func (r *Region) futile() (failing int, works bool) {
-	look := func(s *shard) bool {
-		s.mu.RLock()
-		defer s.mu.RUnlock()
-		for _, e := range s.entries {
-			if e.Phase == entities.Active && e.gate.Used() {
-				return true
-			}
-			if e.failsEarly() {
-				failing++
-			}
-		}
-		return false
-	}
-	for i := range r.shards {
-		if look(&r.shards[i]) {
-			return 0, true
-		}
-	}
-	return failing, false
-}

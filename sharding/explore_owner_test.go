@@ -7,7 +7,7 @@ import (
 
 // This file is what shards have around a hand-over in TestExplore: a coordinator that
 // orders at will, nodes that leave and stay, memberships that are lost. It carries effects
-// out as control.go, handoff.go and hosting.go do.
+// out as hosting.go and handoff.go do.
 
 // order is an order of the coordinator's under way: to host, or to hand over to Next what
 // is held by Token.

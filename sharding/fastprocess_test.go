@@ -3,6 +3,7 @@ package sharding_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -47,11 +48,7 @@ func shortWay(c *cluster, takes bool) (ns []*node, id string, came *atomic.Int64
 	ns = c.nodes("a", "b")
 	actors.FamiliesOf(ns[1].system).Enable(takes)
 	c.startAllType(ns, sharding.Type{Name: "account", Shards: 4, Props: taker()})
-	for i, owner := range owners(ns[0]) {
-		if owner == "b" {
-			id = idOf(i, 4)
-		}
-	}
+	id = idOf(slices.Index(owners(ns[0]), "b"), 4)
 	// The process stands for one entity, whatever the token.
 	token := tokens(ns[0])[sharding.ShardOf(id, 4)]
 	came = new(atomic.Int64)
@@ -72,7 +69,7 @@ func TestTheShortWay(t *testing.T) {
 		asks := func(want int64, msg any, answer string) {
 			t.Helper()
 			before := came.Load()
-			got, err := sharding.Ask[*wrapperspb.StringValue](contextFor(t, time.Second), ns[0].region, id, msg)
+			got, err := sharding.Ask[*wrapperspb.StringValue](contextFor(time.Second), ns[0].region, id, msg)
 			require.NoError(t, err)
 			require.Equal(t, answer, got.Value)
 			require.Equal(t, want, came.Load()-before)
@@ -94,11 +91,11 @@ func TestTheShortWay(t *testing.T) {
 
 		// So does what is too large, to be refused as ever.
 		var u *hosting.UndeliverableError
-		_, err := sharding.Ask[*wrapperspb.StringValue](contextFor(t, time.Second), ns[0].region, id,
+		_, err := sharding.Ask[*wrapperspb.StringValue](contextFor(time.Second), ns[0].region, id,
 			wrapperspb.String(strings.Repeat("x", wire.PayloadLimit(ns[0].system)+1)))
 		require.ErrorAs(t, err, &u)
 		require.Equal(t, hosting.ReasonTooLarge, u.Notice.Reason)
-		_, err = sharding.Ask[*wrapperspb.StringValue](contextFor(t, time.Second), ns[0].region, id,
+		_, err = sharding.Ask[*wrapperspb.StringValue](contextFor(time.Second), ns[0].region, id,
 			wrapperspb.String("no \xff text"))
 		require.ErrorAs(t, err, &u)
 	})
@@ -123,7 +120,7 @@ func TestInvalidUTF8IsRefused(t *testing.T) {
 			ns, id, _ := shortWay(c, takes)
 			r := ns[0].region
 			ask := func(msg any) (string, error) {
-				got, err := sharding.Ask[*wrapperspb.StringValue](contextFor(t, time.Second), r, id, msg)
+				got, err := sharding.Ask[*wrapperspb.StringValue](contextFor(time.Second), r, id, msg)
 				return got.GetValue(), err
 			}
 			_, err := ask(wrapperspb.String("x"))
@@ -186,7 +183,7 @@ func TestDeadLettersOfTheShortWay(t *testing.T) {
 func TestTheShortWayIsForNodesThatTakeIt(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		ns, id, came := shortWay(c, false)
-		got, err := sharding.Ask[*wrapperspb.StringValue](contextFor(t, time.Second), ns[0].region, id, wrapperspb.String("x"))
+		got, err := sharding.Ask[*wrapperspb.StringValue](contextFor(time.Second), ns[0].region, id, wrapperspb.String("x"))
 		require.NoError(t, err)
 		require.Equal(t, "x/", got.Value)
 		require.Zero(t, came.Load())
@@ -220,7 +217,7 @@ func TestTheShortWayRefuses(t *testing.T) {
 		ns[0].system.Root.Send(actor.NewPID("b:1", actors.FamilyID("g/account", "0/"+id)), wrapperspb.String("x"))
 		time.Sleep(time.Second)
 		for _, n := range ns {
-			_, err := sharding.Ask[*wrapperspb.StringValue](contextFor(t, 5*time.Second), n.region, id, wrapperspb.String("x"))
+			_, err := sharding.Ask[*wrapperspb.StringValue](contextFor(5*time.Second), n.region, id, wrapperspb.String("x"))
 			require.NoError(t, err)
 		}
 	})

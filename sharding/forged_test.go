@@ -36,10 +36,7 @@ func TestAForgedLifeIsNotBelieved(t *testing.T) {
 			})
 		})
 		ns := c.hostingType("a b", sharding.Type{Name: "account", Shards: 4, Props: props})
-		for i := range 4 {
-			_, err := ask(ns[0], idOf(i, 4), 1)
-			require.NoError(t, err)
-		}
+		ns[0].reaches(4, 1)
 		require.EqualValues(t, 4, seen.Load(), "Started, each")
 		for _, n := range ns {
 			n.system.EventStream.Subscribe(func(e any) {

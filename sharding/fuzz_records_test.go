@@ -22,11 +22,11 @@ func FuzzAccount(f *testing.F) {
 	}
 	f.Add(uint64(2), good)
 	f.Fuzz(func(t *testing.T, number uint64, body []byte) {
-		c := &controller{Region: &Region{names: directory.Names{Key: "g/t"}, log: zap.NewNop()}}
+		c := &census{node: &node{names: directory.Names{Key: "g/t"}, log: zap.NewNop()}}
 		answers := make(chan Info, 1)
 		c.asking.Store(uint64(1), statusRequest{"n:1", answers})
 		for range 2 {
-			c.onStatusReply(&wire.Account{Type: "g/t", Number: number, From: &wire.Node{Address: "n:1"}, Json: body})
+			c.answered(&wire.Account{Type: "g/t", Number: number, From: &wire.Node{Address: "n:1"}, Json: body})
 		}
 		select {
 		case in := <-answers:

@@ -145,9 +145,7 @@ func FuzzPeer(f *testing.F) {
 		if x.panicked.Load() > 0 {
 			t.Fatalf("%T %v: a panic", m, m)
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		defer cancel()
-		answer, err := sharding.Ask[string](ctx, x.region, "someone", "ping")
+		answer, err := sharding.Ask[string](contextFor(20*time.Second), x.region, "someone", "ping")
 		require.NoError(t, err, "%T %v", m, m)
 		require.Equal(t, "pong", answer)
 	})

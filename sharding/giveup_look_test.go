@@ -17,6 +17,15 @@ import (
 	"github.com/holdfast-go/holdfast/store"
 )
 
+// loneShard is a shard of a Region that has nothing else.
+func loneShard(system *actor.ActorSystem) *hold {
+	n := &node{group: &membership.Group{}, system: system, log: zap.NewNop()}
+	n.clock, n.life = store.SystemClock(), context.Background()
+	s := &hold{books: &books{node: n, freed: func() {}}}
+	s.cell.node, s.whole = n, &s.shard
+	return s
+}
+
 // livingTerm is a term that does not end.
 type livingTerm struct{}
 
@@ -32,11 +41,10 @@ func (livingTerm) Check() (time.Duration, bool) { return 0, true }
 func TestNothingBeginsAfterTheLookThatGivesItUp(t *testing.T) {
 	system := actor.NewActorSystem(remoting.LogTo(nil))
 	defer system.Shutdown()
-	r := &Region{group: &membership.Group{}, system: system, log: zap.NewNop(), clock: store.SystemClock(), life: context.Background()}
+	s := loneShard(system)
 	e := &entry{id: "id"}
-	s := &shard{r: r, entries: map[string]*entry{"id": e}}
-	h := &tenure{term: livingTerm{}}
-	h.guardian = &guardian{noActor: noActor{r}, s: s, h: h}
+	s.entries = map[string]*entry{"id": e}
+	h := &tenure{s: &s.roster, term: livingTerm{}, start: func(*entry) {}, empty: func() {}}
 	gt, err := gate.New(gate.Options{Term: h.term, Divert: func(any) {}})
 	require.NoError(t, err)
 	s.do(func() {

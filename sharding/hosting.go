@@ -7,51 +7,314 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
+	"github.com/asynkron/protoactor-go/ctxext"
 	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/internal/boundary"
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/gate"
 	"github.com/holdfast-go/holdfast/internal/handover"
-	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/sharding/internal/coordinator"
 	"github.com/holdfast-go/holdfast/sharding/internal/directory"
 	"github.com/holdfast-go/holdfast/sharding/internal/entities"
 )
 
 // This part begins, ends and guards what a node hosts, for the control loop.
 
+// A shard on a node:
+//
+//	        ordered                won
+//	Away ───────────▶ Acquiring ─────────▶ Active ◀────────── declined ──┐
+//	 │ ▲                                    │  │ ordered to another      │
+//	 │ │ invited                       lost │  └──────────────────▶ Inviting
+//	 ▼ │                                    │                            │ an offer came
+//	Offering ─▶ Offered ─▶ Adopting ─▶ Active                            ▼
+//	                                        │         ended, all     Draining ─too late─▶ Yielding
+//	                                        ▼                            │ ended, all       │
+//	                                    Stopping ─ended, all─▶ Releasing │            after a TTL
+//	                                        ▲                      ▲     ▼                  │
+//	                                        │                      └─ Transferring ─▶ Away  │
+//	                                        └───────────────────────────────────────────────┘
+//
+// handover.Machine is all of it as a pure function; package entities is the same for each entity of
+// a shard. A node gives a lease up only when the entities have ended, hosting.ReleaseAfterTTL
+// aside (Yielding). If the offer is too old by then, it asks for a new one before it transfers the
+// lease (Asking).
+
+// hold is what a node decides about one shard. It belongs to the control loop, which feeds the
+// machine with events; hold carries its effects out.
+type hold struct {
+	shard
+	*books
+	m        handover.Machine
+	handle   *lease.Handle
+	term     lease.Term // of the shard's lease, while it is held
+	seen     lease.Token
+	since    time.Duration
+	away     time.Duration // since when nothing is done with the lease
+	deadline actors.Alarm  // for entities that were told to stop
+	reminder actors.Alarm  // of entities that do not
+	inv      handover.Giving
+	take     handover.Accepting
+	rest     rest
+	phase    atomic.Uint32 // for Info
+}
+
+// books are what the control loop keeps of all shards.
+type books struct {
+	*node
+	parent *lease.Handle // of the shards' leases: the node's registration for the type
+	busy   int           // shards that are not Away
+	freed  func()        // called when one is
+	// entity is what an entity knows of itself.
+	entity func(*shard, string, *gate.Gate) ctxext.ContextExtension
+	// invites is the number of the last hand-over. It begins anywhere: another Region was here before.
+	invites uint64
+
+	highest   uint64      // token of a coordinator whose orders were taken
+	lastOrder *wire.Order // the last that were
+	obeying   bool        // and are being taken
+	failed    []*wire.Failure
+
+	sendings map[*handover.Sending]struct{} // states on their way to other nodes
+	givenUp  int                            // states that were not taken, of hand-overs that are over
+}
+
+// newest is the highest token of a coordinator that this node knows, by its orders or by the
+// records: it may not have ordered anything here yet.
+func (b *books) newest() uint64 {
+	record, _ := b.table.Coordinator()
+	return max(b.highest, uint64(record.Token))
+}
+
+// fail tells the coordinator that what it ordered about a shard came to nothing.
+func (b *books) fail(shard int, why string) {
+	f := &wire.Failure{Shard: uint32(shard), Reason: wire.Text(why)}
+	if b.obeying {
+		b.failed = append(b.failed, f)
+	} else if b.lastOrder != nil {
+		b.report(b.lastOrder, f)
+	}
+}
+
+// report tells the coordinator what of its orders came to nothing.
+func (b *books) report(m *wire.Order, failures ...*wire.Failure) {
+	b.send(m.From.GetAddress(), &wire.Report{Type: b.names.Key, From: b.self, Coordinator: m.Coordinator, Failures: failures})
+}
+
+// shards are those of the type, by number.
+type shards []hold
+
+// of returns the shard of an entity.
+func (l shards) of(id string) *shard { return &l[ShardOf(id, len(l))].shard }
+
+// named returns the shard whose lease has that name; nil if there is none.
+func (l shards) named(name string) *hold {
+	if i, ok := l[0].names.Number(name, len(l)); ok {
+		return &l[i]
+	}
+	return nil
+}
+
+// route gives a message of another node to the Router of a shard.
+func (l shards) route(m any) {
+	name := m.(interface{ GetName() string }).GetName()
+	s := l.named(name)
+	if s == nil {
+		l[0].log.Debug("a message about no shard of this type", zap.String("name", name))
+		return
+	}
+	s.touched()
+	s.do(func() { s.routing().Receive(m, 0, true) })
+}
+
+// recount counts what waits again where other nodes have taken a part of it: a shard is
+// told only when they have taken all.
+func (l shards) recount() {
+	for i := range l {
+		if s := &l[i]; s.out.Held().Load() > 0 {
+			s.do(func() {})
+		}
+	}
+}
+
+// shut gives up all mail that is left.
+func (l shards) shut() {
+	for i := range l {
+		s := &l[i]
+		used := false // its Router and Outbox are made with the first record or message
+		s.do(func() {
+			if used = s.router != nil; used {
+				s.router.Shut()
+			}
+			s.wake.Stop()
+			s.direct = false
+		})
+		if used {
+			s.out.Leave()
+		}
+	}
+}
+
+// futile counts the entities here that fail before their first message, unless one works.
+func (l shards) futile() (failing int, works bool) {
+	for i := range l {
+		n, works := l[i].failing()
+		if works {
+			return 0, true
+		}
+		failing += n
+	}
+	return failing, false
+}
+
+// fire feeds one event to a shard's machine and carries out its effects.
+func (s *hold) fire(e handover.Event) {
+	was := s.m.Phase
+	var effects []handover.Effect
+	s.m, effects = s.m.Next(e)
+	if s.m.Phase != was {
+		s.log.Debug("phase", zap.String("shard", s.name), zap.Stringer("from", was), zap.Stringer("to", s.m.Phase))
+	}
+	switch {
+	case was == handover.Away && s.m.Phase != handover.Away:
+		s.busy++
+	case was != handover.Away && s.m.Phase == handover.Away:
+		s.busy--
+	}
+	s.phase.Store(uint32(s.m.Phase))
+	for _, f := range effects {
+		s.carryOut(f)
+	}
+	if s.m.Phase == handover.Away && was != handover.Away {
+		s.forget()
+	}
+}
+
+// lossNoticed has the loop ask the term, as the loss may be of an earlier one.
+func (s *hold) lossNoticed() {
+	s.post(func() {
+		if s.term != nil && !s.term.CheckAlive() {
+			s.fire(handover.Lost)
+		}
+	})
+}
+
+func (s *hold) acquire(f func(*lease.Handle, context.Context) (bool, error)) {
+	h, err := s.leaseOf()
+	if err != nil {
+		s.post(func() { s.onAcquired(false, err) })
+		return
+	}
+	s.async(func() func() {
+		won, err := f(h, s.life)
+		return func() { s.onAcquired(won, err) }
+	})
+}
+
+func (s *hold) onAcquired(won bool, err error) {
+	if err != nil && !errors.Is(err, context.Canceled) {
+		s.log.Warn("a shard could not be acquired", zap.String("shard", s.name), zap.Error(err))
+	}
+	if !won {
+		if err != nil && s.handle != nil {
+			h := s.handle // what may have been applied is given back
+			s.ops.Go(func() { _ = h.Release(s.life) })
+		}
+		s.fire(handover.NotWon)
+		return
+	}
+	s.term, _ = lease.TermOf(s.handle)
+	s.fire(handover.Won)
+}
+
+// carryOut does one effect. What takes time runs elsewhere and tells later.
+func (s *hold) carryOut(f handover.Effect) {
+	switch f {
+	case handover.DoAcquire:
+		s.acquire((*lease.Handle).Acquire)
+	case handover.DoAdopt:
+		offer := s.take.Offer
+		s.take.Halt() // states that come until it is open are still taken
+		s.acquire(func(h *lease.Handle, ctx context.Context) (bool, error) { return h.Adopt(ctx, offer) })
+	case handover.DoOpen:
+		s.open()
+	case handover.DoInvite:
+		s.invite()
+	case handover.AskAgain:
+		s.inv.AskAgain(port{s})
+	case handover.DropInvite:
+		s.inv.Off(port{s})
+	case handover.DoDrain:
+		s.drain()
+	case handover.DoLose:
+		s.lose()
+	case handover.ForceStop:
+		s.do(func() { // entities that did not stop in time are shut off
+			s.last.cause = ErrOverdue
+			s.endAllLocked(s.last)
+		})
+	case handover.StartYield:
+		s.later(&s.deadline, s.ttl(), func() { s.fire(handover.YieldOver) })
+	case handover.DoYield:
+		s.yield()
+	case handover.DoTransfer:
+		s.transfer()
+	case handover.DoRelease:
+		s.loseLeft(errNotTaken)
+		h := s.handle
+		s.term = nil
+		s.async(func() func() {
+			err := s.release(s.life, h)
+			return func() {
+				s.event(Event{Kind: Released, Shard: s.number, Reason: err})
+				s.fire(handover.Released)
+			}
+		})
+	case handover.DoOffer:
+		s.take.Make(port{s})
+	case handover.SendOffer:
+		s.take.Send(port{s})
+	case handover.SendDecline:
+		s.take.Decline(port{s})
+	case handover.Report:
+		s.fail(s.number, "it is "+s.m.Phase.String())
+	}
+}
+
 // open lets mail through to entities, under the present term.
-func (c *controller) open(s *shard) {
-	t, states := s.term, c.begin(s)
+func (s *hold) open() {
+	t, states := s.term, s.begin()
 	if x, ok := t.(lease.Continuing); ok && states.Len() > 0 && !x.Adopted(s.take.Offer) {
 		s.loseStates(states, errNotTaken) // others may have hosted since
 	}
 	s.take = handover.Accepting{}
-	h := &tenure{term: t, states: states}
-	g := &guardian{noActor: noActor{c.Region}, s: s, h: h}
+	h := &tenure{s: &s.roster, term: t, states: states}
+	h.empty = func() { s.post(func() { s.onEmpty(h) }) }
+	g := &guardian{noActor: noActor{s.node}, s: s, h: h}
 	ok := false
 	if t.CheckAlive() {
-		g.pid, ok = c.system.ProcessRegistry.Add(g, fmt.Sprintf("%s/%d-%d", c.names.Process, s.number, t.Token()))
+		g.pid, ok = s.system.ProcessRegistry.Add(g, fmt.Sprintf("%s/%d-%d", s.names.Process, s.number, t.Token()))
 		if !ok { // a token is used once
-			c.log.Error("a shard's guardian could not be made: an actor has its name", zap.String("shard", s.name),
+			s.log.Error("a shard's guardian could not be made: an actor has its name", zap.String("shard", s.name),
 				zap.String("name", g.pid.Id))
 		}
 	}
 	if !ok {
-		s.do(func() { s.last = &tenure{term: t, ending: true} })
+		h.ending, h.states = true, nil
+		s.do(func() { s.last = h })
 		s.loseStates(states, errNotTaken)
-		c.fire(s, handover.Lost)
+		s.fire(handover.Lost)
 		return
 	}
-	h.guardian = g
+	h.parent, h.start = g.pid, g.start
 	s.seen = max(s.seen, t.Token())
-	c.fire(s, handover.Opened)
+	s.fire(handover.Opened)
 	s.do(func() {
 		s.tenure, s.last = h, h
 		for _, id := range states.Keys() {
@@ -60,39 +323,39 @@ func (c *controller) open(s *shard) {
 			}
 		}
 		if c, ok := t.(lease.Continuing); ok && c.Continues() != 0 {
-			s.routing().Host(s.r.self, c.Continues(), true) // who routes by it is right, too
+			s.routing().Host(s.self, c.Continues(), true) // who routes by it is right, too
 		}
 		s.routing().Open(t.Token())
 	})
-	c.metrics.hosted.Add(1)
-	c.log.Info("hosting", zap.String("shard", s.name), zap.Uint64("token", uint64(t.Token())))
-	c.event(Event{Kind: Hosted, Shard: s.number, Token: t.Token()})
-	s.recoverAll(h)
+	s.counts.hosted.Add(1)
+	s.log.Info("hosting", zap.String("shard", s.name), zap.Uint64("token", uint64(t.Token())))
+	s.event(Event{Kind: Hosted, Shard: s.number, Token: t.Token()})
+	h.recoverAll()
 }
 
-// loseStates reports states that entities left, and that no entity gets.
-func (c *controller) loseStates(s *shard, why error) {
+// loseLeft reports states that entities left, and that no entity gets.
+func (s *hold) loseLeft(why error) {
 	if s.last != nil {
 		s.loseStates(s.last.handoverStates, why)
 	}
 }
 
 // drain begins a planned end.
-func (c *controller) drain(s *shard) {
+func (s *hold) drain() {
 	h := s.last
-	s.since = c.clock.Now().Mono
+	s.since = s.clock.Now().Mono
 	s.do(func() {
 		s.tenure = nil
-		h.collects = s.m.Offer && c.set.stateLimit > 0
+		h.collects = s.m.Offer && s.set.stateLimit > 0
 		s.routing().Ending(false)
 		s.endAllLocked(h)
 	})
-	c.later(&s.deadline, c.set.Stop, func() { c.fire(s, handover.Overdue) })
-	c.remind(s, firstReminder)
+	s.later(&s.deadline, s.set.Stop, func() { s.fire(handover.Overdue) })
+	s.remind(firstReminder)
 }
 
 // lose shuts the entities of a shard off that was lost.
-func (c *controller) lose(s *shard) {
+func (s *hold) lose() {
 	h := s.last
 	cause := context.Cause(s.term.Context())
 	if cause == nil {
@@ -102,104 +365,79 @@ func (c *controller) lose(s *shard) {
 		cause = fmt.Errorf("%w: %w", ErrNotHosting, cause)
 	}
 	s.deadline.Stop()
-	s.since = c.clock.Now().Mono
+	s.since = s.clock.Now().Mono
 	s.do(func() {
 		s.tenure = nil
 		h.cause = cause
 		s.routing().Ending(true)
 		s.endAllLocked(h)
 	})
-	c.log.Warn("a shard was lost", zap.String("shard", s.name), zap.Uint64("token", uint64(h.term.Token())), zap.Error(cause))
-	c.event(Event{Kind: Lost, Shard: s.number, Token: h.term.Token(), Reason: cause})
-	c.remind(s, firstReminder)
-}
-
-// forceStop shuts entities off that did not stop in time.
-func (c *controller) forceStop(s *shard) {
-	s.do(func() {
-		s.last.cause = ErrOverdue
-		s.endAllLocked(s.last)
-	})
+	s.log.Warn("a shard was lost", zap.String("shard", s.name), zap.Uint64("token", uint64(h.term.Token())), zap.Error(cause))
+	s.event(Event{Kind: Lost, Shard: s.number, Token: h.term.Token(), Reason: cause})
+	s.remind(firstReminder)
 }
 
 // yield gives the shard up though entities still run.
-func (c *controller) yield(s *shard) {
-	c.event(Event{Kind: Yielded, Shard: s.number, Token: s.last.term.Token()})
-	c.log.Warn("a shard is given up though entities still run", zap.String("shard", s.name))
+func (s *hold) yield() {
+	s.event(Event{Kind: Yielded, Shard: s.number, Token: s.last.term.Token()})
+	s.log.Warn("a shard is given up though entities still run", zap.String("shard", s.name))
 	h := s.handle
-	c.ops.Go(func() {
-		if err := h.Release(context.Background()); err != nil {
-			c.log.Warn("release not confirmed, left to the keeper or the TTL", zap.String("shard", s.name), zap.Error(err))
-		}
-	})
+	s.ops.Go(func() { _ = s.release(context.Background(), h) })
 	s.do(func() { s.routing().Left() })
 }
 
 // onEmpty: the entities of a hosting that ends are gone, and their mail is back.
-func (c *controller) onEmpty(s *shard, h *tenure) {
+func (s *hold) onEmpty(h *tenure) {
 	if s.last != h {
 		return
 	}
 	s.deadline.Stop()
 	s.reminder.Stop()
-	s.keepStates(h)
+	h.keepStates()
 	s.do(func() {
 		s.routing().Closed()
-		s.last = &tenure{term: h.term, ending: true, told: true, handoverStates: h.handoverStates}
+		s.last = &tenure{s: h.s, term: h.term, ending: true, told: true, handoverStates: h.handoverStates}
 	})
-	if h.guardian != nil {
-		c.system.ProcessRegistry.Remove(h.guardian.pid)
-		c.metrics.hosted.Add(-1)
+	if h.parent != nil {
+		s.system.ProcessRegistry.Remove(h.parent)
+		s.counts.hosted.Add(-1)
 	}
-	c.fire(s, handover.Ended)
+	s.fire(handover.Ended)
 }
 
-func (c *controller) onReleased(s *shard, err error) {
+func (s *hold) release(ctx context.Context, h *lease.Handle) error {
+	err := h.Release(ctx)
 	if err != nil {
-		c.log.Warn("release not confirmed, left to the keeper or the TTL", zap.String("shard", s.name), zap.Error(err))
+		s.log.Warn("release not confirmed, left to the keeper or the TTL", zap.String("shard", s.name), zap.Error(err))
 	}
-	c.event(Event{Kind: Released, Shard: s.number, Reason: err})
-	c.fire(s, handover.Released)
+	return err
 }
 
 // forget ends what belonged to a hold that is over. Timers that were stopped still have what
 // they were for: the hosting that is gone, and with it what is remembered of the shard.
-func (c *controller) forget(s *shard) {
+func (s *hold) forget() {
 	s.deadline.Stop()
 	s.reminder.Stop()
 	s.inv.Halt()
-	s.loseStates(c.begin(s), errNotTaken)
+	s.loseStates(s.begin(), errNotTaken)
 	s.inv, s.take, s.term = handover.Giving{}, handover.Accepting{}, nil
 	s.do(func() { s.last = nil })
-	s.away = c.clock.Now().Mono
-	c.tidyLater()
+	s.away = s.clock.Now().Mono
+	s.freed()
 }
 
 // onRecord notes the holder of a shard.
-func (c *controller) onRecord(s *shard, record lease.Record, known bool) {
+func (s *hold) onRecord(record lease.Record, known bool) {
 	if known {
 		s.seen = max(s.seen, record.Token)
 	}
 	node := wire.NodeOf(record.Owner)
 	s.do(func() { s.routing().Host(node, record.Token, known) })
 	if known {
-		transport.Of(c.system).Expect(node)
+		transport.Of(s.system).Expect(node)
 	}
 	if s.m.Phase == handover.Offered {
-		s.take.Recorded(port{c, s}, record, known)
-	}
-}
-
-func (c *controller) onPeerGone(address string) {
-	c.coordinating(func(co *coordinator.Coordinator) { co.PeerGone(address) })
-	for i := range c.shards {
-		s := &c.shards[i]
-		s.cutOff(address)
-		s.take.LinkBroke(port{c, s}, address)
-		s.inv.LinkBroke(port{c, s}, address)
-		if s.m.Phase.Asks() && s.inv.To.GetAddress() == address {
-			c.fire(s, handover.Declined)
-		}
+		s.take.Recorded(port{s}, record, known)
 	}
 }
 
@@ -207,32 +445,32 @@ func (c *controller) onPeerGone(address string) {
 // intervals that double.
 const firstReminder = 5 * time.Second
 
-func (c *controller) remind(s *shard, next time.Duration) {
-	c.later(&s.reminder, next, func() {
-		took := c.clock.Now().Mono - s.since
+func (s *hold) remind(next time.Duration) {
+	s.later(&s.reminder, next, func() {
+		took := s.clock.Now().Mono - s.since
 		n := 0
 		s.do(func() { n = len(s.entries) })
-		c.log.Warn("entities do not stop", zap.String("shard", s.name), zap.Int("entities", n), zap.Duration("since", took))
-		c.event(Event{Kind: NotStopping, Shard: s.number, Token: s.last.term.Token(), After: took})
-		c.remind(s, min(2*next, time.Hour))
+		s.log.Warn("entities do not stop", zap.String("shard", s.name), zap.Int("entities", n), zap.Duration("since", took))
+		s.event(Event{Kind: NotStopping, Shard: s.number, Token: s.last.term.Token(), After: took})
+		s.remind(min(2*next, time.Hour))
 	})
 }
 
 // ttl is that of the shard's lease, as far as is known.
-func (c *controller) ttl(s *shard) time.Duration {
-	if rec, ok := c.table.Record(s.number); ok && rec.TTL > 0 {
+func (s *hold) ttl() time.Duration {
+	if rec, ok := s.table.Record(s.number); ok && rec.TTL > 0 {
 		return rec.TTL
 	}
-	return c.leaseTTL()
+	return s.leaseTTL()
 }
 
 // leaseOf returns the handle of the shard's lease. It hangs on the node's registration for the
 // type, and that on its membership: with either, this node has lost all its shards.
-func (c *controller) leaseOf(s *shard) (*lease.Handle, error) {
+func (s *hold) leaseOf() (*lease.Handle, error) {
 	if s.handle != nil {
 		return s.handle, nil
 	}
-	h, err := c.keeper.Lease(s.name, append(c.options(directory.Metadata(c.typ.Shards, true)), lease.WithParent(c.regionLease))...)
+	h, err := s.keeper.Lease(s.name, append(s.options(directory.Metadata(s.typ.Shards, true)), lease.WithParent(s.parent))...)
 	if err != nil {
 		return nil, err
 	}
@@ -241,64 +479,44 @@ func (c *controller) leaseOf(s *shard) (*lease.Handle, error) {
 	return h, nil
 }
 
+// handles closes the handles of leases that are not needed: else a node would keep those of all
+// shards that it has ever hosted.
+type handles struct {
+	*node
+	shards  shards
+	closing actors.Alarm
+}
+
 // keepHandles is for how long the handle of a shard's lease is kept that is away: the shard
 // may come back, and what was asked for under it ends meanwhile.
 const keepHandles = time.Minute
 
-// closeHandles closes those of shards that have been away for so long; more if there are
-// others.
-func (c *controller) closeHandles(after time.Duration) (more bool) {
-	now := c.clock.Now().Mono
-	for i := range c.shards {
-		s := &c.shards[i]
+// closeLater closes them when they have been away for so long.
+func (l *handles) closeLater() {
+	if !l.closing.Pending() {
+		l.later(&l.closing, keepHandles, func() {
+			if l.close(keepHandles) {
+				l.closeLater()
+			}
+		})
+	}
+}
+
+// close closes those of shards that have been away for so long; more if there are others.
+func (l *handles) close(after time.Duration) (more bool) {
+	now := l.clock.Now().Mono
+	for i := range l.shards {
+		s := &l.shards[i]
 		switch h := s.handle; {
 		case h == nil || s.m.Phase != handover.Away:
 		case now < s.away+after:
 			more = true
 		default:
 			s.handle = nil
-			c.ops.Go(func() { _ = h.Close(context.Background()) }) // bounded by the lease's own bounds
+			l.ops.Go(func() { _ = h.Close(context.Background()) }) // bounded by the lease's own bounds
 		}
 	}
 	return more
-}
-
-// tidyLater has handles closed that are not needed: else a node would keep those of all shards
-// that it has ever hosted.
-func (c *controller) tidyLater() {
-	if !c.tidying.Pending() {
-		c.later(&c.tidying, keepHandles, func() {
-			if c.closeHandles(keepHandles) {
-				c.tidyLater()
-			}
-		})
-	}
-}
-
-// This part forgets what was learnt of a store's history that went back, when the
-// one that stands is accepted: tokens to come may be lower.
-
-// onHistoryReset forgets all tokens but those of what is held now, which ended with
-// the history before: so they are of the one that stands. The table tells of each of
-// its parts by itself, so what one has told since is taken up again.
-func (c *controller) onHistoryReset() {
-	c.highest = 0
-	for i := range c.shards {
-		s := &c.shards[i]
-		s.seen = 0
-		if s.term != nil && s.term.CheckAlive() {
-			s.seen = s.term.Token()
-		}
-		rec, known := c.table.Record(i)
-		s.do(func() {
-			if s.router != nil {
-				s.router.Forget(s.seen)
-			}
-		})
-		if known {
-			c.onRecord(s, rec, true)
-		}
-	}
 }
 
 // guardian is the parent of a shard's entities on this node under one term. It is no
@@ -309,14 +527,14 @@ func (c *controller) onHistoryReset() {
 // what the user's Props do may take its time, or hang, and the others do not wait for it.
 type guardian struct {
 	noActor
-	s   *shard
+	s   *hold
 	h   *tenure
 	pid *actor.PID
 }
 
 // SendUserMessage implements actor.Process: no message is for it.
 func (g *guardian) SendUserMessage(pid *actor.PID, message any) {
-	outlet.Of(g.r.system).DeadLetter(pid, message)
+	g.deadLetter(pid, message)
 }
 
 // SendSystemMessage implements actor.Process. It runs on the goroutine of an entity that
@@ -334,7 +552,7 @@ func (g *guardian) SendSystemMessage(pid *actor.PID, message any) {
 
 func (g *guardian) contain() {
 	if p := recover(); p != nil {
-		g.s.r.log.Error("a shard's guardian panicked", zap.Any("panic", p), zap.Stack("stack"))
+		g.log.Error("a shard's guardian panicked", zap.Any("panic", p), zap.Stack("stack"))
 	}
 }
 
@@ -353,7 +571,7 @@ func (g *guardian) start(e *entry) {
 	gt, err := g.gateFor(e, has)
 	s.do(func() {
 		if err != nil {
-			g.sayLocked(e, "an entity could not be made", err)
+			s.sayLocked(e, "an entity could not be made", err)
 			s.endedLocked(e, entities.GateFailed)
 			return
 		}
@@ -363,8 +581,8 @@ func (g *guardian) start(e *entry) {
 	if err != nil || !wanted {
 		return
 	}
-	s.r.active.Add(1)
-	g.made(e, gt, boundary.Call(func() error { return g.spawn(e, gt) }))
+	s.counts.active.Add(1)
+	g.made(e, gt, g.spawn(e, gt))
 }
 
 // made: what was to make the actor of e has returned.
@@ -373,15 +591,15 @@ func (g *guardian) made(e *entry, gt *gate.Gate, err error) {
 	s, pid := g.s, gt.Actor()
 	s.do(func() {
 		if pid != nil && err != nil && !e.GivenUp {
-			g.sayLocked(e, "an entity's Props failed: it is stopped", err)
+			g.s.sayLocked(e, "an entity's Props failed: it is stopped", err)
 		}
 		switch {
 		case e.GivenUp:
-			s.r.active.Add(-1)
+			s.counts.active.Add(-1)
 			s.happensLocked(e, entities.Made)
 		case pid == nil:
-			s.r.active.Add(-1)
-			g.sayLocked(e, "an entity could not be made", err)
+			s.counts.active.Add(-1)
+			g.s.sayLocked(e, "an entity could not be made", err)
 			s.endedLocked(e, entities.NotMade)
 		case e.gate != gt: // that life is over already
 			if err != nil {
@@ -397,14 +615,7 @@ func (g *guardian) made(e *entry, gt *gate.Gate, err error) {
 			}
 		}
 	})
-	s.r.tooMany()
-}
-
-// sayLocked logs what became of e, once the shard is not locked any more.
-func (g *guardian) sayLocked(e *entry, what string, err error) {
-	g.s.after = append(g.s.after, func() {
-		g.r.log.Error(what, zap.String("shard", g.s.name), zap.String("id", e.id), zap.Error(err))
-	})
+	s.evictIfMany()
 }
 
 // gateFor makes the gate of e's next life.
@@ -413,27 +624,27 @@ func (g *guardian) gateFor(e *entry, has bool) (gt *gate.Gate, err error) {
 	opts := gate.Options{
 		Term:     g.h.term,
 		Divert:   func(env any) { s.diverted(e, gt, env) },
-		Internal: func(env any) { outlet.Of(s.r.system).DeadLetter(s.r.pid, env) },
+		Internal: func(env any) { s.deadLetter(s.pid, env) },
 		OnLost:   func(error) { s.lossNoticed() },
 		OnDone:   func() { s.collect(e, gt) },
-		OnEnd:    func(a actor.Actor, lost bool) { s.leaveState(e, g.h, a, lost) },
-		Journal:  s.r.set.journal,
+		OnEnd:    func(a actor.Actor, lost bool) { g.h.leaveState(e, a, lost) },
+		Journal:  s.set.journal,
 	}
 	if has {
-		opts.OnStart = func(a actor.Actor) error { return s.restoreState(e, g.h, a) }
+		opts.OnStart = func(a actor.Actor) error { return g.h.restoreState(e, a) }
 	}
 	return gate.New(opts)
 }
 
 // spawn makes the actor of e behind gt.
 func (g *guardian) spawn(e *entry, gt *gate.Gate) error {
-	self := &Entity{s: g.s, id: e.id, g: gt}
-	return gt.Spawn(g.r.system, g.pid, g.pid.Id+"/"+url.PathEscape(e.id), g.s.r.props, actor.WithOnInit(func(ctx actor.Context) { ctx.Set(self) }))
+	self := g.s.entity(&g.s.shard, e.id, gt)
+	return gt.Spawn(g.system, g.pid, g.pid.Id+"/"+url.PathEscape(e.id), g.crowd.props, actor.WithOnInit(func(ctx actor.Context) { ctx.Set(self) }))
 }
 
 // failed has an entity end that has panicked; starting it again is its entry's business.
 func (g *guardian) failed(child *actor.PID, reason any) {
-	defer g.r.stopActor(child)
+	defer g.stopActor(child)
 	name := child.Id[strings.LastIndexByte(child.Id, '/')+1:]
 	if id, err := url.PathUnescape(name); err == nil {
 		g.s.do(func() {
@@ -441,6 +652,6 @@ func (g *guardian) failed(child *actor.PID, reason any) {
 				g.s.happensLocked(e, entities.Panicked)
 			}
 		})
-		g.r.crashed(g.s.number, id, reason)
+		g.crashed(g.s.number, id, reason)
 	}
 }

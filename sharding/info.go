@@ -3,8 +3,9 @@ package sharding
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -60,24 +61,26 @@ type ShardInfo struct {
 	Entities int    `json:",omitempty"`
 }
 
-// Info returns a snapshot. It takes each shard's lock for a moment.
-func (r *Region) Info() Info { return r.info(true) }
+// census is what this node, and the others, tell of how they stand.
+type census struct {
+	*node
+	shards shards
+	last   atomic.Uint64 // question that was asked
+	asking sync.Map      // by number: statusRequest
+}
 
-// info is Info, with or without its Table.
-func (r *Region) info(table bool) Info {
-	if !r.made() {
-		return Info{}
-	}
-	r.recount()
-	in := Info{Group: r.group.Name(), Type: r.typ.Name, Node: r.keeper.Owner().ID, Shards: r.typ.Shards,
-		Waiting: int(r.waiting.Load()), Dropped: r.counts.dropped.Load(), Undeliverable: r.counts.undeliverable.Load(),
-		Unconfirmed: r.counts.unconfirmed.Load(), Relayed: r.counts.relayed.Load(), Unordered: r.counts.unordered.Load(), Overruns: r.counts.overruns.Load(),
-		Crashes: r.counts.crashes.Load(), Passivated: r.counts.passivated.Load(), HandedOff: r.counts.moved.Load()}
-	if record, ok := r.table.Coordinator(); ok {
+// info is Region.Info, with or without its Table.
+func (c *census) info(table bool) Info {
+	c.shards.recount()
+	in := Info{Group: c.group.Name(), Type: c.typ.Name, Node: c.keeper.Owner().ID, Shards: c.typ.Shards,
+		Waiting: int(c.counts.waiting.Load()), Dropped: c.counts.dropped.Load(), Undeliverable: c.counts.undeliverable.Load(),
+		Unconfirmed: c.counts.unconfirmed.Load(), Relayed: c.counts.relayed.Load(), Unordered: c.counts.unordered.Load(), Overruns: c.counts.overruns.Load(),
+		Crashes: c.counts.crashes.Load(), Passivated: c.counts.passivated.Load(), HandedOff: c.counts.moved.Load()}
+	if record, ok := c.table.Coordinator(); ok {
 		in.Coordinator, in.Token = record.Owner, record.Token
 	}
 	held := map[string]int{}
-	records := r.table.All()
+	records := c.table.All()
 	if table {
 		in.Table = make([]ShardInfo, len(records))
 	}
@@ -87,7 +90,7 @@ func (r *Region) info(table bool) Info {
 			x.Owner = st.Record.Owner.ID
 			held[st.Record.Owner.Incarnation]++
 		}
-		s := &r.shards[i]
+		s := &c.shards[i]
 		if p := handover.Phase(s.phase.Load()); p != handover.Away {
 			x.Phase = p.String()
 			if p.Holds() {
@@ -107,13 +110,13 @@ func (r *Region) info(table bool) Info {
 			in.Table[i] = x
 		}
 	}
-	in.Nodes = r.nodes(held)
+	in.Nodes = c.nodes(held)
 	return in
 }
 
-func (r *Region) nodes(held map[string]int) (all []NodeInfo) {
-	members := r.group.Members()
-	for _, g := range r.table.Participants(false) {
+func (c *census) nodes(held map[string]int) (all []NodeInfo) {
+	members := c.group.Members()
+	for _, g := range c.table.Participants(false) {
 		n := NodeInfo{ID: g.Owner.ID, Incarnation: g.Owner.Incarnation, Address: g.Owner.Address, Hosts: g.Hosts,
 			Shards: held[g.Owner.Incarnation], Differs: g.Differs}
 		if m, ok := members.Find(g.Owner.ID); ok && m.Incarnation == g.Owner.Incarnation {
@@ -124,45 +127,6 @@ func (r *Region) nodes(held map[string]int) (all []NodeInfo) {
 	return all
 }
 
-// hostless is for how long no shard may have a host while all is well: a type that begins.
-const hostless = 10 * time.Second
-
-// Health is a check as health.Handler takes it. It fails, with a line for each
-// reason, while this node is no member of the group (membership.Group.Health), while it
-// is not registered for the type (ErrNotHosting), while no shard has had a host for ten seconds,
-// while entities here have failed three times in a row before their first message and none works,
-// and when the Region has ended (ErrClosed). It asks nothing of the store, and returns at once.
-func (r *Region) Health(ctx context.Context) error {
-	if err := r.may(ctx); err != nil {
-		return err
-	}
-	if r.over.Load() {
-		return fmt.Errorf("sharding type %q: %w", r.typ.Name, ErrClosed)
-	}
-	err := r.group.Health(ctx)
-	if t, ok := r.regionLease.Term(); !ok || !t.CheckAlive() {
-		err = errors.Join(err, fmt.Errorf("%q is not registered: %w", r.regionName(), ErrNotHosting))
-	}
-	free := time.Duration(0) // since when no shard has had a host
-	for _, s := range r.table.All() {
-		if free = max(free, s.Free); s.Held {
-			free = r.elapsed()
-		}
-	}
-	if d := r.elapsed() - free; d > hostless {
-		err = errors.Join(err, fmt.Errorf("for %v no shard has had a host: no node hosts the type, or all are drained", d.Round(time.Second)))
-	}
-	if r.fails.Load() {
-		if n, _ := r.futile(); n > 0 {
-			err = errors.Join(err, fmt.Errorf("no entity works here, and %d have failed %d times or more before their first message", n, tries))
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("sharding type %q: %w", r.typ.Name, err)
-	}
-	return nil
-}
-
 // This part asks other nodes how they stand.
 
 // statusRequest is a question to the node at an address.
@@ -171,46 +135,35 @@ type statusRequest struct {
 	answers chan Info
 }
 
-// Survey returns the Info of every node that takes part, by its id: this node's
-// with the table, those of others without, as they answer. A node that does not
-// answer before ctx ends is missing, and the error, which is ctx's, names one. A Region
-// that has ended asks no node: ErrClosed.
-func (r *Region) Survey(ctx context.Context) (map[string]Info, error) {
-	if err := r.may(ctx); err != nil {
-		return nil, err
-	}
-	return r.survey(ctx, r.Info())
-}
-
-// survey is Survey with what this node tells given.
-func (r *Region) survey(ctx context.Context, own Info) (map[string]Info, error) {
+// survey is Region.Survey with what this node tells given.
+func (c *census) survey(ctx context.Context, own Info) (map[string]Info, error) {
 	all := map[string]Info{}
-	if r.over.Load() {
-		return all, r.closed()
+	if c.over.Load() {
+		return all, c.closed()
 	}
 	all[own.Node] = own
 	answers := make(chan Info, len(own.Nodes))
 	asked := map[string]bool{}
 	for _, n := range own.Nodes {
-		if n.Incarnation == r.self.Incarnation {
+		if n.Incarnation == c.self.Incarnation {
 			continue
 		}
-		if r.over.Load() {
-			return all, r.closed()
+		if c.over.Load() {
+			return all, c.closed()
 		}
 		asked[n.ID] = true
-		number := r.surveyNumber.Add(1)
-		r.asking.Store(number, statusRequest{n.Address, answers})
-		defer r.asking.Delete(number)
-		r.send(n.Address, &wire.Inquiry{Type: r.names.Key, From: r.self, Number: number})
+		number := c.last.Add(1)
+		c.asking.Store(number, statusRequest{n.Address, answers})
+		defer c.asking.Delete(number)
+		c.send(n.Address, &wire.Inquiry{Type: c.names.Key, From: c.self, Number: number})
 	}
 	for len(asked) > 0 {
 		select {
 		case in := <-answers:
 			all[in.Node] = in
 			delete(asked, in.Node)
-		case <-r.life.Done():
-			return all, r.closed()
+		case <-c.life.Done():
+			return all, c.closed()
 		case <-ctx.Done():
 			for id := range asked {
 				return all, fmt.Errorf("no answer from node %q: %w", id, context.Cause(ctx))
@@ -220,21 +173,44 @@ func (r *Region) survey(ctx context.Context, own Info) (map[string]Info, error) 
 	return all, nil
 }
 
-// onStatusRequest answers another node.
-func (c *controller) onStatusRequest(m *wire.Inquiry) {
+// awaitSeen waits until every node that answers has seen, in the records that it knows, that this
+// node holds no shard.
+func (c *census) awaitSeen(within time.Duration) {
+	ctx, stop := c.within(c.life, within)
+	defer stop()
+	for ctx.Err() == nil {
+		once, stop := c.within(ctx, answerWithin)
+		all, err := c.survey(once, c.info(false))
+		stop()
+		behind := false
+		for _, in := range all {
+			for _, n := range in.Nodes {
+				behind = behind || in.Node != c.keeper.Owner().ID && n.Incarnation == c.self.Incarnation && n.Shards > 0
+			}
+		}
+		if !behind {
+			return
+		}
+		if err == nil {
+			c.sleep(20 * time.Millisecond)
+		}
+	}
+}
+
+// answerWithin is how long a node may take to tell what it knows.
+const answerWithin = 300 * time.Millisecond
+
+// answer answers another node.
+func (c *census) answer(m *wire.Inquiry) {
 	if m.Type != c.names.Key || m.From == nil {
 		return
 	}
-	body, err := json.Marshal(c.info(false))
-	if err != nil {
-		c.log.Warn("a status request is not answered", zap.Error(err))
-		return
-	}
+	body, _ := json.Marshal(c.info(false)) // strings and numbers
 	c.send(m.From.Address, &wire.Account{Type: c.names.Key, Number: m.Number, From: c.self, Json: body})
 }
 
-// onStatusReply takes an answer.
-func (c *controller) onStatusReply(m *wire.Account) {
+// answered takes an answer.
+func (c *census) answered(m *wire.Account) {
 	v, _ := c.asking.Load(m.Number)
 	q, ok := v.(statusRequest)
 	if !ok || m.Type != c.names.Key || m.From.GetAddress() != q.address || !c.asking.CompareAndDelete(m.Number, v) {

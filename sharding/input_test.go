@@ -165,17 +165,3 @@ func TestZeroValuesDoNotPanic(t *testing.T) {
 		require.Zero(t, sharding.ShardOf("x", shards))
 	}
 }
-
-// Start may fail, and leaves nothing behind.
-func TestStartThatFailsLeavesNothing(t *testing.T) {
-	bubble(t, func(c *cluster) {
-		n := c.node("a")
-		n.store.Partition()
-		_, err := sharding.Start(n.system, n.group, sharding.Type{Name: "account", Props: n.props(), Shards: 4})
-		require.Error(t, err)
-		n.store.Heal()
-		time.Sleep(2 * ttl)
-		n.start(8)
-		c.settled(30*time.Second, n)
-	})
-}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -172,11 +173,6 @@ func (c *cluster) hostingType(ids string, t sharding.Type, opts ...sharding.Opti
 	ns := c.nodes(strings.Fields(ids)...)
 	c.startAllType(ns, t, opts...)
 	return ns
-}
-
-func (c *cluster) startAll(ns []*node, shards int, opts ...sharding.Option) {
-	c.t.Helper()
-	c.startAllType(ns, sharding.Type{Name: "account", Shards: shards}, opts...)
 }
 
 // startAllType starts a type on nodes, with the journal's entity if it has no Props, and
@@ -353,4 +349,39 @@ func (c *cluster) settled(within time.Duration, ns ...*node) {
 		time.Sleep(100 * time.Millisecond)
 	}
 	require.Fail(c.t, "the shards are not where they should be", "%v", last)
+}
+
+// reaches has an entity of every shard answer the node.
+func (n *node) reaches(shards, number int) {
+	n.c.t.Helper()
+	for i := range shards {
+		_, err := ask(n, idOf(i, shards), number)
+		require.NoError(n.c.t, err, "shard %d", i)
+	}
+}
+
+// reachesIDs has many entities answer the node.
+func (n *node) reachesIDs(number int) {
+	n.c.t.Helper()
+	for i := range ids {
+		_, err := ask(n, fmt.Sprint("id", i), number)
+		require.NoError(n.c.t, err, "id%d", i)
+	}
+}
+
+// askInt asks an entity howMany, and waits for the answer.
+func askInt(t *testing.T, within time.Duration, r *sharding.Region, id string) int {
+	t.Helper()
+	got, err := sharding.Ask[int](contextFor(within), r, id, howMany{})
+	require.NoError(t, err, id)
+	return got
+}
+
+// counts counts the node's events of a kind.
+func (n *node) counts(kind sharding.EventKind, to *atomic.Int32) {
+	n.system.EventStream.Subscribe(func(e any) {
+		if e, ok := e.(sharding.Event); ok && e.Kind == kind {
+			to.Add(1)
+		}
+	})
 }

@@ -7,13 +7,10 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/sharding/internal/entities"
-	"github.com/holdfast-go/holdfast/store"
 )
 
 type lateStore struct {
@@ -38,24 +35,27 @@ func TestALateWriteStartsNothingOfALaterHome(t *testing.T) {
 	system := actor.NewActorSystem(remoting.LogTo(nil))
 	defer system.Shutdown()
 	db := &lateStore{asked: make(chan struct{}), answer: make(chan struct{})}
-	r := &Region{group: &membership.Group{}, system: system, log: zap.NewNop(), clock: store.SystemClock(), life: context.Background()}
-	r.set.store = db
-	s := &shard{r: r, entries: map[string]*entry{"id": {id: "id"}}}
-	before := &tenure{term: endlessTerm{}, rem: remembered{loaded: true, known: map[string]bool{}}}
+	s := loneShard(system)
+	s.set.store = db
+	s.entries = map[string]*entry{"id": {id: "id"}}
+	tenureOf := func() *tenure {
+		return &tenure{s: &s.roster, term: endlessTerm{}, start: func(*entry) {}, empty: func() {}}
+	}
+	before := tenureOf()
+	before.rem = remembered{loaded: true, known: map[string]bool{}}
 	s.last = before
-	s.do(func() { s.noteLocked(before, "id") })
+	s.do(func() { before.noteLocked("id") })
 	<-db.asked
 
 	s.mu.Lock() // the shard went, and is back: its list is being read
 	before.ending = true
-	after := &tenure{term: endlessTerm{}}
-	after.guardian = &guardian{noActor: noActor{r}, s: s, h: after}
+	after := tenureOf()
 	e := &entry{id: "id"}
 	s.last, s.entries = after, map[string]*entry{"id": e}
 	close(db.answer)
 	time.Sleep(50 * time.Millisecond)
 	s.mu.Unlock()
-	r.ops.Wait()
+	s.ops.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	require.Equal(t, entities.Remembering, e.Phase, "it starts, and the list was not read")

@@ -1,7 +1,6 @@
 package sharding
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -24,91 +23,85 @@ import (
 // stop and release the shards that are left.
 const leaveWithin = 10 * time.Second
 
-// Drain moves all shards off this node and takes none until Undrain: for a rolling
-// restart, or to find out whether the others can do without it. It returns when this node holds
-// no shard, with ErrUndrained, or with ctx's error; then the node goes on draining. It goes on
-// routing.
-func (r *Region) Drain(ctx context.Context) error {
-	if err := r.may(ctx); err != nil {
-		return err
-	}
-	drained := make(chan error, 1)
-	r.post(func() {
-		d := &r.loop.leaving
-		d.asked, d.waiters = true, append(d.waiters, drained)
-		r.loop.leave()
-	})
-	return r.await(ctx, drained)
+// leaving is how far a node is in giving up its shards.
+type leaving struct {
+	*books
+	shards       shards
+	handles      *handles
+	coordination *coordination
+	census       *census
+
+	on      bool // it takes none
+	asked   bool // Drain was called, and not Undrain
+	rival   bool // a later life of the node's ID is a member in its place
+	alarm   actors.Alarm
+	resting resting
+	stop    bool          // and ends when it has none
+	until   time.Duration // unless more is handed over until then
+	moved   int64         // handed over so far, as last seen
+	again   actors.Alarm  // until it tells the coordinator again
+	quit    bool          // what is left was told to end
+	waiters []chan error
+	linger  linger
 }
 
-// Undrain ends what Drain began.
-func (r *Region) Undrain() {
-	r.post(func() {
-		r.loop.leaving.asked = false
-		r.loop.onReturn()
-	})
+// resting is how a node stands back where no entity works: other nodes go first.
+type resting struct {
+	on    bool
+	times int // in a row
+	over  actors.Alarm
 }
 
-// Stop moves all shards off this node, for as long as one is handed over every 10 s,
-// forwards what is left (WithLinger), and ends the Region. Entities that do not stop keep their shard, and
-// it, up (WithOverdue). It returns when all that is done, or ctx's error with what it
-// waits for; the Region goes on ending then. Stop can be called again. ActorSystem.Shutdown does the
-// same within a second.
-func (r *Region) Stop(ctx context.Context) error {
-	if err := r.may(ctx); err != nil {
-		return err
-	}
-	r.leaveForGood()
-	return r.await(ctx, nil)
+// linger is the end of a node that holds nothing any more. It goes on forwarding until the other
+// nodes know that (those that answer), and, if they sent mail here, for handover.QuietPeriod.
+type linger struct {
+	on        bool
+	quietOver bool
+	until     time.Duration // unless what waits gets less until then
+	left      int64
+	arrived   uint64 // where what is left waits for room
+	pushed    bool   // what is left was handed over to nodes that are not open yet
+	finished  bool
+	finish    func([]*handover.Sending) // ends the Region
 }
 
-func (r *Region) leaveForGood() {
-	r.post(func() {
-		r.loop.leaving.asked, r.loop.leaving.stop = true, true
-		r.loop.leave()
-	})
+// drain begins, and answers when this node holds no shard.
+func (d *leaving) drain(done chan error) {
+	d.asked, d.waiters = true, append(d.waiters, done)
+	d.begin()
 }
 
-// await waits for the end of the Region or an answer, or tells what it waits for.
-func (r *Region) await(ctx context.Context, answer <-chan error) error {
-	select {
-	case err := <-answer:
-		return err
-	case <-r.done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("sharding type %q still holds %d shards: %w", r.typ.Name, r.info(false).Held, context.Cause(ctx))
-	}
-}
-
-// leave begins to give all shards up.
-func (c *controller) leave() {
-	d := &c.leaving
+// begin begins to give all shards up.
+func (d *leaving) begin() {
 	if d.on {
 		return
 	}
 	d.on, d.quit = true, false
-	d.until, d.moved = c.clock.Now().Mono+leaveWithin, c.counts.moved.Load()
-	c.log.Info("giving up all shards")
-	c.sayLeaving()
+	d.until, d.moved = d.clock.Now().Mono+leaveWithin, d.counts.moved.Load()
+	d.log.Info("giving up all shards")
+	d.sayLeaving()
 }
 
-func (c *controller) onReturn() {
-	d := &c.leaving
-	if !d.on || d.stop || d.rival || d.tired {
+// stay ends that this node leaves, unless something else has it leave.
+func (d *leaving) stay() {
+	if !d.on || d.stop || d.rival || d.resting.on || d.asked {
 		return
 	}
 	d.again.Stop()
 	d.on = false
 	for _, w := range d.waiters {
-		w <- fmt.Errorf("sharding type %q: %w", c.typ.Name, ErrUndrained)
+		w <- fmt.Errorf("sharding type %q: %w", d.typ.Name, ErrUndrained)
 	}
 	d.waiters = nil
-	c.tellCoordinator(c.departure(true))
+	d.tell(true)
 	if d.quit {
-		for i := range c.shards {
-			c.fire(&c.shards[i], handover.Stay)
-		}
+		d.fireAll(handover.Stay)
+	}
+}
+
+func (d *leaving) fireAll(e handover.Event) {
+	for i := range d.shards {
+		d.shards[i].fire(e)
 	}
 }
 
@@ -120,113 +113,111 @@ const joinWait = time.Second // how long a Join waits for an earlier life's word
 
 // onMembership gives all shards up while a later life of the node's ID is the member: no
 // coordinator would count this one as a host, or move anything that it holds.
-func (c *controller) onMembership(due bool) {
-	d := &c.leaving
-	err := c.group.Superseded()
+func (d *leaving) onMembership(due bool) {
+	err := d.group.Superseded()
 	switch {
 	case err == nil:
 		d.alarm.Stop()
 		if d.rival {
 			d.rival = false
-			c.log.Info("a member again")
-			if !d.asked {
-				c.onReturn()
-			}
+			d.log.Info("a member again")
+			d.stay()
 		}
 	case due && !d.rival:
 		d.rival = true
-		c.log.Error("superseded: all shards are given up", zap.Error(err))
-		c.event(Event{Kind: Superseded, Shard: -1, Reason: err})
-		c.leave()
+		d.log.Error("superseded: all shards are given up", zap.Error(err))
+		d.event(Event{Kind: Superseded, Shard: -1, Reason: err})
+		d.begin()
 	case !d.rival && !d.alarm.Pending():
-		c.later(&d.alarm, supersededFor, func() { c.onMembership(true) })
+		d.later(&d.alarm, supersededFor, func() { d.onMembership(true) })
 	}
 }
 
 // sayLeaving tells the coordinator that this node leaves. It repeats that, because the next
 // coordinator has not heard it.
-func (c *controller) sayLeaving() {
-	d := &c.leaving
+func (d *leaving) sayLeaving() {
 	if !d.on {
 		return
 	}
-	now := c.clock.Now().Mono
-	if moved := c.counts.moved.Load(); moved > d.moved {
+	now := d.clock.Now().Mono
+	if moved := d.counts.moved.Load(); moved > d.moved {
 		d.moved, d.until = moved, now+leaveWithin
 	}
-	if alone := !c.othersHost(); !d.quit && (alone || now >= d.until) {
+	if alone := !d.othersHost(); !d.quit && (alone || now >= d.until) {
 		switch {
-		case !d.tired || d.asked || d.rival:
+		case !d.resting.on || d.asked || d.rival:
 			d.quit = true
-			for i := range c.shards {
-				c.fire(&c.shards[i], handover.Quit)
-			}
-		case alone || c.busy > 0: // better here than nowhere
-			c.comeBack()
+			d.fireAll(handover.Quit)
+		case alone || d.busy > 0: // better here than nowhere
+			d.comeBack()
 			return
 		}
 	}
-	c.tellCoordinator(c.departure(false))
-	c.later(&d.again, coordinator.LeaveEvery, c.sayLeaving)
+	d.tell(false)
+	d.later(&d.again, coordinator.LeaveEvery, d.sayLeaving)
+}
+
+// tell tells the coordinator that this node leaves, or is back.
+func (d *leaving) tell(back bool) {
+	d.coordination.tell(&wire.Depart{Type: d.names.Key, From: d.self, Back: back})
 }
 
 // standBack gives the shards to other nodes where entities fail before their first message, time and
 // again, and none works. They come no more for about a second, then 2, 4 and so on up to a minute,
 // until an entity works here.
-func (c *controller) standBack() {
-	d := &c.leaving
-	if d.on || d.rested.Pending() || !c.fails.Load() {
+func (d *leaving) standBack() {
+	r := &d.resting
+	if d.on || r.over.Pending() || !d.crowd.fails.Load() {
 		return
 	}
-	failing, works := c.futile()
+	failing, works := d.shards.futile()
 	if works {
-		d.rests = 0
+		r.times = 0
 	}
 	if failing == 0 {
-		c.fails.Store(false)
+		d.crowd.fails.Store(false)
 		return
 	}
-	pause := actors.Backoff(d.rests, time.Second, time.Minute)
-	if c.othersHost() {
-		c.log.Warn("all entities here fail before their first message: other nodes are to host them", zap.Int("entities", failing), zap.Duration("for", pause))
-		d.tired = true
-		d.rests++
-		c.leave()
+	pause := actors.Backoff(r.times, time.Second, time.Minute)
+	if d.othersHost() {
+		d.log.Warn("all entities here fail before their first message: other nodes are to host them",
+			zap.Int("entities", failing), zap.Duration("for", pause))
+		r.on = true
+		r.times++
+		d.begin()
 	}
-	c.later(&d.rested, pause, c.comeBack)
+	d.later(&r.over, pause, d.comeBack)
 }
 
 // comeBack ends that this node stands back.
-func (c *controller) comeBack() {
-	if d := &c.leaving; d.tired {
-		if d.tired = false; !d.asked && !d.rival {
-			c.onReturn()
-		}
+func (d *leaving) comeBack() {
+	if d.resting.on {
+		d.resting.on = false
+		d.stay()
 	}
 }
 
 // onStranded ends the wait for other hosts: all other nodes leave, too.
-func (c *controller) onStranded(m *wire.Stranded) {
-	d := &c.leaving
-	record, ok := c.table.Coordinator()
-	if m.Type != c.names.Key || !d.on || d.quit || m.Coordinator < c.newest() || ok && !c.speaksFor(m.From, record.Owner) {
+func (d *leaving) onStranded(m *wire.Stranded) {
+	record, ok := d.table.Coordinator()
+	if m.Type != d.names.Key || !d.on || d.quit || m.Coordinator < d.newest() || ok && !d.speaksFor(m.From, record.Owner) {
 		return
 	}
-	c.log.Info("no node takes the shards of this node")
-	if d.tired && !d.asked && !d.rival {
-		c.comeBack()
+	d.log.Info("no node takes the shards of this node")
+	if d.resting.on && !d.asked && !d.rival {
+		d.comeBack()
 		return
 	}
-	d.until = c.clock.Now().Mono
-	c.sayLeaving()
+	d.until = d.clock.Now().Mono
+	d.sayLeaving()
 }
 
 // othersHost reports whether another node can take shards.
-func (c *controller) othersHost() bool {
-	members := c.group.Members()
-	for _, g := range c.table.Participants(true) {
+func (d *leaving) othersHost() bool {
+	members := d.group.Members()
+	for _, g := range d.table.Participants(true) {
 		for _, m := range members.Members {
-			if m.Incarnation == g.Owner.Incarnation && m.Incarnation != c.self.Incarnation && !m.Leaving {
+			if m.Incarnation == g.Owner.Incarnation && m.Incarnation != d.self.Incarnation && !m.Leaving {
 				return true
 			}
 		}
@@ -234,49 +225,57 @@ func (c *controller) othersHost() bool {
 	return false
 }
 
-func (c *controller) departure(back bool) *wire.Depart {
-	return &wire.Depart{Type: c.names.Key, From: c.self, Back: back}
-}
-
-// goOnLeaving does the next step of leaving, after any change.
-func (c *controller) goOnLeaving() {
-	c.standBack()
-	d := &c.leaving
-	if !d.on || d.finished || c.busy > 0 {
+// goOn does the next step of leaving, after any change.
+func (d *leaving) goOn() {
+	d.standBack()
+	if !d.on || d.linger.finished || d.busy > 0 {
 		return
 	}
 	for _, w := range d.waiters {
 		w <- nil
 	}
 	d.waiters = nil
-	if !d.stop {
-		return
+	if !d.stop || !d.lingered() {
+		return // looked at again with the next sayLeaving
 	}
-	now := c.clock.Now().Mono
-	if !d.lingers {
-		d.lingers, d.leaveAt, d.left = true, now+c.set.linger, c.left()
+	d.linger.finished = true
+	d.again.Stop()
+	d.alarm.Stop()
+	d.resting.over.Stop()
+	for i := range d.shards {
+		d.shards[i].endRest()
+	}
+	d.handles.closing.Stop()
+	d.handles.close(0) // side by side: each may take as long as the store is away
+	go d.linger.finish(slices.Collect(maps.Keys(d.sendings)))
+}
+
+// lingered reports whether the others know that this node holds nothing, and have what was left.
+func (d *leaving) lingered() bool {
+	l, within, now := &d.linger, d.set.linger, d.clock.Now().Mono
+	left, gone := d.left()
+	if !l.on {
+		l.on, l.until, l.left = true, now+within, left+gone
 		served := false
-		for i := range c.shards {
-			served = served || c.shards[i].served.Load()
+		for i := range d.shards {
+			served = served || d.shards[i].served.Load()
 		}
-		c.ops.Go(func() {
-			began := c.clock.Now().Mono
-			c.awaitSeen(c.set.linger)
-			left := c.set.linger - (c.clock.Now().Mono - began)
-			if served {
-				c.sleep(max(0, min(handover.QuietPeriod, left)))
+		d.async(func() func() {
+			began := d.clock.Now().Mono
+			d.census.awaitSeen(within)
+			if rest := within - (d.clock.Now().Mono - began); served {
+				d.sleep(max(0, min(handover.QuietPeriod, rest)))
 			}
-			c.post(func() { d.quietOver = true })
+			return func() { l.quietOver = true }
 		})
 	}
-	left, arrived := c.left(), c.arrivals()
-	if left < d.left || arrived != d.arrived { // the next hosts take it, or what is before it
-		d.left, d.arrived, d.leaveAt = min(left, d.left), arrived, now+c.set.linger
+	if arrived := d.arrivals(); left+gone < l.left || arrived != l.arrived { // the next hosts take it, or what is before it
+		l.left, l.arrived, l.until = min(left+gone, l.left), arrived, now+within
 	}
-	if left > 0 && !d.pushed && now >= d.leaveAt-c.set.linger/2 {
-		d.pushed = true
-		for i := range c.shards {
-			s := &c.shards[i]
+	if left > 0 && !l.pushed && now >= l.until-within/2 {
+		l.pushed = true
+		for i := range d.shards {
+			s := &d.shards[i]
 			s.do(func() {
 				if s.router != nil {
 					s.router.Push()
@@ -284,95 +283,17 @@ func (c *controller) goOnLeaving() {
 			})
 		}
 	}
-	if !d.quietOver || left > 0 && now < d.leaveAt {
-		return // looked at again with the next sayLeaving
-	}
-	d.finished = true
-	d.again.Stop()
-	d.alarm.Stop()
-	d.rested.Stop()
-	for i := range c.shards {
-		c.endRest(&c.shards[i])
-	}
-	c.tidying.Stop()
-	c.closeHandles(0) // side by side: each may take as long as the store is away
-	go c.finish(slices.Collect(maps.Keys(c.sendings)))
+	return l.quietOver && (left == 0 || now >= l.until)
 }
 
-// left counts the messages and states that next hosts have not taken yet, and those that were
-// given up: giving up is no progress.
-func (c *controller) left() int64 {
-	c.recount()
-	return c.waiting.Load() + int64(c.handing())
+// left counts the messages and states that next hosts have not taken yet, and the states that
+// they did not take: giving up is no progress.
+func (d *leaving) left() (left, gone int64) {
+	d.shards.recount()
+	return d.counts.waiting.Load() + int64(d.handing()), int64(d.givenUp)
 }
 
 // arrivals counts the messages that arrived at nodes for which mail of this Region waits.
-func (c *controller) arrivals() uint64 {
-	return transport.Of(c.system).Arrived(func(o transport.Owner) bool { s, ok := o.(*shard); return ok && s.r == c.Region })
-}
-
-// awaitSeen waits until every node that answers has seen, in the records that it knows, that this
-// node holds no shard.
-func (r *Region) awaitSeen(within time.Duration) {
-	ctx, cancel := context.WithCancel(r.life)
-	defer cancel()
-	defer r.clock.AfterFunc(within, cancel).Stop()
-	for ctx.Err() == nil {
-		once, stop := context.WithCancel(ctx)
-		t := r.clock.AfterFunc(answerWithin, stop)
-		all, err := r.survey(once, r.info(false))
-		t.Stop()
-		stop()
-		behind := false
-		for _, in := range all {
-			for _, n := range in.Nodes {
-				behind = behind || in.Node != r.keeper.Owner().ID && n.Incarnation == r.self.Incarnation && n.Shards > 0
-			}
-		}
-		if !behind {
-			return
-		}
-		if err == nil {
-			r.sleep(20 * time.Millisecond)
-		}
-	}
-}
-
-// answerWithin is how long a node may take to tell what it knows.
-const answerWithin = 300 * time.Millisecond
-
-// shut gives up all mail that is left.
-func (r *Region) shut() {
-	for i := range r.shards {
-		s := &r.shards[i]
-		used := false // its Router and Outbox are made with the first record or message
-		s.do(func() {
-			if used = s.router != nil; used {
-				s.router.Shut()
-			}
-			s.wake.Stop()
-			s.direct = false
-		})
-		if used {
-			s.out.Leave()
-		}
-	}
-}
-
-// finish ends a Region that holds nothing any more.
-func (c *controller) finish(sendings []*handover.Sending) {
-	r := c.Region
-	r.over.Store(true)
-	for _, x := range sendings {
-		x.Leave()
-	}
-	r.shut()
-	// First, so that the coordinator's place is with a node that stays.
-	r.withdraw()
-	_ = r.regionLease.Release(context.Background()) // bounded by the lease's own bounds
-	r.retire()                                      // a coordinator adds to ops
-	r.end()
-	r.ops.Wait()
-	r.clean()
-	close(r.done)
+func (d *leaving) arrivals() uint64 {
+	return transport.Of(d.system).Arrived(func(o transport.Owner) bool { s, ok := o.(*shard); return ok && s.node == d.node })
 }

@@ -1,16 +1,14 @@
 package sharding_test
 
 import (
-	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/holdfast-go/holdfast/sharding"
 )
 
 // traffic sends numbered jobs from every node to some entities, until stop.
@@ -56,6 +54,12 @@ func (f *traffic) add(n *node, every time.Duration) {
 // end stops and checks that everything arrived once and in order.
 func (f *traffic) end() {
 	f.c.t.Helper()
+	f.endWith(f.c.log.complete)
+}
+
+// endWith stops and checks what became of the messages 1 to n of each sender to each entity.
+func (f *traffic) endWith(check func(sender, id string, n int)) {
+	f.c.t.Helper()
 	close(f.stop)
 	f.wg.Wait()
 	time.Sleep(15 * time.Second)
@@ -64,13 +68,8 @@ func (f *traffic) end() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for key, n := range f.sent {
-		var sender, id string
-		for i := range key {
-			if key[i] == '>' {
-				sender, id = key[:i], key[i+1:]
-			}
-		}
-		f.c.log.complete(sender, id, n)
+		sender, id, _ := strings.Cut(key, ">")
+		check(sender, id, n)
 	}
 }
 
@@ -103,44 +102,5 @@ func TestAJoinMovesItsPart(t *testing.T) {
 		time.Sleep(time.Second)
 		f.end()
 		c.whole(ns...)
-	})
-}
-
-func TestANodeLeavesUnderTraffic(t *testing.T) {
-	bubble(t, func(c *cluster) {
-		ns := c.hosting("a b c", 30)
-		f := c.traffic(10*time.Millisecond, ns[1:]...)
-		time.Sleep(time.Second)
-		began := time.Now()
-		require.NoError(t, ns[0].region.Stop(context.Background()))
-		t.Logf("stopped in %v", time.Since(began))
-		c.settled(5*time.Second, ns[1:]...)
-		require.NoError(t, ns[0].group.Leave(context.Background()))
-		f.end()
-		c.whole(ns...)
-	})
-}
-
-func TestACrashedNodesShardsComeBack(t *testing.T) {
-	bubble(t, func(c *cluster) {
-		ns := c.hosting("a b c", 30)
-		for i := range ids {
-			require.NoError(t, ns[2].region.Tell(fmt.Sprint("id", i), job{"x", 1}))
-		}
-		time.Sleep(100 * time.Millisecond)
-		ns[0].crash()
-		c.log.died("a")
-		time.Sleep(ttl + time.Second)
-		for _, n := range ns[1:] {
-			for i := range ids {
-				ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-				got, err := sharding.Ask[done](ctx, n.region, fmt.Sprint("id", i), job{n.id, 1})
-				cancel()
-				require.NoError(t, err, "%s id%d", n.id, i)
-				require.NotEqual(t, "a", got.Node)
-			}
-		}
-		c.settled(5*time.Second, ns[1:]...)
-		c.log.check()
 	})
 }

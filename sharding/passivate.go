@@ -11,7 +11,11 @@ import (
 	"github.com/holdfast-go/holdfast/sharding/internal/entities"
 )
 
-// This file stops entities that are not needed for now.
+// passivation stops entities that are not needed for now.
+type passivation struct {
+	*node
+	shards shards
+}
 
 // An entity counts as used in the quarter of the passivation time in which the last
 // message came to it. After four more whole quarters it is idle.
@@ -19,24 +23,24 @@ const quarters = 4
 
 // noted is an entity as it was seen, to be stopped if it still is as it was.
 type noted struct {
-	s    *shard
+	s    *hold
 	e    *entry
 	used uint32
 }
 
 // tick counts quarters.
-func (r *Region) tick() {
-	for r.life.Err() == nil {
-		r.sleep(r.set.idle / quarters)
-		r.epoch.Add(1)
-		r.post(r.loop.passivateIdle)
+func (p *passivation) tick() {
+	for p.life.Err() == nil {
+		p.sleep(p.set.idle / quarters)
+		p.crowd.epoch.Add(1)
+		p.post(func() { p.stop(p.running(p.crowd.epoch.Load() - quarters - 1)) })
 	}
 }
 
 // running lists the active entities that were not used since the epoch before.
-func (c *controller) running(before uint32) (all []noted) {
-	for i := range c.shards {
-		s := &c.shards[i]
+func (p *passivation) running(before uint32) (all []noted) {
+	for i := range p.shards {
+		s := &p.shards[i]
 		if s.m.Phase != handover.Active {
 			continue
 		}
@@ -51,32 +55,17 @@ func (c *controller) running(before uint32) (all []noted) {
 	return all
 }
 
-// stop passivates an entity that has not been used since.
-func (n noted) stop() (done bool) {
-	n.s.do(func() {
-		e := n.e
-		if n.s.entries[e.id] == e && e.used.Load() == n.used {
-			done = len(n.s.happensLocked(e, entities.Unneeded)) > 0
-		}
-	})
-	return done
-}
-
-func (c *controller) passivateIdle() {
-	n := 0
-	for _, x := range c.running(c.epoch.Load() - quarters - 1) {
-		if x.stop() {
-			n++
-		}
+// stop passivates entities that have not been used since, and counts them.
+func (p *passivation) stop(all []noted) (n int) {
+	for _, x := range all {
+		x.s.do(func() {
+			if x.s.entries[x.e.id] == x.e && x.e.used.Load() == x.used && len(x.s.happensLocked(x.e, entities.Unneeded)) > 0 {
+				n++
+			}
+		})
 	}
-	c.counts.passivated.Add(int64(n))
-}
-
-// tooMany has the oldest stopped if more entities run than may.
-func (r *Region) tooMany() {
-	if m := r.set.maxActive; m > 0 && r.active.Load() > int64(m) && r.evict.CompareAndSwap(false, true) {
-		r.post(r.loop.evictOldest)
-	}
+	p.counts.passivated.Add(int64(n))
+	return n
 }
 
 // evictPause is the least time from one eviction to the next: entities that have
@@ -85,27 +74,20 @@ const evictPause = 10 * time.Millisecond
 
 // evictOldest stops those that were not used the longest, and a twentieth more than
 // it must, so that it need not be done for every entity that starts.
-func (c *controller) evictOldest() {
-	most, again := c.set.maxActive, 10*evictPause
-	if all := c.running(c.epoch.Load()); len(all) > most {
+func (p *passivation) evictOldest() {
+	most, again := p.set.maxActive, 10*evictPause
+	if all := p.running(p.crowd.epoch.Load()); len(all) > most {
 		again = evictPause
 		slices.SortFunc(all, func(a, b noted) int { return cmp.Compare(int32(a.used-b.used), 0) })
-		n := 0
-		for _, x := range all[:min(len(all)-most+most/20, len(all))] {
-			if x.stop() {
-				n++
-			}
+		if n := p.stop(all[:min(len(all)-most+most/20, len(all))]); n > 0 {
+			p.log.Debug("too many entities: some were stopped", zap.Int("stopped", n), zap.Int("most", most))
 		}
-		c.counts.passivated.Add(int64(n))
-		if n > 0 {
-			c.log.Debug("too many entities: some were stopped", zap.Int("stopped", n), zap.Int("most", most))
-		}
-		if c.set.idle == 0 {
-			c.epoch.Add(1) // nothing else counts
+		if p.set.idle == 0 {
+			p.crowd.epoch.Add(1) // nothing else counts
 		}
 	}
-	c.clock.AfterFunc(again, func() {
-		c.evict.Store(false)
-		c.tooMany()
+	p.clock.AfterFunc(again, func() {
+		p.crowd.evict.Store(false)
+		p.evictIfMany()
 	})
 }

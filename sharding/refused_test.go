@@ -6,12 +6,9 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/handover"
-	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/remoting"
-	"github.com/holdfast-go/holdfast/store"
 )
 
 // A cold start after a transfer that was refused says why it was.
@@ -24,12 +21,11 @@ func TestARefusedTransferIsTheReasonOfItsColdStarts(t *testing.T) {
 			told <- e
 		}
 	})
-	r := &Region{group: &membership.Group{}, system: system, log: zap.NewNop(), clock: store.SystemClock()}
-	c := &controller{Region: r}
-	s := &shard{r: r, number: 3, last: &tenure{}}
-	require.NoError(t, s.handoverStatesOf(s.last).Put("alice", []byte("state")))
+	s := loneShard(system)
+	s.last = &tenure{s: &s.roster}
+	require.NoError(t, s.last.leftLocked().Put("alice", []byte("state")))
 	why := errors.New("the record is another's")
-	c.onTransferEnded(s, why)
+	s.onTransferEnded(why)
 	e := <-told
 	require.Equal(t, ColdStart, e.Kind)
 	require.Equal(t, "alice", e.ID)

@@ -4,28 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
+	"strings"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
-	"github.com/asynkron/protoactor-go/extensions"
-	"go.opentelemetry.io/otel/attribute"
-	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/internal/actors"
-	"github.com/holdfast-go/holdfast/internal/boundary"
-	"github.com/holdfast-go/holdfast/internal/fastpath"
+	"github.com/holdfast-go/holdfast/hosting"
+	"github.com/holdfast-go/holdfast/internal/asker"
 	"github.com/holdfast-go/holdfast/internal/input"
-	"github.com/holdfast-go/holdfast/internal/meters"
-	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/membership"
-	"github.com/holdfast-go/holdfast/sharding/internal/coordinator"
-	"github.com/holdfast-go/holdfast/sharding/internal/directory"
-	"github.com/holdfast-go/holdfast/singleton"
-	"github.com/holdfast-go/holdfast/store"
 )
 
 // What calls what in a Region:
@@ -49,65 +37,16 @@ import (
 // of the others. Safe for concurrent use, but code that runs on a sender's goroutine (a codec, a
 // mailbox's producer) must not call it.
 type Region struct {
-	typ     Type
-	set     settings
-	system  *actor.ActorSystem
-	group   *membership.Group
-	keeper  *lease.Keeper
-	clock   store.Clock
-	log     *zap.Logger
-	names   directory.Names
-	self    *wire.Node
-	hosts   bool
-	props   *actor.Props // of entities
-	payload int          // bound of a message between nodes
-	metrics *instruments
-
-	pid     *actor.PID // the front door
-	control inbox
-	loop    *controller
-	ended   chan struct{} // closed when the control loop has
-	shards  []shard
-	byName  map[string]*shard
-	table   *directory.Table
-
-	regionLease *lease.Handle
-	manager     *singleton.Manager // of the coordinator
-	coordinator atomic.Pointer[coordinator.Coordinator]
-	leadership  *coordinator.Leadership
-
-	ttl      atomic.Int64  // of its leases, as far as is known
-	epoch    atomic.Uint32 // counts quarters of the passivation time
-	waiting  atomic.Int64
-	others   atomic.Pointer[[]*wire.Node] // the other nodes by the last list of members
-	active   atomic.Int64
-	evict    atomic.Bool // an eviction is asked for
-	asked    atomic.Bool // the strategy is, and has not answered
-	counts   tally
-	warned   boundary.Line // of undeliverable messages
-	over     atomic.Bool
-	admitted atomic.Bool   // Start has succeeded: shards may be hosted
-	refs     actor.Process // of all Refs
-	short    fastpath.Sender
-
-	fails        atomic.Bool // entities do before their first message; whether others work is not known
-	surveyNumber atomic.Uint64
-	asking       sync.Map      // by number: statusRequest
-	pace         chan struct{} // has room for one: the shard that starts remembered entities
-
-	began    time.Duration // for elapsed
-	life     context.Context
-	end      context.CancelFunc
-	part     context.Context // while this node takes part
-	withdraw context.CancelFunc
-	ops      sync.WaitGroup
-	cleanUp  []func()
-	done     chan struct{}
-}
-
-// tally counts events on this node since Start.
-type tally struct {
-	dropped, undeliverable, unconfirmed, relayed, unordered, overruns, crashes, passivated, moved atomic.Int64
+	node
+	shards       shards
+	registration registration
+	coordination coordination
+	census       census
+	loop         controller
+	door         frontDoor
+	refs         refs
+	cleanUp      []func()
+	done         chan struct{}
 }
 
 // errUnmade is the answer of a Region that Start did not make.
@@ -126,198 +65,298 @@ func (r *Region) may(ctx context.Context) error {
 	return nil
 }
 
-func (r *Region) closed() error { return fmt.Errorf("sharding type %q: %w", r.typ.Name, ErrClosed) }
-
-// leaseTTL is that of this node's leases of the type, as far as is known.
-func (r *Region) leaseTTL() time.Duration {
-	if t := r.ttl.Load(); t > 0 {
-		return time.Duration(t)
-	}
-	return 10 * time.Second
-}
-
-// elapsed is the time since a fixed point. It is above 0, which stands for never, though
-// the clock may begin anywhere: for programs under testing/synctest it is below.
-func (r *Region) elapsed() time.Duration {
-	return r.clock.Now().Mono - r.began
-}
-
-// send sends to the Region of another node. Messages to one address stay in order
-// while the link lives.
-func (r *Region) send(address string, msg any) {
-	if address == r.self.Address || address == "" { // without remote there is none
-		r.post(msg) // not on this goroutine, which may hold a lock
-		return
-	}
-	outlet.Tell(r.system, actor.NewPID(address, r.names.Process), msg)
-}
-
-// post queues a message for the control loop, until the Region has ended.
-func (r *Region) post(msg any) {
-	if r.made() && !r.over.Load() {
-		r.control.put(msg)
-	}
-}
-
 // Type returns what the Region was started for.
 func (r *Region) Type() Type { return r.typ }
 
-// onEnd has f called when the Region ends; the last first.
-func (r *Region) onEnd(f func()) { r.cleanUp = append(r.cleanUp, f) }
-
-func (r *Region) clean() {
-	for i := len(r.cleanUp) - 1; i >= 0; i-- {
-		r.cleanUp[i]()
+// Tell sends msg to the entity id, wherever it runs, starting it if need be. It
+// returns at once. msg may be an *actor.MessageEnvelope, with sender and headers.
+// What one goroutine sends to one entity stays in order.
+//
+// Errors: lease.ErrInvalid for a bad id, a nil message, or one that only an actor system
+// sends, such as *actor.Started; ErrClosed. What can't be
+// delivered otherwise goes to the dead letters and is counted (Info).
+func (r *Region) Tell(id string, msg any) error {
+	if sendable(msg) && r.direct(id, msg) {
+		return nil
 	}
-	r.cleanUp = nil
-}
-
-// sleep waits on the Keeper's clock.
-func (r *Region) sleep(d time.Duration) {
-	ch := make(chan struct{})
-	defer r.clock.AfterFunc(d, func() { close(ch) }).Stop()
-	select {
-	case <-ch:
-	case <-r.life.Done():
+	if err := r.check(id, msg); err != nil {
+		return err
 	}
+	r.routeMail(id, msg)
+	return nil
 }
 
-func (r *Region) options(metadata map[string]string) []lease.Option {
-	return append(r.set.leaseOptions[:len(r.set.leaseOptions):len(r.set.leaseOptions)], lease.WithMetadata(metadata))
-}
-
-func (r *Region) regionName() string {
-	name, _ := r.names.Region(r.keeper.Owner()) // the group has checked the owner
-	return name
-}
-
-func (r *Region) event(e Event) {
-	e.Group, e.Type = r.group.Name(), r.typ.Name
-	outlet.Of(r.system).Publish(e)
-}
-
-// mayHost reports whether this node may host at all: it is a member, and is
-// registered for the type.
-func (r *Region) mayHost() bool { return r.whyNot() == nil }
-
-// errStarting is why a node takes no shard before its Start has succeeded.
-var errStarting = errors.New("the node is starting")
-
-func (r *Region) whyNot() error {
-	if !r.admitted.Load() {
-		return errStarting
+// Request is Tell with a sender, who gets the entity's answer; that of an envelope
+// is replaced.
+func (r *Region) Request(id string, msg any, sender *actor.PID) error {
+	if err := r.check(id, msg); err != nil {
+		return err
 	}
-	if _, ok := r.group.Term(); !ok {
-		return ErrNotHosting
-	}
-	if t, ok := r.regionLease.Term(); !ok || !t.CheckAlive() {
-		return ErrNotHosting
+	r.deliver(id, enclose(msg, sender))
+	return nil
+}
+
+func (r *Region) check(id string, msg any) error {
+	switch err := ValidateEntityID(id); {
+	case !r.made():
+		return errUnmade
+	case err != nil:
+		return err
+	case !sendable(msg):
+		return fmt.Errorf("message to %q: %w: %T, holds nothing, or what only an actor system sends", id, lease.ErrInvalid, msg)
+	case r.over.Load():
+		return r.closed()
 	}
 	return nil
 }
 
-// coordinating has f called with the coordinator that is in charge on this node, if one is.
-func (r *Region) coordinating(f func(*coordinator.Coordinator)) {
-	if c := r.coordinator.Load(); c != nil {
-		f(c)
+// deliver is the way of every message of this node.
+func (r *Region) deliver(id string, envelope any) {
+	if !r.direct(id, envelope) {
+		r.routeMail(id, envelope)
 	}
 }
 
-// registry is what an actor system knows of its Regions: by names.Key.
-type registry struct{ sync.Map }
-
-var registryID = extensions.NextExtensionID()
-
-// ExtensionID implements extensions.Extension.
-func (*registry) ExtensionID() extensions.ExtensionID { return registryID }
-
-func registryOf(system *actor.ActorSystem) *registry {
-	return actors.Extension(system, registryID, func() *registry { return &registry{} })
-}
-
-// instruments are a Region's metrics. They carry holdfast.node and holdfast.type.
-type instruments struct {
-	hosted, dropped, undeliverable, relayed, unordered, overruns, crashes meters.Counter
-	handOff                                                               meters.Times
-}
-
-func newInstruments(r *Region) (*instruments, error) {
-	m := meters.New(r.set.meters, "sharding", attribute.String("holdfast.node", r.keeper.Owner().ID),
-		attribute.String("holdfast.type", r.typ.Name))
-	entities := m.ObservedUpDown("entities", "Entities that run on this node.", r.active.Load)
-	waiting := m.ObservedUpDown("waiting",
-		"Messages that wait on this node for a host or for an entity to start, or to be taken up.", r.waiting.Load)
-	unconfirmed := m.ObservedCounter("unconfirmed",
-		"Messages that are not known to have arrived when their link broke.", r.counts.unconfirmed.Load)
-	i := &instruments{
-		hosted:        m.UpDown("hosted", "Shards whose entities may run on this node."),
-		dropped:       m.Counter("dropped", "Messages that found a buffer full, or were left when a Region ended."),
-		undeliverable: m.Counter("undeliverable", "Messages that could not be encoded, decoded or routed."),
-		relayed:       m.Counter("relayed", "Messages that were forwarded for others, each kept until it was taken up."),
-		unordered:     m.Counter("unordered", "Moves after which the order of messages was not guaranteed."),
-		overruns:      m.Counter("overruns", "Handlers that were running when their shard was lost."),
-		crashes:       m.Counter("crashes", "Entities that panicked."),
-		handOff: m.Times("handoff",
-			"Planned moves of shards, from the entities being told to stop until the lease was transferred."),
-	}
-	stop := m.Observe(entities, waiting, unconfirmed)
-	if m.Err() == nil {
-		r.onEnd(stop)
-	}
-	return i, m.Err()
-}
-
-// counted notes what a shard's Router counted.
-func (r *Region) counted(shard, relayed, unordered int) {
-	if relayed > 0 {
-		r.counts.relayed.Add(int64(relayed))
-		r.metrics.relayed.Add(int64(relayed))
-	}
-	if unordered > 0 {
-		r.counts.unordered.Add(int64(unordered))
-		r.metrics.unordered.Add(int64(unordered))
-		r.log.Warn("mail went on before all that was sent the old way was known to have arrived", zap.Int("shard", shard))
-		r.event(Event{Kind: OrderNotKept, Shard: shard})
+// ask is deliver for a question. One that an active entity here has is not for cutOff.
+func (r *Region) ask(id string, envelope *actor.MessageEnvelope) {
+	if !r.direct(id, envelope) {
+		r.shards.of(id).asked.Expect(r.system, envelope.Sender)
+		r.routeMail(id, envelope)
 	}
 }
 
-// overran notes handlers that were running when their shard was lost.
-func (r *Region) overran(n uint64) {
-	if n > 0 {
-		r.counts.overruns.Add(int64(n))
-		r.metrics.overruns.Add(int64(n))
+// routeMail is the way of a message that does not go to an active entity at once.
+func (r *Region) routeMail(id string, envelope any) {
+	s := r.shards.of(id)
+	if s.elsewhere.Load() && s.forwardFast(id, envelope) {
+		return
+	}
+	s.do(func() { s.accept(&mail{id, envelope}) })
+}
+
+// direct gives a message to an entity that is active here, without passing another
+// mailbox; false if there is none, or mail waits that it could overtake.
+func (r *Region) direct(id string, envelope any) bool {
+	if r == nil || len(r.shards) == 0 { // Start made none
+		return false
+	}
+	s := r.shards.of(id)
+	return s.here.Load() && s.deliverFast(0, id, envelope)
+}
+
+// enclose puts a message in an envelope of its own; one that is in an envelope keeps
+// its headers.
+func enclose(msg any, sender *actor.PID) *actor.MessageEnvelope {
+	if e, ok := msg.(*actor.MessageEnvelope); ok {
+		return &actor.MessageEnvelope{Header: e.Header, Message: e.Message, Sender: sender}
+	}
+	return &actor.MessageEnvelope{Message: msg, Sender: sender}
+}
+
+// Ref returns a PID of the entity id that may be kept, given to actors of other
+// nodes, not watched, and sent to, wherever the entity is, runs or not. From
+// other nodes it carries what protoactor's remote does, their own Regions carry what
+// package remoting knows as well. It works while this Region does, and the name of each
+// id is kept until then, about 150 bytes. Those of one id are Equal. Errors: lease.ErrInvalid for a bad id, ErrClosed.
+func (r *Region) Ref(id string) (*actor.PID, error) {
+	if !r.made() {
+		return nil, errUnmade
+	}
+	if err := ValidateEntityID(id); err != nil {
+		return nil, err
+	}
+	if r.over.Load() {
+		return nil, r.closed()
+	}
+	return r.refs.ref(id), nil
+}
+
+// Drain moves all shards off this node and takes none until Undrain: for a rolling
+// restart, or to find out whether the others can do without it. It returns when this node holds
+// no shard, with ErrUndrained, or with ctx's error; then the node goes on draining. It goes on
+// routing.
+func (r *Region) Drain(ctx context.Context) error {
+	if err := r.may(ctx); err != nil {
+		return err
+	}
+	drained := make(chan error, 1)
+	r.post(func() { r.loop.leaving.drain(drained) })
+	return r.await(ctx, drained)
+}
+
+// Undrain ends what Drain began.
+func (r *Region) Undrain() {
+	if r.made() {
+		r.post(func() {
+			r.loop.leaving.asked = false
+			r.loop.leaving.stay()
+		})
 	}
 }
 
-// crashed notes that an entity panicked.
-func (r *Region) crashed(shard int, id string, reason any) {
-	r.counts.crashes.Add(1)
-	r.metrics.crashes.Add(1)
-	r.log.Warn("an entity panicked", zap.Int("shard", shard), zap.String("id", id), zap.Any("panic", reason))
-	r.event(Event{Kind: EntityCrashed, Shard: shard, ID: id, Panic: reason})
+// Stop moves all shards off this node, for as long as one is handed over every 10 s,
+// forwards what is left (WithLinger), and ends the Region. Entities that do not stop keep their shard, and
+// it, up (WithOverdue). It returns when all that is done, or ctx's error with what it
+// waits for; the Region goes on ending then. Stop can be called again. ActorSystem.Shutdown does the
+// same within a second.
+func (r *Region) Stop(ctx context.Context) error {
+	if err := r.may(ctx); err != nil {
+		return err
+	}
+	r.leaveForGood()
+	return r.await(ctx, nil)
 }
 
-// inbox is what the control loop has to do, in order. It is no actor's mailbox: no other code can
-// end the loop, or put anything into it.
-type inbox struct {
-	mu    sync.Mutex
-	mail  []any
-	ready chan struct{} // has room for one
+func (r *Region) leaveForGood() {
+	r.post(func() {
+		r.loop.leaving.asked, r.loop.leaving.stop = true, true
+		r.loop.leaving.begin()
+	})
 }
 
-func (b *inbox) put(msg any) {
-	b.mu.Lock()
-	b.mail = append(b.mail, msg)
-	b.mu.Unlock()
+// await waits for the end of the Region or an answer, or tells what it waits for.
+func (r *Region) await(ctx context.Context, answer <-chan error) error {
 	select {
-	case b.ready <- struct{}{}:
-	default:
+	case err := <-answer:
+		return err
+	case <-r.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("sharding type %q still holds %d shards: %w", r.typ.Name, r.census.info(false).Held, context.Cause(ctx))
 	}
 }
 
-func (b *inbox) take() (mail []any) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	mail, b.mail = b.mail, nil
-	return mail
+// Reconsider has the coordinator, wherever it is, ask the strategy again: for a
+// strategy that asks elsewhere. It does so by itself once a second.
+func (r *Region) Reconsider() {
+	if r.made() {
+		r.coordination.tell(&wire.Report{Type: r.names.Key, From: r.self})
+	}
+}
+
+// Info returns a snapshot. It takes each shard's lock for a moment.
+func (r *Region) Info() Info {
+	if !r.made() {
+		return Info{}
+	}
+	return r.census.info(true)
+}
+
+// hostless is for how long no shard may have a host while all is well: a type that begins.
+const hostless = 10 * time.Second
+
+// Health is a check as health.Handler takes it. It fails, with a line for each
+// reason, while this node is no member of the group (membership.Group.Health), while it
+// is not registered for the type (ErrNotHosting), while no shard has had a host for ten seconds,
+// while entities here have failed three times in a row before their first message and none works,
+// and when the Region has ended (ErrClosed). It asks nothing of the store, and returns at once.
+func (r *Region) Health(ctx context.Context) error {
+	if err := r.may(ctx); err != nil {
+		return err
+	}
+	if r.over.Load() {
+		return fmt.Errorf("sharding type %q: %w", r.typ.Name, ErrClosed)
+	}
+	err := r.group.Health(ctx)
+	if t, ok := r.registration.lease.Term(); !ok || !t.CheckAlive() {
+		err = errors.Join(err, fmt.Errorf("%q is not registered: %w", r.registration.leaseName(), ErrNotHosting))
+	}
+	free := time.Duration(0) // since when no shard has had a host
+	for _, s := range r.table.All() {
+		if free = max(free, s.Free); s.Held {
+			free = r.elapsed()
+		}
+	}
+	if d := r.elapsed() - free; d > hostless {
+		err = errors.Join(err, fmt.Errorf("for %v no shard has had a host: no node hosts the type, or all are drained", d.Round(time.Second)))
+	}
+	if r.crowd.fails.Load() {
+		if n, _ := r.shards.futile(); n > 0 {
+			err = errors.Join(err, fmt.Errorf("no entity works here, and %d have failed %d times or more before their first message", n, tries))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("sharding type %q: %w", r.typ.Name, err)
+	}
+	return nil
+}
+
+// Survey returns the Info of every node that takes part, by its id: this node's
+// with the table, those of others without, as they answer. A node that does not
+// answer before ctx ends is missing, and the error, which is ctx's, names one. A Region
+// that has ended asks no node: ErrClosed.
+func (r *Region) Survey(ctx context.Context) (map[string]Info, error) {
+	if err := r.may(ctx); err != nil {
+		return nil, err
+	}
+	return r.census.survey(ctx, r.Info())
+}
+
+// Ask sends msg to the entity id, wherever it runs, and waits for one answer of type
+// R until ctx ends. Everything else is as with singleton.Ask, its errors included:
+//   - if there was no answer in time, the text says what is known to have hindered it, such
+//     as that no node hosts the shard, a store that is not reached, a link that broke, mail
+//     that waits;
+//   - hosting.ErrUnconfirmed, at once, if msg had been sent to the host of the entity's
+//     shard when the link to that broke. It is not known whether msg was handled. Where
+//     another host is known by then Ask waits on, for a minute at the most, as msg may have
+//     been forwarded; and msg that could not be sent yet waits for the link, or for the next
+//     host. An entity on this node is behind no link.
+func Ask[R any](ctx context.Context, r *Region, id string, msg any) (R, error) {
+	var none R
+	if err := r.may(ctx); err != nil {
+		return none, err
+	}
+	if err := r.check(id, msg); err != nil {
+		return none, err
+	}
+	since := r.elapsed()
+	answer, err := asker.Ask[R](ctx, r.system, nil, func(envelope *actor.MessageEnvelope) { r.ask(id, envelope) }, msg)
+	if err != nil {
+		err = fmt.Errorf("%s %.64q: %w", r.typ.Name, id, err)
+		if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) || errors.Is(err, hosting.ErrUnconfirmed) {
+			if why := r.why(id, since); why != "" {
+				err = fmt.Errorf("%w (%s)", err, why)
+			}
+		}
+	}
+	return answer, err
+}
+
+// This part is what stands between this node and an entity, as far as this node knows:
+// for callers of Ask that got no answer.
+
+// why says what stood in the way of a question for an entity that was asked at the
+// reading since of elapsed; empty if nothing is known to have.
+func (r *Region) why(id string, since time.Duration) string {
+	var all []string
+	s, now := r.shards.of(id), r.elapsed()
+	ago := func(at time.Duration) time.Duration { return (now - at).Round(time.Millisecond) }
+	seat := r.table.Shard(s.number)
+	if !seat.Held {
+		all = append(all, fmt.Sprintf("no node has been known to host shard %d for %v", s.number, ago(seat.Free)))
+	}
+	s.mu.RLock()
+	waits, failure, broke, at := s.waits, error(nil), s.broke, s.brokeAt
+	if s.last != nil {
+		failure = s.last.rem.failure
+	}
+	s.mu.RUnlock()
+	if !seat.Held || broke != seat.Record.Owner.Address || at < since {
+		broke = ""
+	}
+	if why := asker.Unreached(r.system, r.keeper.Owner(), seat.Record.Owner, broke, now-at); why != "" {
+		all = append(all, why)
+	}
+	if in := r.keeper.Info(); in.Failure != nil {
+		all = append(all, fmt.Sprintf("the store has not been reached since %v: %.256s",
+			in.Since.Format(time.RFC3339), in.Failure))
+	}
+	if failure != nil {
+		all = append(all, fmt.Sprintf("the store of remembered entities: %.256s", failure))
+	}
+	if waits > 0 {
+		all = append(all, fmt.Sprintf("%d messages wait here for the shard", waits))
+	}
+	return strings.Join(all, ", ")
 }

@@ -2,71 +2,21 @@ package sharding
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"sync"
-	"unicode/utf8"
+	"time"
 
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/actors"
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/sharding/internal/entities"
 )
-
-// MaxEntityID is the longest id of an entity that is remembered, in bytes.
-const MaxEntityID = 512
-
-// EntityStore remembers which entities of a shard exist, so that they are started
-// again wherever the shard is taken up: after a crash, a hand-off, or a restart of
-// everything. What it knows is kept under the name of the shard's lease, fenced by
-// that lease's token. Under the name "layout/<group>/<type>" it has the number of shards
-// that its lists are for, in decimal, as if it were an id: when the number is changed,
-// the coordinator moves ids from list to list, each write under the list's own lease.
-//
-// Every method is safe for concurrent use and ends soon after its context, which is
-// done 10 s after a first try began, and later with each that follows; sharding tells of
-// one that does not (NotRemembered), and waits for it while the shard's host needs what it
-// asked for. A call that hangs when the shard ends there, or is lost, is left behind, and
-// others for that shard may run beside it, under the same token or a later one. One whose
-// context is done already applies nothing. Arguments out of their bounds are
-// lease.ErrInvalid, and nothing is applied: an Ownership must be there, have a name
-// and a token above 0 (a lease without tokens fences nothing), and an id must pass
-// ValidateEntityID.
-type EntityStore interface {
-	// Load returns the ids remembered under o.Name(), each once, in any order. It
-	// is a holder's first act: before it reads, it advances the fence to o's
-	// token, so that from then on nothing is applied that is written under an older
-	// one.
-	//
-	// ErrStaleOwner says that the store has seen a newer token, any other error
-	// that the ids are not known.
-	Load(ctx context.Context, o lease.Ownership) ([]string, error)
-
-	// Update adds ids and then removes ids: one that is in both is not there
-	// afterwards. To add what is there, or remove what is not, is no error, so that
-	// an Update may be repeated. With no ids at all it asks whether o is stale.
-	//
-	// A store says how much of an Update it applies at once; that much is applied
-	// as a whole or not at all. ErrStaleOwner says that nothing was applied, or, if
-	// that takes several writes, nothing from the write on that was refused. After
-	// any other error it is not known what was applied, or will be once the network
-	// lets it through; another Update or a Load of the same shard that succeeds puts
-	// an end to the latter.
-	Update(ctx context.Context, o lease.Ownership, add, remove []string) error
-}
-
-// ValidateEntityID returns an error that is lease.ErrInvalid unless id is UTF-8 of
-// 1 to MaxEntityID bytes.
-func ValidateEntityID(id string) error {
-	switch {
-	case id == "":
-		return fmt.Errorf("entity id: %w: empty, must have 1 to %d bytes", lease.ErrInvalid, MaxEntityID)
-	case len(id) > MaxEntityID:
-		return fmt.Errorf("entity id %.32q…: %w: %d bytes, at most %d", id, lease.ErrInvalid, len(id), MaxEntityID)
-	case !utf8.ValidString(id):
-		return fmt.Errorf("entity id %q: %w: not UTF-8", id, lease.ErrInvalid)
-	}
-	return nil
-}
 
 // NewMemoryEntities returns a store of remembered entities in the memory of this
 // process: for tests, and for clusters whose nodes all live in it and share the
@@ -137,4 +87,248 @@ func (m *memoryEntities) do(ctx context.Context, what string, o lease.Ownership,
 	s.highest = max(s.highest, token)
 	f(s)
 	return nil
+}
+
+// This part keeps the store of remembered entities true: an id is in the store before its entity
+// gets the first message, and out of it only when the entity has said so. Writes of one shard go
+// one at a time, in batches.
+
+// maxBatch bounds how many ids one write carries.
+const maxBatch = 100
+
+// noteLocked has the id of an entity written that is about to start, once it is known which are
+// in the store.
+func (h *tenure) noteLocked(id string) {
+	if h.rem.loaded {
+		h.rem.add = append(h.rem.add, id)
+		h.writeLocked()
+	}
+}
+
+// forgetLocked has an id removed.
+func (h *tenure) forgetLocked(id string) {
+	if h.cause == nil && h.rem.known[id] {
+		delete(h.rem.known, id)
+		h.rem.remove = append(h.rem.remove, id)
+		h.writeLocked()
+	}
+}
+
+// recoverAll loads what is remembered of a shard that was taken up, and starts it, no
+// faster than the node may.
+func (h *tenure) recoverAll() {
+	s := h.s
+	if s.set.store == nil {
+		return
+	}
+	s.ops.Go(func() {
+		var ids, own, strays []string
+		if !h.persist("load", func(ctx context.Context) (err error) {
+			ids, err = s.set.store.Load(ctx, h.term)
+			return err
+		}) {
+			return
+		}
+		s.do(func() {
+			if h.ending {
+				return
+			}
+			h.rem.loaded, h.rem.known = true, make(map[string]bool, len(ids))
+			for _, id := range ids {
+				if ValidateEntityID(id) == nil && ShardOf(id, s.typ.Shards) == s.number {
+					h.rem.known[id] = true
+					own = append(own, id)
+				} else { // it is another shard's to start, or no shard's
+					strays = append(strays, id)
+				}
+			}
+			for _, e := range s.entries {
+				switch {
+				case e.Phase != entities.Remembering:
+				case h.rem.known[e.id]:
+					s.happensLocked(e, entities.Remembered)
+				default:
+					h.rem.add = append(h.rem.add, e.id)
+				}
+			}
+			h.writeLocked()
+		})
+		if len(strays) > 0 {
+			err := astray(s.name, strays)
+			s.log.Error("remembered entities are not started", zap.Error(err))
+			s.event(Event{Kind: NotRemembered, Shard: s.number, Token: h.term.Token(), Reason: err})
+		}
+		h.startAll(own)
+	})
+}
+
+// startAll starts remembered entities at the node's pace.
+func (h *tenure) startAll(ids []string) {
+	const step = 20 * time.Millisecond
+	s := h.s
+	perStep := max(1, s.set.recoverEvery/int(time.Second/step))
+	for chunk := range slices.Chunk(ids, perStep) {
+		select { // one shard at a time
+		case s.crowd.pace <- struct{}{}:
+		case <-s.life.Done():
+			return
+		case <-h.term.Context().Done():
+			return
+		}
+		over := false
+		s.do(func() {
+			if over = s.tenure != h; over {
+				return
+			}
+			for _, id := range chunk {
+				if s.entries[id] == nil && h.rem.known[id] {
+					s.beginLocked(id)
+				}
+			}
+		})
+		if !over {
+			s.sleep(time.Duration(len(chunk)) * time.Second / time.Duration(s.set.recoverEvery))
+		}
+		<-s.crowd.pace
+		if over || s.life.Err() != nil || h.term.Context().Err() != nil {
+			return
+		}
+	}
+}
+
+// writeLocked sends the next batch, if none is under way; of a hosting that ends only removals.
+func (h *tenure) writeLocked() {
+	m, s := &h.rem, h.s
+	if m.writing || h.cause != nil || len(m.remove) == 0 && (h.ending || len(m.add) == 0) {
+		return
+	}
+	m.writing, m.leaving = true, len(m.remove) > 0
+	// Removals go first: one that is in both came again later.
+	var add, remove []string
+	if m.leaving {
+		remove, m.remove = batch(m.remove)
+	} else {
+		add, m.add = batch(m.add)
+	}
+	s.ops.Go(func() {
+		ok := h.persist("update", func(ctx context.Context) error { return s.set.store.Update(ctx, h.term, add, remove) })
+		s.do(func() {
+			m.writing, m.leaving = false, false
+			if !ok {
+				if h.ending && h.term.Context().Err() == nil && s.life.Err() == nil {
+					h.writeLocked() // the removals are still due
+				}
+				return
+			}
+			for _, id := range add {
+				m.known[id] = true
+				if e := s.entries[id]; e != nil && !h.ending { // else it is a later hosting's
+					s.happensLocked(e, entities.Remembered)
+				}
+			}
+			h.writeLocked()
+		})
+	})
+}
+
+// batch divides ids into those of the next write, which no one else has, and the rest.
+func batch(ids []string) (next, rest []string) {
+	n := min(len(ids), maxBatch)
+	return slices.Clone(ids[:n]), ids[n:]
+}
+
+// What a call to the store may take: the first try, and twice as long each that follows,
+// up to the most.
+const (
+	storeWithin = 10 * time.Second
+	storeMost   = 2 * time.Minute
+)
+
+var (
+	errStoreSlow  = errors.New("the store took too long")
+	errStoreHangs = errors.New("the store has not returned, though its context is done")
+	errStoreLeft  = errors.New("the store's answer is not waited for any longer")
+)
+
+// persist repeats a call to the store until it is done; false if the shard has gone.
+func (h *tenure) persist(what string, f func(context.Context) error) bool {
+	defer h.failed(nil)
+	tell := func(err error) { h.notRemembered(what, err) }
+	call := storeCall{h.s.node, h.term.Context(), h.gone, tell}
+	for n := 0; ; n++ {
+		err := call.try(min(storeWithin<<min(n, 10), storeMost), f)
+		if err == nil || h.gone() {
+			return err == nil
+		}
+		tell(err)
+		h.s.sleep(actors.Backoff(n, 100*time.Millisecond, 5*time.Second))
+	}
+}
+
+// gone reports whether the store's answer for h is no longer needed.
+func (h *tenure) gone() (over bool) {
+	h.s.do(func() { over = h.s.last != h || h.cause != nil || h.ending && !h.rem.leaving })
+	return over || h.term.Context().Err() != nil || h.s.life.Err() != nil
+}
+
+// storeCall is how the store of remembered entities is called for something that
+// lives as long as ctx, or until gone says so. tell hears that it hangs.
+type storeCall struct {
+	n    *node
+	ctx  context.Context
+	gone func() bool
+	tell func(error)
+}
+
+// try makes one call. One that does not come back though its time is over is reported,
+// and waited for, as two calls for one list must not run at once, while the hosting needs
+// it; then it is left behind, with errStoreLeft: it may hang for ever, so what it would
+// write must not be read.
+func (x storeCall) try(within time.Duration, f func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(x.ctx)
+	defer cancel(nil)
+	done := make(chan error, 1)
+	boundary.Aside(func() (struct{}, error) { return struct{}{}, f(ctx) }, func(_ struct{}, err error) { done <- err })
+	for {
+		wait, stop := x.n.within(x.ctx, within)
+		select {
+		case err := <-done:
+			stop()
+			if err != nil && context.Cause(ctx) == errStoreSlow {
+				err = fmt.Errorf("%w: %w", errStoreSlow, err)
+			}
+			return err
+		case <-wait.Done():
+		case <-x.n.life.Done():
+		}
+		stop()
+		switch {
+		case x.ctx.Err() != nil, x.n.life.Err() != nil, x.gone():
+			return errStoreLeft
+		case ctx.Err() == nil:
+			cancel(errStoreSlow)
+		default:
+			x.tell(errStoreHangs)
+		}
+	}
+}
+
+// failed notes what stands between h and its store, for callers of Ask.
+func (h *tenure) failed(err error) {
+	h.s.mu.Lock()
+	defer h.s.mu.Unlock()
+	h.rem.failure = err
+}
+
+func (h *tenure) notRemembered(what string, why error) {
+	s := h.s
+	h.failed(why)
+	s.log.Warn("the store of remembered entities failed", zap.String("shard", s.name), zap.String("call", what), zap.Error(why))
+	s.event(Event{Kind: NotRemembered, Shard: s.number, Token: h.term.Token(), Reason: why})
+}
+
+// astray is an error that says that ids which the store has for a shard are none of it.
+func astray(shard string, ids []string) error {
+	return fmt.Errorf("%d ids that the store has for %s are of other shards, or no ids, and are left alone: the first is %.64q: %w",
+		len(ids), shard, ids[0], lease.ErrInvalid)
 }

@@ -2,10 +2,8 @@ package sharding_test
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -43,6 +41,10 @@ func heldBy(t *testing.T, c *cluster, n *node) (names []string) {
 // A Start that fails has taken nothing, or gives it back, and can be repeated.
 func TestAStartThatFailsLeavesNothingBehind(t *testing.T) {
 	for what, spoil := range map[string]func(n *node) (mend func()){
+		"the store is away": func(n *node) func() {
+			n.store.Partition()
+			return n.store.Heal
+		},
 		"the shards are not known": func(n *node) func() {
 			n.store.SetRule(blind("shard/"))
 			return func() { n.store.SetRule(nil) }
@@ -75,10 +77,7 @@ func TestAStartThatFailsLeavesNothingBehind(t *testing.T) {
 				mend()
 				time.Sleep(2 * ttl)
 				require.Empty(t, heldBy(t, c, ns[1]))
-				for i := range 4 {
-					_, err := ask(ns[0], idOf(i, 4), 1)
-					require.NoError(t, err, "shard %d", i)
-				}
+				ns[0].reaches(4, 1)
 				ns[1].start(4)
 				c.settled(5*time.Second, ns...)
 				c.log.check()
@@ -117,9 +116,7 @@ func TestNothingIsTakenBeforeStartHasSucceeded(t *testing.T) {
 // What other nodes send to the PID of one Region reaches the next.
 func TestThePIDSurvivesARestart(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		n := c.node("a")
-		n.start(4)
-		c.settled(5*time.Second, n)
+		n := c.hosting("a", 4)[0]
 		pid := processAt("a:1")
 		for life := range 3 {
 			typ, codec, payload, err := wire.Default.Encode(job{"s", life}, 1000)
@@ -133,40 +130,6 @@ func TestThePIDSurvivesARestart(t *testing.T) {
 			require.NoError(t, n.region.Stop(context.Background()))
 			n.start(4)
 		}
-	})
-}
-
-// Whatever of a Region's a peer ends by its name, every shard goes on being hosted, and
-// moved.
-func TestPartsOfARegionCanNotBeEnded(t *testing.T) {
-	bubble(t, func(c *cluster) {
-		ns := c.nodes("a", "b", "evil")
-		c.startAll(ns[:2], 4)
-		names := []string{process, process + "/control"}
-		for i, x := range ns[0].region.Info().Table {
-			names = append(names, fmt.Sprintf("%s/%d-%d", process, i, x.Token))
-		}
-		for i := range 4 {
-			_, err := ask(ns[0], idOf(i, 4), 1)
-			require.NoError(t, err)
-		}
-		for _, name := range names {
-			for _, n := range ns[:2] {
-				pid := actor.NewPID(n.system.Address(), name)
-				ns[2].system.Root.Stop(pid)
-				ns[2].system.Root.Poison(pid)
-			}
-		}
-		time.Sleep(time.Second)
-		synctest.Wait()
-		time.Sleep(5 * time.Second)
-		for i := range 4 {
-			_, err := ask(ns[0], idOf(i, 4), 2)
-			require.NoError(t, err, "shard %d", i)
-		}
-		require.NoError(t, ns[0].region.Drain(context.Background()))
-		c.settled(20*time.Second, ns[1])
-		c.log.check()
 	})
 }
 

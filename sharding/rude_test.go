@@ -72,9 +72,9 @@ func TestDeadLettersAreNotToldOnTheSendersGoroutine(t *testing.T) {
 	})
 }
 
-// Nobody who knows the name of the parent of a shard's entities can end it: they fail,
-// end and begin as before.
-func TestTheParentOfEntitiesCannotBeEnded(t *testing.T) {
+// A peer that knows the names of a Region's parts, the parents of entities among them, can't end
+// them: entities fail, end and begin as before, and shards move.
+func TestPartsOfARegionCannotBeEnded(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		ns := c.nodes("a", "b")
 		crashing := actor.PropsFromFunc(func(ctx actor.Context) {
@@ -97,8 +97,11 @@ func TestTheParentOfEntitiesCannotBeEnded(t *testing.T) {
 			_, err := ask(host, id, 1)
 			require.NoError(t, err)
 			host.rude()
-			parent := actor.NewPID(host.system.Address(), fmt.Sprintf("%s/%d-%d", process, i, before[i]))
-			peer.system.Root.Stop(parent)
+			for _, name := range []string{process, fmt.Sprintf("%s/%d-%d", process, i, before[i])} {
+				pid := actor.NewPID(host.system.Address(), name)
+				peer.system.Root.Stop(pid)
+				peer.system.Root.Poison(pid)
+			}
 			time.Sleep(time.Second)
 			require.NoError(t, host.region.Tell(id, job{Number: 0}))
 			time.Sleep(time.Second)
@@ -107,6 +110,8 @@ func TestTheParentOfEntitiesCannotBeEnded(t *testing.T) {
 			require.EqualValues(t, 1, host.region.Info().Crashes)
 		}
 		require.Equal(t, before, tokens(ns[0]), "no shard was lost")
+		require.NoError(t, ns[0].region.Drain(context.Background()))
+		c.settled(20*time.Second, ns[1])
 	})
 }
 
@@ -125,18 +130,10 @@ func TestAStopMessageThatIsNotMadeHoldsNothingUp(t *testing.T) {
 			}, 2*time.Second))
 		}
 		c.settled(5*time.Second, ns...)
-		for i := range 4 {
-			_, err := ask(ns[0], idOf(i, 4), 1)
-			require.NoError(t, err)
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), 4*time.Second)
-		defer cancel()
-		require.NoError(t, ns[0].region.Drain(ctx), "by the deadline of its entities")
+		ns[0].reaches(4, 1)
+		require.NoError(t, ns[0].region.Drain(contextFor(4*time.Second)), "by the deadline of its entities")
 		require.EqualValues(t, 2, asked.Load())
-		for i := range 4 {
-			_, err := ask(ns[0], idOf(i, 4), 2)
-			require.NoError(t, err)
-		}
+		ns[0].reaches(4, 2)
 	})
 }
 

@@ -8,8 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/hosting"
-	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/sharding"
 	"github.com/holdfast-go/holdfast/singleton"
@@ -39,45 +37,31 @@ func TestScenario10TheCoordinatorsNodeLeaves(t *testing.T) {
 // 10: where another is to coordinate, the lease is transferred: nobody else can have
 // it meanwhile.
 func TestScenario10TheCoordinatorFollowsTheLeader(t *testing.T) {
-	for source, leaders := range map[string]func(n *node) (membership.Leadership, func(leader lease.Owner)){
-		"set by hand": func(n *node) (membership.Leadership, func(lease.Owner)) {
+	bubble(t, func(c *cluster) {
+		ns := c.nodes("a", "b")
+		var leaders []*membership.Static
+		for _, n := range ns {
 			l := membership.NewStatic(n.keeper.Owner())
-			return l, l.Set
-		},
-		"published": func(n *node) (membership.Leadership, func(lease.Owner)) {
-			return hosting.FromEventStream(n.system), func(leader lease.Owner) {
-				n.system.EventStream.Publish(membership.LeaderChanged{Leader: lease.Owner{ID: leader.ID, Address: leader.Address}})
+			l.Set(ns[0].keeper.Owner())
+			leaders = append(leaders, l)
+			n.start(30, sharding.WithLeadership(l))
+		}
+		c.settled(5*time.Second, ns...)
+		require.Equal(t, "a", ns[1].region.Info().Coordinator.ID)
+		var handed atomic.Int32
+		ns[0].system.EventStream.Subscribe(func(evt any) {
+			if e, ok := evt.(singleton.Event); ok && e.Kind == singleton.HandedOver {
+				handed.Add(1)
 			}
-		},
-	} {
-		t.Run(source, func(t *testing.T) {
-			bubble(t, func(c *cluster) {
-				ns := c.nodes("a", "b")
-				var set []func(lease.Owner)
-				for _, n := range ns {
-					l, lead := leaders(n)
-					lead(ns[0].keeper.Owner())
-					set = append(set, lead)
-					n.start(30, sharding.WithLeadership(l))
-				}
-				c.settled(5*time.Second, ns...)
-				require.Equal(t, "a", ns[1].region.Info().Coordinator.ID)
-				var handed atomic.Int32
-				ns[0].system.EventStream.Subscribe(func(evt any) {
-					if e, ok := evt.(singleton.Event); ok && e.Kind == singleton.HandedOver {
-						handed.Add(1)
-					}
-				})
-				for _, lead := range set {
-					lead(ns[1].keeper.Owner())
-				}
-				time.Sleep(time.Second)
-				require.Equal(t, "b", ns[0].region.Info().Coordinator.ID)
-				require.EqualValues(t, 1, handed.Load())
-				c.whole(ns...)
-			})
 		})
-	}
+		for _, l := range leaders {
+			l.Set(ns[1].keeper.Owner())
+		}
+		time.Sleep(time.Second)
+		require.Equal(t, "b", ns[0].region.Info().Coordinator.ID)
+		require.EqualValues(t, 1, handed.Load())
+		c.whole(ns...)
+	})
 }
 
 // 11: a rolling restart of all nodes loses nothing.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -114,9 +115,7 @@ func TestScenarioMail9DeadLettersOfTheSameShard(t *testing.T) {
 	ids := idsOf(away, 2, 2)
 	works := func() {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		_, err := sharding.Ask[*wrapperspb.BoolValue](ctx, r, ids[0], wrapperspb.Bytes([]byte("x")))
+		_, err := sharding.Ask[*wrapperspb.BoolValue](contextFor(patience), r, ids[0], wrapperspb.Bytes([]byte("x")))
 		require.NoError(t, err)
 	}
 	works()
@@ -177,12 +176,7 @@ func TestTheOldHostsCallersReachTheNewHost(t *testing.T) {
 				ns := c.hostingType("a b", sharding.Type{Name: "account", Shards: 4,
 					Props: actor.PropsFromProducer(func() actor.Actor { return &stubborn{c: c, hold: hold} })},
 					sharding.WithStop(nil, time.Second), sharding.WithOverdue(hosting.ReleaseAfterTTL))
-				mine := -1
-				for i, o := range owners(ns[0]) {
-					if o == "a" {
-						mine = i
-					}
-				}
+				mine := slices.Index(owners(ns[0]), "a")
 				ids := idsOf(mine, 4, 2)
 				require.NoError(t, ns[0].region.Tell(ids[0], block{}))
 				time.Sleep(10 * time.Millisecond)
@@ -285,9 +279,7 @@ func TestMailThatIsLostWithAPeerIsCounted(t *testing.T) {
 func TestMessagesOfAskersThatGaveUpAreNotDelivered(t *testing.T) {
 	giveUp := func(t *testing.T, n *node, id string, number int) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		_, err := sharding.Ask[done](ctx, n.region, id, job{"asks", number}) // in an Envelope, as a Go value
+		_, err := sharding.Ask[done](contextFor(time.Second), n.region, id, job{"asks", number}) // in an Envelope, as a Go value
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	}
 	t.Run("here", func(t *testing.T) {

@@ -1,7 +1,6 @@
 package sharding_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -54,10 +53,8 @@ func TestScenarioMail4ARegionThatStopsBehindOthersMail(t *testing.T) {
 			time.Sleep(50 * time.Millisecond)
 		}
 		t.Logf("%d wait", mine.Info().Waiting)
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-		defer cancel()
 		began := time.Now()
-		err := mine.Stop(ctx)
+		err := mine.Stop(contextFor(5 * time.Minute))
 		t.Logf("Stop took %v", time.Since(began))
 		close(quit)
 		<-over

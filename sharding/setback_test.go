@@ -35,7 +35,7 @@ func TestShardsComeBackAfterTheStoreHasLostItsData(t *testing.T) {
 					number++
 					var err error
 					for until := time.Now().Add(2 * ttl); time.Now().Before(until); {
-						if _, err = sharding.Ask[done](contextFor(t, time.Second), n.region, fmt.Sprint("id", i),
+						if _, err = sharding.Ask[done](contextFor(time.Second), n.region, fmt.Sprint("id", i),
 							job{n.id, number}); err == nil {
 							break
 						}

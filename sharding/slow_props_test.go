@@ -1,7 +1,6 @@
 package sharding_test
 
 import (
-	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,92 +11,91 @@ import (
 	"github.com/holdfast-go/holdfast/sharding"
 )
 
-// A producer that hangs holds up its own entity, and no other of the shard.
-func TestAProducerThatHangs(t *testing.T) {
-	bubble(t, func(c *cluster) {
-		hold := make(chan struct{})
-		var made atomic.Int32
-		n := c.node("a")
-		n.startType(sharding.Type{Name: "account", Shards: 1, Props: actor.PropsFromProducer(func() actor.Actor {
-			if made.Add(1) == 1 {
-				<-hold
+// spawning returns Props of the journal's entity that are spawned by f.
+func spawning(n *node, f func(begin func() (*actor.PID, error)) (*actor.PID, error)) *actor.Props {
+	return n.props().Clone(actor.WithSpawnFunc(func(system *actor.ActorSystem, id string, props *actor.Props,
+		parent actor.SpawnerContext) (*actor.PID, error) {
+		return f(func() (*actor.PID, error) { return actor.DefaultSpawner(system, id, props, parent) })
+	}))
+}
+
+// started returns Props of the journal's entity, which does something in Started.
+func started(n *node, f func(ctx actor.Context)) *actor.Props {
+	return actor.PropsFromProducer(func() actor.Actor {
+		return &doer{account{n: n}, func(_ *node, ctx actor.Context) {
+			if _, ok := ctx.Message().(*actor.Started); ok {
+				f(ctx)
 			}
-			return &account{n: n}
-		})})
-		c.settled(5*time.Second, n)
-		require.NoError(t, n.region.Tell("slow", job{"s", 1}))
-		time.Sleep(time.Second)
-		for i := range 10 {
-			_, err := ask(n, string(rune('a'+i)), 1)
-			require.NoError(t, err)
-		}
-		require.Empty(t, c.log.of("s", "slow"))
-		close(hold)
-		time.Sleep(time.Second)
-		c.log.complete("s", "slow", 1)
-		c.log.check()
+		}}
 	})
 }
 
-// Props whose SpawnFunc makes no actor, and says nothing of it, have failed: the entity is
-// tried again, and the shard goes on.
-func TestAnActorThatIsNotMade(t *testing.T) {
-	bubble(t, func(c *cluster) {
-		var tries atomic.Int32
-		n := c.node("a")
-		props := actor.PropsFromProducer(func() actor.Actor { return &account{n: n} },
-			actor.WithSpawnFunc(func(system *actor.ActorSystem, id string, props *actor.Props, parent actor.SpawnerContext) (*actor.PID, error) {
-				if tries.Add(1) == 1 {
+// An entity that can't be made, in whatever way, or ends before it has taken any of its mail, is
+// tried again at growing intervals, and its mail waits.
+func TestAnEntityThatFailsIsTriedLessAndLess(t *testing.T) {
+	type props = func(n *node, fails func() bool) *actor.Props
+	bug := func(fails func() bool) {
+		if fails() {
+			panic("a bug")
+		}
+	}
+	for how, props := range map[string]props{
+		"the producer panics": func(n *node, fails func() bool) *actor.Props {
+			return actor.PropsFromProducer(func() actor.Actor { bug(fails); return &account{n: n} })
+		},
+		"OnInit panics": func(n *node, fails func() bool) *actor.Props {
+			return n.props().Clone(actor.WithOnInit(func(actor.Context) { bug(fails) }))
+		},
+		"the SpawnFunc panics": func(n *node, fails func() bool) *actor.Props {
+			return spawning(n, func(begin func() (*actor.PID, error)) (*actor.PID, error) { bug(fails); return begin() })
+		},
+		"the SpawnFunc panics when the actor has begun": func(n *node, fails func() bool) *actor.Props {
+			return spawning(n, func(begin func() (*actor.PID, error)) (*actor.PID, error) { defer bug(fails); return begin() })
+		},
+		"no actor is made": func(n *node, fails func() bool) *actor.Props {
+			return spawning(n, func(begin func() (*actor.PID, error)) (*actor.PID, error) {
+				if fails() {
 					return nil, nil
 				}
-				return actor.DefaultSpawner(system, id, props, parent)
-			}))
-		n.startType(sharding.Type{Name: "account", Shards: 1, Props: props})
-		c.settled(5*time.Second, n)
-		_, _ = ask(n, "first", 1) // may be lost with what was not made
-		for i := range 3 {
-			_, err := ask(n, string(rune('a'+i)), 1)
-			require.NoError(t, err)
-		}
-		time.Sleep(time.Minute)
-		_, err := ask(n, "first", 2)
-		require.NoError(t, err)
-		require.NoError(t, n.region.Stop(c.t.Context()))
-	})
-}
-
-// A producer that panics has failed: the entity is tried again. So
-// has a SpawnFunc that does so when the actor has begun: that is stopped before.
-func TestPropsThatPanic(t *testing.T) {
-	for how, f := range map[string]func(){"panic": func() { panic("a bug") }} {
-		for _, after := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, the actor had begun: %v", how, after), func(t *testing.T) {
-				bubble(t, func(c *cluster) {
-					var tries atomic.Int32
-					n := c.node("a")
-					props := actor.PropsFromProducer(func() actor.Actor { return &account{n: n} },
-						actor.WithSpawnFunc(func(system *actor.ActorSystem, id string, props *actor.Props, parent actor.SpawnerContext) (*actor.PID, error) {
-							first := tries.Add(1) == 1
-							if first && !after {
-								f()
-							}
-							pid, err := actor.DefaultSpawner(system, id, props, parent)
-							if first && after {
-								f()
-							}
-							return pid, err
-						}))
-					n.startType(sharding.Type{Name: "account", Shards: 1, Props: props})
-					c.settled(5*time.Second, n)
-					_, _ = ask(n, "first", 1) // may come to the one that is stopped
-					time.Sleep(time.Minute)
-					_, err := ask(n, "first", 2)
-					require.NoError(t, err)
-					require.EqualValues(t, 2, tries.Load())
-					require.NoError(t, n.region.Stop(c.t.Context()))
-				})
+				return begin()
 			})
-		}
+		},
+		"Stop in Started": func(n *node, fails func() bool) *actor.Props {
+			return started(n, func(ctx actor.Context) {
+				if fails() {
+					ctx.Stop(ctx.Self())
+				}
+			})
+		},
+		"Passivate in Started": func(n *node, fails func() bool) *actor.Props {
+			return started(n, func(ctx actor.Context) {
+				if e, _ := sharding.Of(ctx); fails() {
+					e.Passivate()
+				}
+			})
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			bubble(t, func(c *cluster) {
+				var tries atomic.Int32
+				var good atomic.Bool
+				n := c.node("a")
+				n.startType(sharding.Type{Name: "account", Shards: 1, Props: props(n, func() bool {
+					return tries.Add(1) < 1000 && !good.Load()
+				})}, sharding.WithBackoff(100*time.Millisecond, 10*time.Second))
+				c.settled(5*time.Second, n)
+				require.NoError(t, n.region.Tell("x", job{"s", 1}))
+				time.Sleep(time.Minute)
+				require.Less(t, tries.Load(), int32(25))
+				require.Greater(t, tries.Load(), int32(3))
+				good.Store(true)
+				time.Sleep(11 * time.Second)
+				_, err := ask(n, "x", 1)
+				require.NoError(t, err)
+				c.log.complete("s", "x", 1)
+				require.NoError(t, n.region.Stop(c.t.Context()))
+			})
+		})
 	}
 }
 
@@ -176,10 +174,10 @@ func TestAShardIsNotHeldUpByPropsThatHang(t *testing.T) {
 				require.Equal(t, "a", owners(ns[0])[0])
 				require.NoError(t, ns[1].region.Tell("slow", job{"s", 1}))
 				time.Sleep(time.Second)
-				require.NoError(t, ns[0].region.Drain(contextFor(t, 10*time.Second)))
+				require.NoError(t, ns[0].region.Drain(contextFor(10*time.Second)))
 				_, err := ask(ns[1], "slow", 2)
 				require.NoError(t, err)
-				require.NoError(t, ns[0].region.Stop(contextFor(t, 10*time.Second)))
+				require.NoError(t, ns[0].region.Stop(contextFor(10*time.Second)))
 				require.Equal(t, 0, ns[0].region.Info().Entities)
 				c.log.check()
 			})

@@ -63,11 +63,7 @@ func aStoreThatHangs(t *testing.T, lists string, deaf bool) {
 		store.hang.Store(true)
 		var told atomic.Int32
 		n := c.node("a")
-		n.system.EventStream.Subscribe(func(e any) {
-			if e, ok := e.(sharding.Event); ok && e.Kind == sharding.NotRemembered {
-				told.Add(1)
-			}
-		})
+		n.counts(sharding.NotRemembered, &told)
 		r := n.start(1, sharding.WithRemember(store, 0))
 		if lists == "shard/" {
 			c.settled(5*time.Second, n)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	mrand "math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -68,51 +69,34 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 	if err := actors.CheckAddress(system, owner.Address); err != nil {
 		return fail(fmt.Errorf("%w: %w", lease.ErrInvalid, err))
 	}
-	r := &Region{typ: t, set: set, system: system, group: group, keeper: keeper, clock: keeper.Clock(), names: names,
-		began:  keeper.Clock().Now().Mono - time.Second,
-		self:   &wire.Node{Address: system.Address(), Incarnation: owner.Incarnation},
-		shards: make([]shard, t.Shards), byName: make(map[string]*shard, t.Shards),
-		control: inbox{ready: make(chan struct{}, 1)}, done: make(chan struct{}), ended: make(chan struct{}),
-		pace:    make(chan struct{}, 1),
-		payload: wire.PayloadLimit(system)}
-	r.refs = &refProcess{noActor{r}}
+	r := &Region{shards: make(shards, t.Shards), done: make(chan struct{})}
+	r.typ, r.set, r.system, r.group, r.keeper, r.names = t, set, system, group, keeper, names
+	r.clock, r.began = keeper.Clock(), keeper.Clock().Now().Mono-time.Second
+	r.self = &wire.Node{Address: system.Address(), Incarnation: owner.Incarnation}
 	r.log = set.logger.With(zap.String("type", t.Name), zap.String("node", owner.ID))
+	r.inbox.ready, r.crowd.pace = make(chan struct{}, 1), make(chan struct{}, 1)
+	r.payload = wire.PayloadLimit(system)
 	if set.stateLimit == defaultStateLimit {
-		set.stateLimit = min(set.stateLimit, r.payload)
-		r.set.stateLimit = set.stateLimit
+		r.set.stateLimit = min(set.stateLimit, r.payload)
 	}
-	if set.stateLimit > r.payload {
+	if r.set.stateLimit > r.payload {
 		return fail(fmt.Errorf("WithStateLimit: %w: %d, must be at most %d, what one message carries (remoting.WithMaxMessageSize)", lease.ErrInvalid, set.stateLimit, r.payload))
 	}
-	r.hosts = !set.proxyOnly
-	if r.hosts {
-		r.props = t.Props.Clone(actor.WithGuardian(nil), actor.WithSenderMiddleware(reply.Middleware(system)))
-	}
-	for i := range r.shards {
-		s := &r.shards[i]
-		s.r, s.number, s.name = r, i, names.Shard(i)
-		s.m.Yields = set.overdue == hosting.ReleaseAfterTTL
-		r.byName[s.name] = s
+	if !set.proxyOnly {
+		r.crowd.props = t.Props.Clone(actor.WithGuardian(nil), actor.WithSenderMiddleware(reply.Middleware(system)))
 	}
 	r.life, r.end = context.WithCancel(context.Background())
-	r.part, r.withdraw = context.WithCancel(r.life)
-	r.table = directory.New(directory.Config{Names: names, Shards: t.Shards, Name: func(i int) string { return r.shards[i].name },
-		Self: r.self.Incarnation, Settings: r.agreement(), Log: r.log, Elapsed: r.elapsed,
-		Shard: func(i int, rec lease.Record, known bool) {
-			r.post(func() { r.loop.onRecord(&r.shards[i], rec, known) })
-		},
-		Coordinator: func() { r.post(func() { r.loop.onCoordinatorRecord() }) },
-		Reset:       func() { r.post(func() { r.loop.onHistoryReset() }) },
-	})
-	r.short = fastpath.Sender{System: system, Family: names.Key, Takes: r.table.Direct, Lost: &r.counts.unconfirmed}
-	if r.metrics, err = newInstruments(r); err == nil {
+	r.connect()
+	stop, err := r.measure()
+	if err == nil {
+		r.onEnd(stop)
 		err = outlet.Of(system).Measure(set.meters)
 	}
 	if err != nil {
 		return fail(fmt.Errorf("metrics: %w", err))
 	}
 	reg := registryOf(system)
-	if _, taken := reg.LoadOrStore(names.Key, r); taken {
+	if _, taken := reg.LoadOrStore(names.Key, &r.door); taken {
 		r.end()
 		r.clean()
 		return fail(ErrNameInUse)
@@ -125,90 +109,94 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 	return r, nil
 }
 
+// connect shows the parts of r to each other.
+func (r *Region) connect() {
+	n := &r.node
+	r.registration.node, r.coordination.node, r.census.node = n, n, n
+	r.registration.part, r.registration.withdraw = context.WithCancel(r.life)
+	r.coordination.registration = &r.registration
+	r.coordination.spare = func() { r.loop.handles.close(0) } // it hosted before others changed the number, and back
+	r.census.shards = r.shards
+	r.door = frontDoor{noActor{n}, r.shards}
+	r.refs = refs{noActor{n}, r.deliver}
+	r.loop.books = books{node: n, entity: r.entity, invites: mrand.Uint64(),
+		sendings: map[*handover.Sending]struct{}{}}
+	r.loop.shards, r.loop.registration, r.loop.coordination, r.loop.census = r.shards, &r.registration, &r.coordination, &r.census
+	r.loop.leaving.linger.finish = r.finish
+	r.loop.connect()
+	for i := range r.shards {
+		s := &r.shards[i]
+		s.cell.node, s.books, s.number, s.name, s.whole = n, &r.loop.books, i, r.names.Shard(i), &s.shard
+		s.m.Yields = r.set.overdue == hosting.ReleaseAfterTTL
+	}
+	r.table = directory.New(directory.Config{Names: r.names, Shards: r.typ.Shards, Name: func(i int) string { return r.shards[i].name },
+		Self: r.self.Incarnation, Settings: r.agreement(), Log: r.log, Elapsed: r.elapsed,
+		Shard: func(i int, rec lease.Record, known bool) {
+			r.post(func() { r.shards[i].onRecord(rec, known) })
+		},
+		Coordinator: func() { r.post(r.loop.orders.onCoordinatorRecord) },
+		Reset:       func() { r.post(r.loop.onHistoryReset) },
+	})
+	r.coordination.leadership = coordinator.NewLeadership(r.keeper.Owner(), r.table)
+	r.short = fastpath.Sender{System: r.system, Family: r.names.Key, Takes: r.table.Direct, Lost: &r.counts.unconfirmed}
+}
+
 // launch takes part. Until all of it has succeeded nothing is acquired but the
 // registration, so that a Start that fails has no shard to give up.
 func (r *Region) launch() (err error) {
 	families := actors.FamiliesOf(r.system)
 	if families.Enabled() {
-		r.onEnd(families.Serve(r.names.Key, r.resolve))
+		r.onEnd(families.Serve(r.names.Key, r.door.resolve))
 	}
-	about := directory.RegionMetadata(r.typ.Shards, r.hosts, families.Enabled(), r.agreement())
-	if r.regionLease, err = r.keeper.Lease(r.regionName(), append(r.options(about), r.group.AsParent())...); err != nil {
+	g := &r.registration
+	about := directory.RegionMetadata(r.typ.Shards, !r.set.proxyOnly, families.Enabled(), r.agreement())
+	if g.lease, err = r.keeper.Lease(g.leaseName(), append(r.options(about), r.group.AsParent())...); err != nil {
 		return err
 	}
-	r.onEnd(func() { _ = r.regionLease.Close(context.Background()) }) // bounded by the lease's own bounds
+	r.loop.parent = g.lease
+	r.onEnd(func() { _ = g.lease.Close(context.Background()) }) // bounded by the lease's own bounds
 	reply.Start(r.system)
-	if err := r.spawn(); err != nil {
-		return err
-	}
-	if err := r.listen(); err != nil {
-		return err
-	}
-	if err := r.enroll(); err != nil {
-		return err
-	}
-	if r.hosts {
-		if err := r.coordinate(); err != nil {
+	for _, step := range []func() error{r.spawn, r.listen, g.enroll} {
+		if err := step(); err != nil {
 			return err
 		}
 	}
-	r.admitted.Store(true)
-	return nil
-}
-
-// enroll registers this node, and goes on doing so. A membership that was lost just now begins
-// again by itself: it is waited for.
-func (r *Region) enroll() error {
-	var won bool
-	var err error
-	for until := r.elapsed() + startWithin; ; r.sleep(memberWait) {
-		won, err = r.regionLease.Acquire(r.life)
-		if !errors.Is(err, lease.ErrParentLost) || errors.Is(err, lease.ErrClosed) || r.elapsed() >= until {
-			break
+	if r.set.idle > 0 {
+		r.ops.Go(r.loop.passivation.tick)
+	}
+	if !r.set.proxyOnly {
+		if err := r.coordination.start(r.onEnd); err != nil {
+			return err
 		}
 	}
-	if err != nil {
-		return err
-	}
-	if !won {
-		return fmt.Errorf("%q: %w", r.regionName(), lease.ErrTakenOver)
-	}
-	if err := r.agree(r.life); err != nil {
-		return err
-	}
-	r.ops.Go(r.holdRegion)
-	if r.set.idle > 0 {
-		r.ops.Go(r.tick)
-	}
+	g.admitted.Store(true)
 	return nil
 }
 
 // spawn begins the control loop, and makes the processes of this node.
 func (r *Region) spawn() (err error) {
-	c := &controller{Region: r, invites: mrand.Uint64(), early: map[string]*wire.Order{},
-		sendings: map[*handover.Sending]struct{}{}}
-	r.loop = c
 	quit := make(chan struct{})
-	go c.run(quit)
-	r.onEnd(func() { close(quit); <-r.ended })
+	r.loop.ended = make(chan struct{})
+	go r.loop.run(quit)
+	r.onEnd(func() { close(quit); <-r.loop.ended })
 	r.pid = actor.NewPID(r.system.Address(), r.names.Process) // mail may come as soon as it is registered
-	pid, ok := r.system.ProcessRegistry.Add(&frontDoor{noActor{r}}, r.names.Process)
+	pid, ok := r.system.ProcessRegistry.Add(&r.door, r.names.Process)
 	if !ok {
 		return fmt.Errorf("an actor has the name %q: %w", r.names.Process, lease.ErrInvalid)
 	}
 	r.onEnd(func() {
 		r.system.ProcessRegistry.Remove(pid)
-		r.forgetRefs()
+		r.refs.forget()
 	})
 	return nil
 }
 
 // listen begins to follow what others do, and waits until what stands is known.
 func (r *Region) listen() error {
-	r.leadership = coordinator.NewLeadership(r.keeper.Owner(), r.table)
+	c := &r.coordination
 	r.table.OnChange(func() {
-		r.coordinating((*coordinator.Coordinator).Changed)
-		r.leadership.Noticed()
+		c.with((*coordinator.Coordinator).Changed)
+		c.leadership.Noticed()
 	})
 	stop, err := r.table.Follow(r.keeper)
 	if err != nil {
@@ -222,87 +210,51 @@ func (r *Region) listen() error {
 	r.onEnd(r.group.Follow(func(m membership.MembersChanged) {
 		others := wire.Others(m.Now, r.self.Address)
 		r.others.Store(&others)
-		r.post(func() { r.loop.onMembership(false) })
-		r.coordinating((*coordinator.Coordinator).Changed)
+		r.post(func() { r.loop.leaving.onMembership(false) })
+		c.with((*coordinator.Coordinator).Changed)
 	}))
-	timeout := make(chan struct{})
-	t := r.clock.AfterFunc(startWithin, func() { close(timeout) })
-	defer t.Stop()
+	wait, stopWaiting := r.within(r.life, startWithin)
+	defer stopWaiting()
 	select {
 	case <-r.table.Ready():
 		return nil
-	case <-timeout:
+	case <-wait.Done():
 		return fmt.Errorf("the records of the type are not known after %v: %w", startWithin, lease.ErrUnknown)
 	}
-}
-
-// startWithin bounds how long Start waits for the records, and then for the membership.
-const startWithin = 10 * time.Second
-
-// holdRegion registers this node again when its registration was lost, and not before it is a
-// member.
-func (r *Region) holdRegion() {
-	for r.part.Err() == nil {
-		t, ok := r.regionLease.Term()
-		if _, member := r.group.Term(); !ok && !member {
-			r.sleep(memberWait)
-			continue
-		}
-		if !ok {
-			if won, err := r.register(); !won {
-				if err != nil && r.part.Err() == nil {
-					r.log.Warn("registering failed", zap.Error(err))
-				}
-				r.sleep(time.Duration(float64(time.Second) * (0.5 + mrand.Float64()/2)))
-			}
-			continue
-		}
-		select {
-		case <-t.Context().Done():
-			r.sleep(10 * time.Millisecond)
-			if errors.Is(context.Cause(t.Context()), lease.ErrParentLost) {
-				r.unregister()
-			}
-		case <-r.part.Done():
-		}
-	}
-}
-
-// memberWait is how often a node looks whether it is a member again.
-const memberWait = 50 * time.Millisecond
-
-// unregister has the record given up of a registration that was lost with the membership, when
-// all shards have been: the next membership begins then, or soon without that.
-func (r *Region) unregister() {
-	ctx, cancel := context.WithCancel(r.life)
-	cancel() // it goes on by itself
-	if err := r.regionLease.Release(ctx); err != nil {
-		r.log.Debug("the registration is given up with the membership", zap.Error(err))
-	}
-}
-
-// register takes part again, unless the others have agreed on another number of
-// shards meanwhile: first as they are, then with this node among them.
-func (r *Region) register() (won bool, err error) {
-	if err = r.agree(r.part); err == nil {
-		if won, err = r.regionLease.Acquire(r.part); won {
-			if err = r.agree(r.part); err != nil {
-				_ = r.regionLease.Release(r.life)
-				won = false
-			}
-		}
-	}
-	if errors.Is(err, ErrShardCount) {
-		r.event(Event{Kind: CountMismatch, Shard: -1, Reason: err})
-	}
-	return won, err
 }
 
 // abort ends a Region that did not come to be.
 func (r *Region) abort() {
 	r.over.Store(true)
-	r.shut()
+	r.shards.shut()
 	r.end()
 	r.ops.Wait()
 	r.clean()
+}
+
+// onEnd has f called when the Region ends; the last first.
+func (r *Region) onEnd(f func()) { r.cleanUp = append(r.cleanUp, f) }
+
+func (r *Region) clean() {
+	for _, f := range slices.Backward(r.cleanUp) {
+		f()
+	}
+	r.cleanUp = nil
+}
+
+// finish ends a Region that holds nothing any more.
+func (r *Region) finish(sendings []*handover.Sending) {
+	r.over.Store(true)
+	for _, x := range sendings {
+		x.Leave()
+	}
+	r.shards.shut()
+	// First, so that the coordinator's place is with a node that stays.
+	r.registration.withdraw()
+	_ = r.registration.lease.Release(context.Background()) // bounded by the lease's own bounds
+	r.coordination.end()                                   // a coordinator adds to ops
+	r.end()
+	r.ops.Wait()
+	r.clean()
+	close(r.done)
 }

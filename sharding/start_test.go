@@ -75,24 +75,26 @@ func expelled(n *node) string {
 	return term.Name()
 }
 
-// A membership that was lost begins anew by itself: a Start in between waits for it.
-func TestStartWaitsForTheMembership(t *testing.T) {
-	bubble(t, func(c *cluster) {
-		n := c.node("a")
-		expelled(n)
-		n.start(8)
-		_, member := n.group.Term()
-		require.True(t, member)
-		c.settled(30*time.Second, n)
-	})
+// usurps has another node lose its membership, and holds the lease of that.
+func (n *node) usurps(from *node) *lease.Handle {
+	n.c.t.Helper()
+	h, err := n.keeper.Lease(expelled(from))
+	require.NoError(n.c.t, err)
+	won, err := h.Acquire(context.Background())
+	require.NoError(n.c.t, err)
+	require.True(n.c.t, won)
+	return h
 }
 
-// What a node is to host goes by the roles that it joined with, whatever has become of that.
+// A membership that was lost begins again by itself: a Start in between waits for it. What the node
+// is to host goes by the roles that it joined with.
 func TestStartBetweenMembershipsHostsByRoles(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		n := c.node("a", membership.WithRoles("worker"))
 		expelled(n)
 		n.start(8, asRole("worker", n)...)
+		_, member := n.group.Term()
+		require.True(t, member)
 		c.settled(30*time.Second, n)
 		_, err := ask(n, "x", 1)
 		require.NoError(t, err)
@@ -108,11 +110,7 @@ func TestStartWithoutAMembership(t *testing.T) {
 			_, err := sharding.Start(n.system, n.group, sharding.Type{Name: "account", Props: n.props(), Shards: 4})
 			return time.Since(began), err
 		}
-		other, err := c.node("b").keeper.Lease(expelled(n))
-		require.NoError(t, err)
-		won, err := other.Acquire(context.Background())
-		require.NoError(t, err)
-		require.True(t, won)
+		other := c.node("b").usurps(n)
 		took, err := start()
 		require.ErrorIs(t, err, lease.ErrParentLost)
 		require.NotErrorIs(t, err, lease.ErrClosed)
@@ -130,14 +128,10 @@ func TestStartWithoutAMembership(t *testing.T) {
 func TestStartWhileTheGroupIsLeft(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		n := c.node("a")
-		other, err := c.node("b").keeper.Lease(expelled(n))
-		require.NoError(t, err)
-		won, err := other.Acquire(context.Background())
-		require.NoError(t, err)
-		require.True(t, won)
+		c.node("b").usurps(n)
 		after(time.Second, func() { _ = n.group.Leave(context.Background()) })
 		began := time.Now()
-		_, err = sharding.Start(n.system, n.group, sharding.Type{Name: "account", Props: n.props(), Shards: 4})
+		_, err := sharding.Start(n.system, n.group, sharding.Type{Name: "account", Props: n.props(), Shards: 4})
 		require.ErrorIs(t, err, lease.ErrClosed)
 		require.ErrorIs(t, err, lease.ErrParentLost)
 		require.Less(t, time.Since(began), 3*time.Second)

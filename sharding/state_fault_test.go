@@ -147,8 +147,7 @@ func TestAForcedStopLosesTheState(t *testing.T) {
 	})
 }
 
-// A peer that sends states of its own accord, or says there are more than there are,
-// takes up no more than the budget, and few events.
+// A peer that sends states of its own accord takes up nothing, and is no event.
 func TestHostileStates(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		k := &keepers{t: t}
@@ -169,17 +168,5 @@ func TestHostileStates(t *testing.T) {
 		time.Sleep(time.Second)
 		require.Zero(t, handover.Of(ns[0].system).Taken.Used())
 		k.require(0)
-
-		tk := handover.Take(&handover.Of(ns[0].system).Taken, evil, 8)
-		handover.Of(ns[0].system).Taken.Bound(1 << 20)
-		refused := 0
-		for i := range 10_000 {
-			if tk.State(&wire.EntityState{Key: fmt.Sprint("id", i), State: make([]byte, 1000), States: 1 << 31}) != nil {
-				refused++
-			}
-		}
-		require.Greater(t, refused, 8000)
-		require.LessOrEqual(t, handover.Of(ns[0].system).Taken.Used(), int64(1<<20))
-		tk.Begin().Drop()
 	})
 }

@@ -18,6 +18,7 @@ import (
 type keepers struct {
 	t          *testing.T
 	fail       atomic.Bool
+	how        func()
 	asked      atomic.Int32
 	cold, warm atomic.Int32
 	pad        int           // bytes of each state besides
@@ -53,7 +54,7 @@ func (a *padded) RestoreState(state []byte) error {
 
 func (k *keepers) props() *actor.Props {
 	return actor.PropsFromProducer(func() actor.Actor {
-		return &padded{counter{fail: &k.fail, asked: &k.asked, cold: &k.cold, warm: &k.warm}, k}
+		return &padded{counter{fail: &k.fail, how: k.how, asked: &k.asked, cold: &k.cold, warm: &k.warm}, k}
 	})
 }
 
@@ -80,7 +81,7 @@ func (k *keepers) ask(n *node, ids, want int) (lost int) {
 		var got int
 		var err error
 		for range 30 {
-			if got, err = sharding.Ask[int](contextFor(k.t, 5*time.Second), n.region, fmt.Sprint("id", i),
+			if got, err = sharding.Ask[int](contextFor(5*time.Second), n.region, fmt.Sprint("id", i),
 				howMany{}); err == nil {
 				break
 			}

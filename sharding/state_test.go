@@ -3,11 +3,10 @@ package sharding_test
 import (
 	"context"
 	"errors"
-	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -20,7 +19,7 @@ import (
 type counter struct {
 	n     int
 	fail  *atomic.Bool
-	how   func(*counter) // it fails otherwise, nil: by an error
+	how   func() // it fails otherwise, nil: by an error
 	asked *atomic.Int32
 	cold  *atomic.Int32
 	warm  *atomic.Int32
@@ -45,7 +44,7 @@ func (a *counter) HandOverState() ([]byte, error) {
 	a.asked.Add(1)
 	if a.fail.Load() {
 		if a.how != nil {
-			a.how(a)
+			a.how()
 		}
 		return nil, errors.New("no")
 	}
@@ -57,98 +56,54 @@ func (a *counter) RestoreState(state []byte) error {
 	return nil
 }
 
-// The state of entities moves with a planned hand-over, and a failure is a cold
-// start.
+// The state of entities moves with a planned hand-over, and one that is too large is a cold start.
 func TestStateIsHandedOver(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		var fail atomic.Bool
-		var asked, cold, warm, told atomic.Int32
-		props := actor.PropsFromProducer(func() actor.Actor {
-			return &counter{fail: &fail, asked: &asked, cold: &cold, warm: &warm}
-		})
+		k := &keepers{t: t}
 		ns := c.nodes("a", "b")
 		for _, n := range ns {
-			n.system.EventStream.Subscribe(func(e any) {
-				if e, ok := e.(sharding.Event); ok && e.Kind == sharding.ColdStart {
-					told.Add(1)
-				}
-			})
-			n.startType(sharding.Type{Name: "account", Shards: 4, Props: props}, sharding.WithStateLimit(5))
+			k.start(n, 4, sharding.WithStateLimit(5))
 		}
 		c.settled(5*time.Second, ns...)
-		all := func(want int) {
-			for i := range 20 {
-				got, err := sharding.Ask[int](contextFor(t, time.Second), ns[1].region, fmt.Sprint("id", i), howMany{})
-				require.NoError(t, err)
-				if want > 0 {
-					require.Equal(t, want, got)
-				}
-			}
+		for n := range 3 {
+			require.Zero(t, k.ask(ns[1], 20, n))
 		}
-		for k := range 3 {
-			all(k + 1)
-		}
-		require.EqualValues(t, 20, cold.Load())
 		require.NoError(t, ns[0].region.Drain(context.Background()))
-		all(4)
-		require.NotZero(t, warm.Load())
-		require.EqualValues(t, 20, cold.Load())
+		require.Zero(t, k.ask(ns[1], 20, 3))
+		require.EqualValues(t, 20, k.cold.Load())
+		require.NotZero(t, k.warm.Load())
 		ns[0].region.Undrain()
 		c.settled(20*time.Second, ns...)
-		all(5)
-		synctest.Wait()
-		require.Zero(t, told.Load())
-		all(6) // more than the limit
+		require.Zero(t, k.ask(ns[1], 20, 4))
+		require.Zero(t, k.ask(ns[1], 20, 5), "more than the limit")
+		k.require(0)
 		require.NoError(t, ns[0].region.Drain(context.Background()))
-		all(0)
-		synctest.Wait()
-		require.NotZero(t, told.Load())
-		require.Greater(t, cold.Load(), int32(20))
+		lost := k.ask(ns[1], 20, 6)
+		require.NotZero(t, lost)
+		k.require(lost)
 	})
 }
 
 // However an entity fails that is asked for its state, it is asked once, and the shard moves.
 func TestAStateThatIsNotHandedOver(t *testing.T) {
-	for how, fail := range map[string]func(*counter){
-		"an error": nil, "a panic": func(*counter) { panic("a bug") },
-	} {
+	for how, fail := range map[string]func(){"an error": nil, "a panic": func() { panic("a bug") }} {
 		t.Run(how, func(t *testing.T) {
 			bubble(t, func(c *cluster) {
-				var bad atomic.Bool
-				var asked, cold, warm, told atomic.Int32
-				bad.Store(true)
-				props := actor.PropsFromProducer(func() actor.Actor {
-					return &counter{fail: &bad, how: fail, asked: &asked, cold: &cold, warm: &warm}
-				})
+				k := &keepers{t: t, how: fail}
+				k.fail.Store(true)
 				ns := c.nodes("a", "b")
 				for _, n := range ns {
-					n.system.EventStream.Subscribe(func(e any) {
-						if e, ok := e.(sharding.Event); ok && e.Kind == sharding.ColdStart {
-							told.Add(1)
-						}
-					})
-					n.startType(sharding.Type{Name: "account", Shards: 1, Props: props})
+					k.start(n, 1)
 				}
 				c.settled(5*time.Second, ns...)
-				host, other := ns[0], ns[1]
-				if owners(host)[0] == "b" {
-					host, other = other, host
-				}
+				host := ns[slices.Index([]string{"a", "b"}, owners(ns[0])[0])]
 				const all = 3
-				for i := range all {
-					_, err := sharding.Ask[int](contextFor(t, time.Second), other.region, fmt.Sprint("id", i), howMany{})
-					require.NoError(t, err)
-				}
-				require.NoError(t, host.region.Drain(contextFor(t, 10*time.Second)))
-				require.EqualValues(t, all, asked.Load(), "each once")
-				synctest.Wait()
-				require.EqualValues(t, all, told.Load())
-				bad.Store(false)
-				for i := range all {
-					n, err := sharding.Ask[int](contextFor(t, time.Second), host.region, fmt.Sprint("id", i), howMany{})
-					require.NoError(t, err)
-					require.Equal(t, 1, n, "it began cold")
-				}
+				require.Zero(t, k.ask(ns[1], all, 0))
+				require.NoError(t, host.region.Drain(contextFor(10*time.Second)))
+				require.EqualValues(t, all, k.asked.Load(), "each once")
+				k.require(all)
+				k.fail.Store(false)
+				require.Equal(t, all, k.ask(host, all, 1), "they began cold")
 			})
 		})
 	}

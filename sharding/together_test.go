@@ -8,8 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
-	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/metric"
 
 	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/sharding"
@@ -62,41 +61,14 @@ func TestANodeThatComesBackToAnotherCountStaysOut(t *testing.T) {
 // The metrics count what they say.
 func TestMetrics(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		readers := map[string]*sdkmetric.ManualReader{}
-		metered := func(n *node) sharding.Option {
-			r := sdkmetric.NewManualReader()
-			readers[n.id] = r
-			p := sdkmetric.NewMeterProvider(sdkmetric.WithReader(r))
-			c.atEnd(func() { _ = p.Shutdown(t.Context()) })
-			return sharding.WithMeterProvider(p)
-		}
-		read := func(n *node) map[string]int64 {
-			var all metricdata.ResourceMetrics
-			require.NoError(t, readers[n.id].Collect(t.Context(), &all))
-			counts := map[string]int64{}
-			for _, scope := range all.ScopeMetrics {
-				for _, m := range scope.Metrics {
-					require.NotEmpty(t, m.Description)
-					name := m.Name[len("holdfast.sharding."):]
-					switch data := m.Data.(type) {
-					case metricdata.Sum[int64]:
-						for _, p := range data.DataPoints {
-							counts[name] += p.Value
-						}
-					case metricdata.Histogram[float64]:
-						require.Equal(t, "s", m.Unit)
-						for _, p := range data.DataPoints {
-							counts[name] += int64(p.Count)
-						}
-					}
-				}
-			}
-			return counts
-		}
+		reads := map[*node]func() map[string]int64{}
+		read := func(n *node) map[string]int64 { return reads[n]() }
 		ns := c.nodes("a", "b")
 		for _, n := range ns {
-			n.startType(sharding.Type{Name: "account", Props: guests(new(atomic.Int32)), Shards: 8}, metered(n),
-				sharding.WithBuffer(2, 100, hosting.DropNewest))
+			var meters metric.MeterProvider
+			meters, reads[n] = reader(t)
+			n.startType(sharding.Type{Name: "account", Props: guests(new(atomic.Int32)), Shards: 8},
+				sharding.WithMeterProvider(meters), sharding.WithBuffer(2, 100, hosting.DropNewest))
 		}
 		c.settled(5*time.Second, ns...)
 		for i := range 8 {

@@ -22,7 +22,7 @@ func TestAPlainMessageThatCannotBeRead(t *testing.T) {
 	} {
 		bubble(t, func(c *cluster) {
 			ns, id, _ := shortWay(c, true)
-			_, err := sharding.Ask[*wrapperspb.StringValue](contextFor(t, time.Second), ns[0].region, id, wrapperspb.String("x"))
+			_, err := sharding.Ask[*wrapperspb.StringValue](contextFor(time.Second), ns[0].region, id, wrapperspb.String("x"))
 			require.NoError(t, err)
 			p, ok := actors.FamiliesOf(ns[1].system).Resolve(actors.FamilyID("g/account", "1/"+id))
 			require.True(t, ok)

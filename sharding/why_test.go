@@ -20,9 +20,7 @@ func TestAskSaysWhyThereWasNoAnswer(t *testing.T) {
 		ns := c.nodes("a", "b")
 		ns[0].start(2)
 		asked := func(within time.Duration) error {
-			ctx, cancel := context.WithTimeout(context.Background(), within)
-			defer cancel()
-			_, err := sharding.Ask[done](ctx, ns[1].region, idOf(0, 2), job{"s", 1})
+			_, err := sharding.Ask[done](contextFor(within), ns[1].region, idOf(0, 2), job{"s", 1})
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			return err
 		}
@@ -67,9 +65,7 @@ func (b *closable) Update(ctx context.Context, o lease.Ownership, add, remove []
 func TestAskSaysThatTheEntityIsNotRemembered(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		store := &closable{EntityStore: sharding.NewMemoryEntities()}
-		n := c.node("a")
-		n.start(1, sharding.WithRemember(store, 0))
-		c.settled(5*time.Second, n)
+		n := c.hosting("a", 1, sharding.WithRemember(store, 0))[0]
 		err := errors.New("the store is closed")
 		store.err.Store(&err)
 		_, err = ask(n, "x", 1)

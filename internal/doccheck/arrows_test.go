@@ -43,18 +43,16 @@ var layered = []layers{
 	}, 0, 1},
 	{"sharding", []string{
 		// what users call, and the beginning
-		"doc.go", "ask.go", "start.go",
-		// what becomes of shards: the control loop and what it does
-		"loop.go", "leave.go", "coordinate.go", "layout.go", "hosting.go", "orders.go", "handoff.go", "passivate.go",
-		// what is told
-		"entity.go", "info.go",
-		// mail, from where it comes in to the entity
-		"frontdoor.go", "mail.go", "entry.go", "recover.go",
-		// what a node keeps: of a shard, and of the type
-		"shard.go", "region.go",
-		// what knows neither
-		"events.go", "type.go", "remember.go", "errors.go",
-	}, 10, 16},
+		"doc.go", "start.go", "entity.go", "region.go",
+		// the control loop and what it does
+		"loop.go", "leave.go", "coordinate.go", "registration.go", "info.go", "passivate.go", "frontdoor.go",
+		// what becomes of a shard
+		"hosting.go", "handoff.go", "shard.go",
+		// its entities and its mail
+		"remember.go", "entry.go", "mail.go",
+		// what all of it shares
+		"node.go", "type.go", "events.go",
+	}, 2, 16},
 	{"membership", []string{
 		// what users call
 		"doc.go", "join.go", "leave.go", "group.go",

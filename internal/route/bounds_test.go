@@ -74,44 +74,6 @@ func TestMarkersOfManyNodesAreBounded(t *testing.T) {
 	require.Empty(t, d.dropped)
 }
 
-// Who has no room is sent nothing until it has; later messages overtake nothing.
-func TestTheWindow(t *testing.T) {
-	d := backlog(0, 3, 10)
-	d.r.Host(self(1), 2, true)
-	require.Empty(t, d.keptNumbers(), "the holder is asked first")
-	d.full = true
-	d.answer(1, 2)
-	require.Empty(t, d.keptNumbers())
-	d.accept(11, 14)
-	require.Equal(t, []int{14}, d.dropped, "what waits is over the bound")
-	d.full = false
-	d.r.Linked("n1")
-	require.Equal(t, numbers(1, 10), d.keptNumbers())
-	require.True(t, d.r.Idle())
-}
-
-// A manager that is stopped and started again has a new Router, under the old
-// incarnation.
-func TestARouterThatFollowsAnotherIsNotTakenForIt(t *testing.T) {
-	var ack *wire.MarkerAck
-	for i := range 2 {
-		a := newDesk(0, 20, hosting.DropNewest)
-		a.r.Host(self(1), 1, true)
-		a.accept(1, 1)
-		a.r.Host(self(2), 2, true)
-		a.accept(2, 2)
-		m := a.sent[1].(*wire.Marker)
-		a.sent = nil
-		if i == 1 {
-			a.r.Receive(ack, 0, false)
-			require.Empty(t, a.sent, "the answer to another's marker ends no path switch")
-		}
-		ack = &wire.MarkerAck{Name: "x", Number: m.Number, From: self(2), Token: 2}
-		a.r.Receive(ack, 0, false)
-		require.Len(t, a.sent, 1)
-	}
-}
-
 // Who waits for longer than a clock counts, or says so, is waited with for as long as can be:
 // here, and at the next node.
 func TestAnAskerWhoWaitsForEver(t *testing.T) {

@@ -174,25 +174,7 @@ var (
 )
 
 // String names the model's bounds.
-func (x *xmodel) String() string {
-	b := fmt.Sprintf("says %v, moves %v, room %d", x.say, x.moves, x.limit)
-	if x.adopts {
-		b += ", adopts"
-	}
-	if x.breaks > 0 {
-		b += fmt.Sprintf(", breaks %d", x.breaks)
-	}
-	if x.late > 0 {
-		b += fmt.Sprintf(", late %d", x.late)
-	}
-	if x.losses > 0 {
-		b += fmt.Sprintf(", losses %d", x.losses)
-	}
-	if x.window > 0 {
-		b += fmt.Sprintf(", window %d", x.window)
-	}
-	return b
-}
+func (x *xmodel) String() string { return fmt.Sprintf("%+v", *x) }
 
 // TestExplore visits all that three Routers can come to together while a name moves
 // between them, or to a third: with links that live nothing is lost, doubled, or out

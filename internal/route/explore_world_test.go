@@ -230,7 +230,7 @@ func (w *xworld) settle() {
 					return ok && x.Number == n
 				})
 			}
-			r.answered(&wire.MarkerAck{Name: "x", Number: n, From: r.host.node, Token: uint64(r.host.token)})
+			r.Receive(&wire.MarkerAck{Name: "x", Number: n, From: r.host.node, Token: uint64(r.host.token)}, 0, true)
 		}
 	}
 }

@@ -20,7 +20,9 @@ func (r *Router) accept(it *Item) {
 	case it.marker != nil && it.marker.Name != r.Name:
 		return
 	case it.marker != nil && it.marker.From.GetIncarnation() == r.Self.Incarnation:
-		r.markerBack(it.marker)
+		if r.markerBack(it.marker) {
+			r.flush()
+		}
 		return
 	case it.hops() > maxHops:
 		if it.marker == nil {
@@ -33,7 +35,7 @@ func (r *Router) accept(it *Item) {
 			return
 		}
 	}
-	if r.push(it) {
+	if r.push(it, r.pending != nil) {
 		r.flush() // what waits may be waiting for tokens yet to come alone
 	}
 }
@@ -52,7 +54,7 @@ func (r *Router) flush() {
 	for i := 0; i < len(r.queue.lanes); i++ {
 		for {
 			it := r.queue.head(i)
-			if it == nil || r.ahead(it) || blocked && !(ok && r.fresh(t, it)) {
+			if it == nil || r.Ahead(it.routed()) || blocked && !(ok && r.fresh(t, it)) {
 				break
 			}
 			l := &r.queue.lanes[i]
@@ -68,7 +70,7 @@ func (r *Router) flush() {
 			}
 			l.shift()
 			if it.marker != nil {
-				r.queue.forget(l, it)
+				r.queue.account(l, it, -1)
 			}
 			moved++
 		}
@@ -95,7 +97,7 @@ func (r *Router) progress() {
 func (r *Router) send(it *Item) bool {
 	t, ok := r.target()
 	switch {
-	case !ok || r.ahead(it):
+	case !ok || r.Ahead(it.routed()):
 		return false
 	case it.Until > 0 && r.port.Now() >= it.Until:
 		r.port.Refuse(it, wire.Reason_REASON_EXPIRED, gaveUp)
@@ -123,7 +125,7 @@ func (r *Router) deliver(it *Item) {
 		r.port.Deliver(it)
 		return
 	}
-	r.port.Send(it.marker.From.GetAddress(), &wire.MarkerAck{Name: r.Name, Number: it.marker.Number, From: r.Self, Token: uint64(r.own)})
+	r.ack(it.marker)
 }
 
 // forward sends it to the Router of t.
@@ -148,7 +150,7 @@ func (r *Router) forward(t hop, it *Item) {
 		e.Name, e.Token, e.Left = r.Name, uint64(t.token), r.remaining(it)
 		msg = e
 	}
-	r.path.used, r.path.dead = true, false
+	r.Went()
 	if !it.kept {
 		r.port.Send(t.node.Address, msg)
 		return

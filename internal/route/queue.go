@@ -105,12 +105,7 @@ type lane struct {
 	bytes   int // of what is counted
 }
 
-// queue is what waits, by age: a lane for each token, the highest first. Of one sender's
-// messages those that were routed by newer knowledge are the older: they came back from
-// where the sender's later ones do not go any more. What an actor here had is older than
-// all that was routed by its token, but not than what was routed by a later one: of a
-// backlog, some may have gone to another node, and be back from there, while the rest
-// still waits. What a node that is gone had is the oldest.
+// queue is what waits, by age.
 // Every operation but expire, take and putBack takes time in proportion to the number
 // of lanes, which is that of the tokens that mail is under way by: a few.
 type queue struct {
@@ -145,7 +140,7 @@ func (q *queue) lane(it *Item) *lane {
 func (q *queue) add(it *Item) {
 	l := q.lane(it)
 	l.items = append(l.items, it)
-	q.note(l, it)
+	q.account(l, it, 1)
 }
 
 // putBack puts what was on its way, in order, before all that waits.
@@ -156,34 +151,25 @@ func (q *queue) putBack(items []*Item) {
 	l := q.lane(items[0])
 	l.items, l.scan = append(items, l.items...), 0
 	for _, it := range items {
-		q.note(l, it)
+		q.account(l, it, 1)
 	}
 }
 
-// note counts what waits; forget is the inverse.
-func (q *queue) note(l *lane, it *Item) {
-	if it.marker != nil {
+// account counts what waits: n is 1, or -1 if it does not any more.
+func (q *queue) account(l *lane, it *Item, n int) {
+	switch {
+	case it.marker != nil && n > 0:
 		q.markers = append(q.markers, it)
 		return
-	}
-	q.account(l, it, 1)
-}
-
-func (q *queue) forget(l *lane, it *Item) {
-	if it.marker != nil {
+	case it.marker != nil:
 		q.markers = slices.DeleteFunc(q.markers, func(o *Item) bool { return o == it })
 		return
-	}
-	q.account(l, it, -1)
-}
-
-func (q *queue) account(l *lane, it *Item, n int) {
-	if it.counted() {
+	case it.counted():
 		q.counted += n
 		q.bytes += n * it.Size
 		l.counted += n
 		l.bytes += n * it.Size
-	} else {
+	default:
 		q.kept += n * it.Size
 	}
 	q.waiting += n
@@ -213,7 +199,7 @@ func (l *lane) shift() {
 func (q *queue) drop(it *Item) {
 	l := q.lane(it)
 	it.gone = true
-	q.forget(l, it)
+	q.account(l, it, -1)
 	if l.gone++; 2*l.gone > len(l.items) {
 		l.items = slices.DeleteFunc(l.items, func(it *Item) bool { return it.gone })
 		l.gone, l.scan = 0, 0
@@ -257,43 +243,46 @@ func (q *queue) take() (items []*Item) {
 	return items
 }
 
-// This part bounds what waits here.
+// box is the queue within its bounds, and gives up what waits for too long.
+type box struct {
+	view
+	queue   queue
+	expired time.Duration // when expire looked last
+	expires time.Duration // when the first has waited too long; 0: none will
+}
 
 // maxMarkers bounds how many nodes' markers wait. Of too many senders' the oldest
 // goes, and its sender waits for nothing, for as long as it has patience.
 const maxMarkers = 256
 
-// aheadShare is the part of Limit that mail routed by tokens yet to come may take.
-const aheadShare = 2
-
-// push has it wait, within the bounds.
-func (r *Router) push(it *Item) (waits bool) {
-	q := &r.queue
-	it.came = r.port.Now()
+// push has it wait, within the bounds; clearing says that a path switch holds mail up.
+func (b *box) push(it *Item, clearing bool) (waits bool) {
+	q := &b.queue
+	it.came = b.port.Now()
 	switch {
-	case it.marker != nil && !r.supersede(it.marker):
+	case it.marker != nil && !b.supersede(it.marker):
 		return false
 	case it.marker != nil:
-	case !it.counted() && q.kept > 0 && q.kept+it.Size > r.Custody:
-		r.port.Drop(it, "too much waits here that other nodes handed over")
+	case !it.counted() && q.kept > 0 && q.kept+it.Size > b.Custody:
+		b.port.Drop(it, "too much waits here that other nodes handed over")
 		return false
 	case !it.counted():
-	case r.ahead(it) && !r.aheadRoom(it):
-		r.port.Drop(it, "too much waits that was routed by tokens yet to come")
+	case b.Ahead(it.routed()) && !b.aheadRoom(it):
+		b.port.Drop(it, "too much waits that was routed by tokens yet to come")
 		return false
-	case !r.makeRoom(it):
-		r.port.Drop(it, r.why())
+	case !b.makeRoom(it, clearing):
+		b.port.Drop(it, b.why(clearing))
 		return false
 	}
 	q.add(it)
-	r.dueBy(r.deadline(it))
+	b.dueBy(b.deadline(it))
 	return true
 }
 
 // supersede drops the marker before this one of its sender, and the oldest of too
 // many; false if a later one of its sender waits already.
-func (r *Router) supersede(m *wire.Marker) bool {
-	q := &r.queue
+func (b *box) supersede(m *wire.Marker) bool {
+	q := &b.queue
 	i := slices.IndexFunc(q.markers, func(o *Item) bool { return o.marker.From.GetIncarnation() == m.From.GetIncarnation() })
 	switch {
 	case i >= 0 && q.markers[i].marker.Number > m.Number:
@@ -307,34 +296,34 @@ func (r *Router) supersede(m *wire.Marker) bool {
 }
 
 // makeRoom sees to it that there is room for it, as the policy says.
-func (r *Router) makeRoom(it *Item) bool {
-	if r.full(it) {
-		r.expire(it.came)
+func (b *box) makeRoom(it *Item, clearing bool) bool {
+	if b.full(it) {
+		b.expire(it.came)
 	}
-	for r.Policy == hosting.DropOldest && r.full(it) {
-		old := r.queue.oldest()
+	for b.Policy == hosting.DropOldest && b.full(it) {
+		old := b.queue.oldest()
 		if old == nil {
 			break
 		}
-		r.queue.drop(old)
-		r.port.Drop(old, r.why())
+		b.queue.drop(old)
+		b.port.Drop(old, b.why(clearing))
 	}
-	return !r.full(it)
+	return !b.full(it)
 }
 
 // full reports whether there is no room for it beside what waits.
-func (r *Router) full(it *Item) bool {
-	return r.queue.counted >= r.Limit || r.queue.counted > 0 && r.queue.bytes+it.Size > r.Bytes
+func (b *box) full(it *Item) bool {
+	return b.queue.counted >= b.Limit || b.queue.counted > 0 && b.queue.bytes+it.Size > b.Bytes
 }
 
 // why says what mail waits for.
-func (r *Router) why() string {
-	switch t, ok := r.target(); {
-	case r.phase == ending:
+func (b *box) why(clearing bool) string {
+	switch t, ok := b.target(); {
+	case b.phase == ending:
 		return "the buffer is full while the host stops"
 	case !ok:
 		return "the buffer is full, and no host is known"
-	case r.pending != nil:
+	case clearing:
 		return "the buffer is full while the way to the next host is cleared"
 	case !t.here:
 		return "the buffer is full, as the link to " + t.node.GetAddress() + " is broken or congested"
@@ -342,16 +331,19 @@ func (r *Router) why() string {
 	return "the buffer is full"
 }
 
+// aheadShare is the part of Limit that mail routed by tokens yet to come may take.
+const aheadShare = 2
+
 // aheadRoom reports whether it, too, may wait for a token yet to come.
-func (r *Router) aheadRoom(it *Item) bool {
+func (b *box) aheadRoom(it *Item) bool {
 	n, bytes := 0, 0
-	for i := range r.queue.lanes {
-		if l := &r.queue.lanes[i]; !l.first && r.aheadOf(l.token) {
+	for i := range b.queue.lanes {
+		if l := &b.queue.lanes[i]; !l.first && b.Ahead(l.token) {
 			n += l.counted
 			bytes += l.bytes
 		}
 	}
-	return n < max(1, r.Limit/aheadShare) && (n == 0 || bytes+it.Size <= r.Bytes/aheadShare)
+	return n < max(1, b.Limit/aheadShare) && (n == 0 || bytes+it.Size <= b.Bytes/aheadShare)
 }
 
 // expireEvery is the pause between looks for what has waited too long: each looks at
@@ -360,9 +352,9 @@ const expireEvery = 50 * time.Millisecond
 
 // deadline is when it has waited too long: for a token that never came, or for an
 // asker that does not wait any more; 0 for never.
-func (r *Router) deadline(it *Item) time.Duration {
-	switch at := it.came + r.TTL; {
-	case !r.ahead(it):
+func (b *box) deadline(it *Item) time.Duration {
+	switch at := it.came + b.TTL; {
+	case !b.Ahead(it.routed()):
 		return it.Until
 	case it.Until == 0:
 		return at
@@ -372,28 +364,24 @@ func (r *Router) deadline(it *Item) time.Duration {
 }
 
 // dueBy has expire look at at, if it would not look earlier.
-func (r *Router) dueBy(at time.Duration) {
-	if at > 0 && (r.expires == 0 || at < r.expires) {
-		r.expires = at
-		r.port.Wake(max(at, r.expired+expireEvery) - r.port.Now())
+func (b *box) dueBy(at time.Duration) {
+	if at > 0 && (b.expires == 0 || at < b.expires) {
+		b.expires = at
+		b.port.Wake(max(at, b.expired+expireEvery) - b.port.Now())
 	}
 }
 
 // expire gives up what has waited too long.
-func (r *Router) expire(now time.Duration) {
-	if r.expires == 0 {
+func (b *box) expire(now time.Duration) {
+	if b.expires == 0 || !b.due(max(b.expires, b.expired+expireEvery), now) {
 		return
 	}
-	if at := max(r.expires, r.expired+expireEvery); now < at {
-		r.port.Wake(at - now) // of several wakes the port may have kept the earliest
-		return
-	}
-	r.expired, r.expires = now, 0
+	b.expired, b.expires = now, 0
 	var late []*Item
 	next := time.Duration(0)
-	for i := range r.queue.lanes {
-		for _, it := range r.queue.lanes[i].items {
-			switch at := r.deadline(it); {
+	for i := range b.queue.lanes {
+		for _, it := range b.queue.lanes[i].items {
+			switch at := b.deadline(it); {
 			case it.gone || at == 0:
 			case at <= now:
 				late = append(late, it)
@@ -403,17 +391,20 @@ func (r *Router) expire(now time.Duration) {
 		}
 	}
 	for _, it := range late {
-		r.queue.drop(it)
+		b.queue.drop(it)
 		switch {
 		case it.marker != nil:
 		case it.Until > 0 && it.Until <= now:
-			r.port.Refuse(it, wire.Reason_REASON_EXPIRED, gaveUp)
+			b.port.Refuse(it, wire.Reason_REASON_EXPIRED, gaveUp)
 		default:
-			r.port.Refuse(it, wire.Reason_REASON_NO_SUCH_TOKEN, "no node ever had the ownership that it was routed by")
+			b.port.Refuse(it, wire.Reason_REASON_NO_SUCH_TOKEN, "no node ever had the ownership that it was routed by")
 		}
 	}
-	r.queue.tidy()
-	r.dueBy(next)
+	b.queue.tidy()
+	b.dueBy(next)
 }
+
+// Waits reports whether mail waits here, or a marker of another node.
+func (b *box) Waits() bool { return !b.queue.empty() }
 
 const gaveUp = "the asker does not wait any more"

@@ -118,43 +118,28 @@ const (
 	ending              // it is done; its mail is coming back
 )
 
-// Router routes the mail of one name. It is not safe for concurrent use.
+// Router routes the mail of one name. It is not safe for concurrent use. Each of its layers
+// uses those below it:
+//
+//	Router   what its owner calls; mail goes on, or waits
+//	search   asks members for the holder
+//	way      the path, and switches to another
+//	box      the queue, and its bounds
+//	view     who holds the name
 type Router struct {
-	Config
-	port Port
+	search
 
-	phase phase
-	lost  bool        // ending: the lease was lost, and another may hold the name
-	own   lease.Token // of the last actor that was open here
-	floor lease.Token // below own: the highest token known to be of an earlier ownership
-
-	host    hop // the holder by the records, or by word
-	known   bool
-	hearsay bool          // the word of a member, where the records tell of no holder
-	doubted bool          // the link to it broke since: it has to say that it is open before anything goes
-	sought  uint64        // the number of the marker that asks members for it; 0: none
-	seekAt  time.Duration // when the next is asked; 0: none will be
-	seeks   time.Duration // the pause after that
-
-	path    path
-	pending *pathSwitch
-	number  uint64
-	begun   int           // path switches since counted
-	counted time.Duration // at most Patience ago
-
-	queue   queue
 	noted   time.Duration // when markers were last told that they wait
-	expired time.Duration // when expire looked last
-	expires time.Duration // when the first has waited too long; 0: none will
 	left    time.Duration // when a lost actor is not waited for any more; 0: it is
 	served  bool
 	pushing bool // this node leaves: the holder need not be open to take custody
-	stats   Stats
 }
 
 // New returns a Router that knows nothing yet.
 func New(c Config, p Port) *Router {
-	return &Router{Config: c, port: p}
+	r := &Router{}
+	r.Config, r.port = c, p
+	return r
 }
 
 // Open lets mail through to an actor that works under t from now on.
@@ -316,7 +301,14 @@ func (r *Router) Receive(msg any, size int, kept bool) bool {
 		r.served = true
 		r.accept(&Item{marker: m, kept: true})
 	case *wire.MarkerAck:
-		r.answered(m)
+		at := r.named(hop{node: m.From, token: lease.Token(m.Token)})
+		if r.heard(m.Number, at) {
+			r.leaveLater()
+			r.flush()
+		}
+		if r.answered(m.Number, at) {
+			r.flush()
+		}
 	case *wire.MarkerWaits:
 		if c := r.pending; c != nil && !c.ask && m.Number == c.number {
 			c.until = r.port.Now() + r.Patience
@@ -330,17 +322,11 @@ func (r *Router) Receive(msg any, size int, kept bool) bool {
 // Tick looks at what is due.
 func (r *Router) Tick() {
 	now := r.port.Now()
-	switch {
-	case r.left == 0:
-	case now < r.left:
-		r.port.Wake(r.left - now) // of several wakes the port may have kept the earliest
-	default:
+	if r.left != 0 && r.due(r.left, now) {
 		r.Left()
 	}
 	switch c := r.pending; {
-	case c == nil:
-	case now < c.until:
-		r.port.Wake(c.until - now)
+	case c == nil || !r.due(c.until, now):
 	case c.ask && r.queue.empty():
 		r.pending = nil // there is nothing to hand over any more
 	case c.ask:
@@ -348,12 +334,9 @@ func (r *Router) Tick() {
 		r.remind(c)
 	default:
 		r.giveUp()
+		r.flush()
 	}
-	switch {
-	case r.seekAt == 0:
-	case now < r.seekAt:
-		r.port.Wake(r.seekAt - now)
-	default:
+	if r.seekAt != 0 && r.due(r.seekAt, now) {
 		r.seek()
 	}
 	r.expire(now)
@@ -386,16 +369,6 @@ func (r *Router) Shut() {
 // Routable reports whether mail can go somewhere, and nothing waits before it.
 func (r *Router) Routable() bool { _, ok := r.target(); return ok && r.queue.empty() }
 
-// Direct reports whether what senders of this node send goes to the actor here, and
-// none of their mail is under way or waits that it could overtake. It stays so until
-// another method of the Router is called.
-func (r *Router) Direct() bool {
-	return r.phase == open && r.path.is(hop{here: true, token: r.own})
-}
-
-// Own is the token of the last actor that was open here.
-func (r *Router) Own() lease.Token { return r.own }
-
 // Through returns where a message of this node goes now, and by which
 // token, if it goes to another node and nothing waits that it could overtake; if the
 // caller sends it, Went is called. Else ok is false, and it is for Accept.
@@ -406,41 +379,11 @@ func (r *Router) Through() (node *wire.Node, token lease.Token, ok bool) {
 	return r.host.node, r.host.token, true
 }
 
-// Went says that what Through let pass was sent.
-func (r *Router) Went() { r.path.used, r.path.dead = true, false }
-
-// Ahead reports whether mail that was routed by token would wait for an ownership yet to
-// come.
-func (r *Router) Ahead(token lease.Token) bool {
-	return r.ahead(&Item{Wire: &wire.Envelope{Token: uint64(token)}})
-}
-
-// Elsewhere reports whether another node is known to hold the name.
-func (r *Router) Elsewhere() bool { return r.Holder() != nil }
-
-// Holder returns the other node that is known to hold the name, by the records or by its
-// own word, which may be newer; nil if none is. It has an address.
-func (r *Router) Holder() *wire.Node {
-	if r.phase == open || !r.remote() {
-		return nil
-	}
-	return r.host.node
-}
-
-// MovedFrom reports whether the name is known to be held, and not at address: what went there
-// may have been forwarded.
-func (r *Router) MovedFrom(address string) bool {
-	return r.phase == open || r.known && r.host.node.GetAddress() != address
-}
-
 // Served reports whether other nodes sent mail here.
 func (r *Router) Served() bool { return r.served }
 
 // Idle reports whether nothing waits here.
 func (r *Router) Idle() bool { return r.phase == away && !r.Waits() }
-
-// Waits reports whether mail waits here, or a marker of another node.
-func (r *Router) Waits() bool { return !r.queue.empty() }
 
 // Stats returns the counters.
 func (r *Router) Stats() Stats {

@@ -23,58 +23,69 @@ const (
 	seekMost  = 2 * time.Second
 )
 
+// search asks members for the next holder.
+type search struct {
+	way
+	sought uint64        // the number of the marker that asks; 0: none
+	seekAt time.Duration // when the next is asked; 0: none will be
+	seeks  time.Duration // the pause after that
+}
+
 // stranded reports whether mail waits here, or went to a node that is not reached, and no later holder is
 // known.
-func (r *Router) stranded() bool {
-	over := r.phase == away || r.phase == ending && r.lost
-	return over && r.own > 0 && !r.remote() && (!r.queue.empty() || r.path.used && r.path.dead)
+func (s *search) stranded() bool {
+	over := s.phase == away || s.phase == ending && s.lost
+	return over && s.own > 0 && !s.remote() && (!s.queue.empty() || s.path.used && s.path.dead)
 }
 
 // seekLater has members asked, after a pause.
-func (r *Router) seekLater() {
-	if r.seekAt == 0 && r.stranded() && len(r.port.Members()) > 0 {
-		r.seeks, r.seekAt = seekFirst, r.port.Now()+seekFirst
-		r.port.Wake(seekFirst)
+func (s *search) seekLater() {
+	if s.seekAt == 0 && s.stranded() && len(s.port.Members()) > 0 {
+		s.seeks, s.seekAt = seekFirst, s.port.Now()+seekFirst
+		s.port.Wake(seekFirst)
 	}
 }
 
 // seek asks a member, under one number until that is answered.
-func (r *Router) seek() {
-	members := r.port.Members()
-	if r.seekAt = 0; !r.stranded() || len(members) == 0 {
+func (s *search) seek() {
+	members := s.port.Members()
+	if s.seekAt = 0; !s.stranded() || len(members) == 0 {
 		return
 	}
-	if r.sought == 0 {
-		r.draw()
-		r.sought = r.number
+	if s.sought == 0 {
+		s.draw()
+		s.sought = s.number
 	}
-	r.port.Send(members[rand.IntN(len(members))].Address,
-		&wire.Marker{Name: r.Name, From: r.Self, Number: r.sought, Token: uint64(r.own), Seek: true})
-	r.seeks = min(2*r.seeks, seekMost)
-	r.seekAt = r.port.Now() + r.seeks
-	r.port.Wake(r.seeks)
+	s.port.Send(members[rand.IntN(len(members))].Address,
+		&wire.Marker{Name: s.Name, From: s.Self, Number: s.sought, Token: uint64(s.own), Seek: true})
+	s.seeks = min(2*s.seeks, seekMost)
+	s.seekAt = s.port.Now() + s.seeks
+	s.port.Wake(s.seeks)
 }
 
 // passOn answers another node's question if the actor here is the later holder, or passes it on to the one
 // that this node knows. Where it knows of none it does nothing: that node asks again.
-func (r *Router) passOn(m *wire.Marker) {
+func (s *search) passOn(m *wire.Marker) {
 	switch token := lease.Token(m.Token); {
-	case m.Name != r.Name || m.Hops > maxHops:
-	case r.phase == open && r.own > token:
-		r.port.Send(m.From.GetAddress(), &wire.MarkerAck{Name: r.Name, Number: m.Number, From: r.Self, Token: uint64(r.own)})
-	case r.phase == away && r.remote() && r.host.token > token:
+	case m.Name != s.Name || m.Hops > maxHops:
+	case s.phase == open && s.own > token:
+		s.ack(m)
+	case s.phase == away && s.remote() && s.host.token > token:
 		next := proto.CloneOf(m)
 		next.Hops++
-		r.port.Send(r.host.node.Address, next)
+		s.port.Send(s.host.node.Address, next)
 	}
 }
 
 // heard takes the holder that answered for the host, if it is to be believed.
-func (r *Router) heard(at hop) {
-	if r.stranded() && at.token > r.own && at.token >= r.host.token && slices.ContainsFunc(r.port.Members(), at.node.Is) {
-		r.sought, r.seekAt = 0, 0
-		r.host, r.known, r.hearsay, r.doubted = at, true, true, false
-		r.leaveLater()
-		r.flush()
+func (s *search) heard(number uint64, at hop) bool {
+	if s.sought == 0 || number != s.sought {
+		return false
 	}
+	believed := s.stranded() && at.token > s.own && at.token >= s.host.token && slices.ContainsFunc(s.port.Members(), at.node.Is)
+	if believed {
+		s.sought, s.seekAt = 0, 0
+		s.host, s.known, s.hearsay, s.doubted = at, true, true, false
+	}
+	return believed
 }

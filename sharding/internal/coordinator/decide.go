@@ -268,11 +268,9 @@ func (l *ledger) settleOrders(k known, v placement.View, d *decision) {
 	for i, o := range l.inFlight {
 		owner := v.Owners[i]
 		switch {
-		case owner == o.To, !there[o.To], o.From != "" && !there[o.From], owner != "" && owner != o.From && o.From != "":
-			delete(l.inFlight, i)
-		case o.From == "" && owner != "": // another's
-			delete(l.inFlight, i)
-		case o.From != "" && owner == "" && k.seats[i].Last >= o.by: // given up on the way
+		case owner == o.To, !there[o.To], o.From != "" && !there[o.From],
+			owner != "" && owner != o.From,                         // another's
+			o.From != "" && owner == "" && k.seats[i].Last >= o.by: // given up on the way
 			delete(l.inFlight, i)
 		case k.now >= o.until:
 			delete(l.inFlight, i)

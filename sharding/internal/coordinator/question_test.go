@@ -46,6 +46,8 @@ func TestAStrategyNamesHosts(t *testing.T) {
 		_, err = says(names...)
 		require.ErrorContains(t, err, "shard 0: there is no host")
 	}
+	_, err = says("a")
+	require.ErrorContains(t, err, "1 targets for 4 shards")
 }
 
 // ordered reports whether a shard that lives is moved to another host when the strategy says so,
