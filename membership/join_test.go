@@ -2,15 +2,23 @@ package membership_test
 
 import (
 	"context"
+	"errors"
 	"iter"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/metric/noop"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/holdfast-go/holdfast/hosting"
+	"github.com/holdfast-go/holdfast/internal/inputtest"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/store"
@@ -334,5 +342,377 @@ func TestJoinOnClosedKeeper(t *testing.T) {
 		require.NoError(t, n.keeper.Close(t.Context()))
 		_, err = membership.Join(t.Context(), n.keeper, "g")
 		require.ErrorIs(t, err, lease.ErrClosed)
+	})
+}
+
+// The announcement is kept, and not forgotten by those who saw it, until the
+// member is gone.
+func TestLeaving(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a, b := w.member("a"), w.member("b")
+		a.announce()
+		a.announce() // again
+		late := w.node("c").join()
+		require.Equal(t, "-a b c*", late.sees(), "who comes later knows it")
+		time.Sleep(3 * ttl)
+		require.Equal(t, "-a b* c", b.sees())
+		var back []string
+		b.members.hook = func(ch membership.MembersChanged) {
+			if m, ok := ch.Now.Find("a"); ok && !m.Leaving {
+				back = append(back, "a")
+			}
+		}
+		a.leave()
+		require.Empty(t, back)
+		require.Equal(t, "b* c", b.sees())
+
+		// The same Keeper may join again, and is not leaving then.
+		a.join().stand()
+		require.Equal(t, "a b* c", b.sees())
+	})
+}
+
+// Leave takes its steps one after the other, however long the store takes.
+func TestLeaveInOrder(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a := w.member("a")
+		inc := a.keeper.Owner().Incarnation
+		delays := map[string]time.Duration{"leader/g": 2 * time.Second, "member/g/a/" + inc: 1500 * time.Millisecond, "leaving/g/a/" + inc: time.Second}
+		a.store.SetRule(func(c faultstore.Call) (f faultstore.Fault) {
+			if c.Op == faultstore.Release || c.Op == faultstore.Acquire {
+				require.Len(t, c.Names, 1, "each on its own")
+				f = faultstore.Fault{Kind: faultstore.Delay, Delay: delays[c.Names[0]]}
+			}
+			return f
+		})
+		history := w.watch()
+		began := time.Now()
+		a.leave()
+		require.Equal(t, []string{"+leaving/g/a/" + inc, "-leader/g", "-member/g/a/" + inc, "-leaving/g/a/" + inc}, history())
+		require.Equal(t, 5500*time.Millisecond, time.Since(began))
+	})
+}
+
+// Leave is bounded, by its context and by the Keeper's bounds, whatever the store
+// does; what it could not confirm it says.
+func TestLeaveIsBounded(t *testing.T) {
+	for name, limit := range map[string]time.Duration{"by its context": 3 * time.Second, "by the Keeper": 0} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, w *world) {
+				a, b := w.member("a"), w.member("b")
+				a.store.Partition()
+				ctx := t.Context()
+				if limit > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, limit)
+					defer cancel()
+				}
+				began := time.Now()
+				err := a.group.Leave(ctx)
+				require.ErrorIs(t, err, lease.ErrUnknown)
+				if limit > 0 {
+					require.Equal(t, limit, time.Since(began))
+				} else {
+					require.LessOrEqual(t, time.Since(began), 6*ttl)
+				}
+				require.False(t, a.leads())
+				_, ok := a.group.Self()
+				require.False(t, ok)
+				until(t, 2*ttl, "b leads", b.leads)
+				require.Equal(t, "b*", b.sees())
+				a.heal()
+				time.Sleep(4 * ttl)
+				require.Len(t, w.standing(), 2)
+			})
+		})
+	}
+}
+
+// The end of the Keeper ends the membership: others are told, and nothing is
+// tried again.
+func TestKeeperClosed(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a, b := w.member("a"), w.member("b")
+		require.NoError(t, a.keeper.Close(t.Context()), "the group gives up what it holds")
+		synctest.Wait()
+		require.Equal(t, "b*", b.sees())
+		require.True(t, b.leads())
+		require.False(t, a.leads())
+		events := of[membership.Lost](a.stream.all())
+		require.Len(t, events, 1)
+		require.ErrorIs(t, events[0].Loss.Reason, lease.ErrClosed)
+		require.ErrorIs(t, a.group.AnnounceLeaving(t.Context()), nil)
+		require.NoError(t, a.group.Leave(t.Context()))
+	})
+}
+
+// An announcement that fails is said, tried on, and leadership is given up anyway.
+func TestAnnouncementFails(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a, b := w.member("a"), w.member("b")
+		a.store.SetRule(func(c faultstore.Call) (f faultstore.Fault) {
+			if c.Op == faultstore.Acquire {
+				f.Kind = faultstore.Drop
+			}
+			return f
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, a.group.AnnounceLeaving(ctx), context.DeadlineExceeded)
+		synctest.Wait()
+		require.True(t, b.leads())
+		require.Equal(t, "a b*", b.sees())
+		a.store.SetRule(nil)
+		until(t, 2*time.Second, "announced", func() bool { return b.sees() == "-a b*" })
+	})
+}
+
+// asking is a core that calls f to know whether it takes a line.
+type asking struct {
+	zapcore.Core
+	f func()
+}
+
+func (c asking) Enabled(l zapcore.Level) bool { c.f(); return c.Core.Enabled(l) }
+
+func (c asking) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	return c.Core.Check(e, ce)
+}
+
+// A logger may ask the group, where it writes and where it says which lines it takes: no lock of
+// the group's is held then.
+func TestALoggerMayCallTheGroup(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		var group atomic.Pointer[membership.Group]
+		ask := func() {
+			if g := group.Load(); g != nil {
+				_ = g.Health(context.Background())
+			}
+		}
+		core, _ := observer.New(zap.InfoLevel)
+		log := zap.New(asking{core, ask}, zap.Hooks(func(zapcore.Entry) error { ask(); return nil }))
+		a := w.node("a").join(membership.WithLogger(log))
+		group.Store(a.group)
+		b := w.node("b").join()
+		// A record that can't be read is told of.
+		h := must(b.keeper.Lease("member/g/x/y"))(t)
+		won := must(h.Acquire(t.Context()))(t)
+		require.True(t, won)
+		synctest.Wait()
+		require.Equal(t, 1, a.group.Members().Unreadable)
+		require.NoError(t, h.Release(t.Context()))
+		// And so is another life of its ID.
+		a.store.Partition()
+		two := must(membership.Join(t.Context(), w.node("a", at("two:1")).keeper, "g"))(t)
+		a.store.Heal()
+		time.Sleep(ttl)
+		require.ErrorIs(t, a.group.Superseded(), membership.ErrIDInUse)
+		require.NoError(t, two.Leave(t.Context()))
+		ctx, cancel := context.WithTimeout(t.Context(), ttl)
+		defer cancel()
+		require.NoError(t, a.group.Leave(ctx))
+	})
+}
+
+// TestLeadershipEndsWithMembership: whoever learns of the one finds the other ended.
+func TestLeadershipEndsWithMembership(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a := w.member("a")
+		until(t, time.Second, "a leads", a.leads)
+		member, ok := a.group.Term()
+		require.True(t, ok)
+		lead, ok := a.election.Term()
+		require.True(t, ok)
+		was := make(chan bool, 1)
+		context.AfterFunc(member.Context(), func() { was <- lead.CheckAlive() })
+		time.Sleep(time.Millisecond)
+		recs := must(w.store.Get(t.Context(), member.Name()))(t)
+		must(w.store.Release(t.Context(), []store.Held{recs[0].Held()}))(t)
+		require.False(t, <-was)
+		synctest.Wait()
+		require.ErrorIs(t, context.Cause(lead.Context()), lease.ErrParentLost)
+		until(t, 2*time.Second, "a leads again", a.leads)
+	})
+}
+
+// TestWhatHangsOnAMembership: a lease of the user's ends with it, and Leave says if it is not
+// released. A membership that was lost begins anew all the same.
+func TestWhatHangsOnAMembership(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a := w.member("a")
+		job := must(a.keeper.Lease("job", a.group.AsParent()))(t)
+		won := must(job.Acquire(t.Context()))(t)
+		require.True(t, won)
+		lost := make(chan error, 2)
+		job.OnLost(func(l lease.Loss) { lost <- l.Reason })
+
+		a.store.Partition()
+		time.Sleep(ttl)
+		require.ErrorIs(t, <-lost, lease.ErrExpired, "the same session")
+		a.heal()
+		until(t, 3*time.Second, "a is back, though nobody released the job", func() bool { _, ok := a.group.Self(); return ok })
+
+		won = must(job.Acquire(t.Context()))(t)
+		require.True(t, won)
+		began := time.Now()
+		err := a.group.Leave(context.Background())
+		require.ErrorIs(t, err, lease.ErrChildHeld)
+		require.ErrorIs(t, <-lost, lease.ErrParentLost)
+		require.LessOrEqual(t, time.Since(began), 4*ttl)
+		require.NoError(t, job.Release(t.Context()))
+		synctest.Wait()
+		for rec, err := range w.store.List(t.Context(), store.Query{}) {
+			require.NoError(t, err)
+			require.Fail(t, "it stands", "%+v", rec)
+		}
+		_, err = a.keeper.Lease("late", a.group.AsParent())
+		require.True(t, errors.Is(err, lease.ErrInvalid) && errors.Is(err, lease.ErrClosed), "%v", err)
+	})
+}
+
+func TestOptionsRefuseBadValues(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		n := w.node("a")
+		inputtest.Options(t, map[string][]any{
+			"WithRoles":         {membership.WithRoles, "r"},
+			"WithCapacity":      {membership.WithCapacity, 1},
+			"WithEvents":        {membership.WithEvents, func(any) {}},
+			"WithLeaseOptions":  {membership.WithLeaseOptions, lease.WithTTL(time.Second)},
+			"WithLogger":        {membership.WithLogger, zap.NewNop()},
+			"WithMeterProvider": {membership.WithMeterProvider, noop.NewMeterProvider()},
+		}, []any{(*noop.MeterProvider)(nil)}, map[string]string{
+			"WithLogger(nil)":        "the default",
+			"WithMeterProvider(nil)": "the default",
+		}, func(o membership.Option) error {
+			g, err := membership.Join(context.Background(), n.keeper, "g", o)
+			if err != nil {
+				return err
+			}
+			return g.Leave(context.Background())
+		})
+		n.join()
+		n.leave()
+	})
+}
+
+func TestNoContextIsAnError(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		n := w.node("a")
+		inputtest.Functions(t, map[string]func() error{
+			"Join": func() error { _, err := membership.Join(inputtest.None, n.keeper, "g"); return err },
+		})
+		_, err := membership.Join(t.Context(), &lease.Keeper{}, "g")
+		require.ErrorIs(t, err, lease.ErrInvalid)
+		n.join()
+		inputtest.Contexts(t, n.group)
+		self, ok := n.group.Self()
+		require.True(t, ok, "what is refused has changed nothing")
+		require.False(t, self.Leaving)
+		n.leave()
+	})
+}
+
+func TestZeroValuesDoNotPanic(t *testing.T) {
+	inputtest.Zeros(t, nil, new(membership.Group), new(membership.Election), new(membership.Member), new(membership.Snapshot),
+		new(membership.Static))
+	_, err := new(membership.Group).Leadership()
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	require.ErrorContains(t, err, "membership.Join")
+
+	// A follower of a zero Static may panic as one of any other may.
+	var s membership.Static
+	told := make(chan struct{})
+	stop := s.Follow(func(membership.LeaderChanged) { defer close(told); panic("rude") })
+	s.Set(lease.Owner{ID: "a"})
+	<-told
+	stop()
+}
+
+func at(address string) func(*lease.Config) {
+	return func(c *lease.Config) { c.Address = address }
+}
+
+// A node whose ID another has that lives does not join, and disturbs the other not for
+// long.
+func TestAnIDThatIsInUseIsRefused(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		one, two := w.node("a", at("one:1")), w.node("a", at("two:1"))
+		g := must(membership.Join(t.Context(), one.keeper, "g"))(t)
+		require.NoError(t, g.Health(t.Context()))
+		began := time.Now()
+		_, err := membership.Join(t.Context(), two.keeper, "g")
+		require.ErrorIs(t, err, membership.ErrIDInUse)
+		require.ErrorContains(t, err, `"one:1"`)
+		require.Less(t, time.Since(began), time.Second)
+		time.Sleep(time.Second)
+		require.NoError(t, g.Health(t.Context()))
+		self, ok := g.Self()
+		require.True(t, ok)
+		require.Equal(t, "one:1", self.Address)
+		require.NoError(t, g.Leave(t.Context()))
+		require.ErrorIs(t, g.Health(t.Context()), lease.ErrClosed)
+
+		recs := must(w.store.Get(t.Context(), "objection/g/a/"+two.keeper.Owner().Incarnation))(t)
+		require.Empty(t, recs, "the objection is taken back")
+		began = time.Now()
+		g, err = membership.Join(t.Context(), two.keeper, "g")
+		require.NoError(t, err, "it has left")
+		require.Zero(t, time.Since(began))
+		require.NoError(t, g.Leave(t.Context()))
+	})
+}
+
+// One that died, or does not answer, is replaced after a moment; when it is back it
+// says that it is superseded.
+func TestALifeThatDoesNotAnswerIsSuperseded(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		one, two := w.node("a", at("one:1")), w.node("a", at("two:1"))
+		g := must(membership.Join(t.Context(), one.keeper, "g"))(t)
+		one.store.Partition()
+		began := time.Now()
+		h := must(membership.Join(t.Context(), two.keeper, "g"))(t)
+		require.LessOrEqual(t, time.Since(began), time.Second+20*time.Millisecond)
+		one.store.Heal()
+		time.Sleep(3 * time.Second)
+		require.ErrorIs(t, g.Health(t.Context()), membership.ErrIDInUse)
+		require.ErrorIs(t, g.Superseded(), membership.ErrIDInUse)
+		require.ErrorContains(t, g.Health(t.Context()), `"two:1"`)
+		require.NoError(t, h.Health(t.Context()))
+		require.NoError(t, h.Leave(t.Context()))
+		time.Sleep(time.Second)
+		require.NoError(t, g.Health(t.Context()), "it is listed again")
+		require.NoError(t, g.Superseded())
+
+		one.store.Partition()
+		time.Sleep(2 * ttl)
+		require.Error(t, g.Health(t.Context()), "it is no member")
+		one.store.Heal()
+		require.NoError(t, g.Leave(context.Background()))
+	})
+}
+
+// A node that leaves takes its objection back before Leave returns, however slow the store
+// is.
+func TestLeavingWaitsForTheObjectionToBeTakenBack(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		one, two := w.node("a", at("one:1")), w.node("a", at("two:1"))
+		g := must(membership.Join(t.Context(), one.keeper, "g"))(t)
+		one.store.Partition()
+		h := must(membership.Join(t.Context(), two.keeper, "g"))(t)
+		one.store.Heal()
+		time.Sleep(3 * time.Second)
+		objection := "objection/g/a/" + two.keeper.Owner().Incarnation
+		require.Contains(t, w.standing(), objection)
+		one.store.SetRule(func(c faultstore.Call) faultstore.Fault {
+			if c.Op == faultstore.Release && slices.Contains(c.Names, objection) {
+				return faultstore.Fault{Kind: faultstore.Delay, Delay: time.Second}
+			}
+			return faultstore.Fault{}
+		})
+		began := time.Now()
+		require.NoError(t, g.Leave(t.Context()))
+		require.Equal(t, time.Second, time.Since(began))
+		require.NotContains(t, w.standing(), objection)
+		require.NoError(t, h.Leave(t.Context()))
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -225,4 +226,28 @@ func checkList(t *testing.T, seed uint64, r *roster, before, now []Member, ever 
 		}
 	}
 	require.Equal(t, want, apply, "seed %d: the differences lead from one list to the next", seed)
+}
+
+func TestStatic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := owner("a"), owner("b")
+		s := NewStatic(a)
+		var told []LeaderChanged
+		stop := s.Follow(func(c LeaderChanged) { told = append(told, c) })
+		for _, l := range []lease.Owner{a, a, b, {}} {
+			synctest.Wait()
+			s.Set(l)
+		}
+		synctest.Wait()
+		require.Equal(t, []LeaderChanged{
+			{},
+			{Leader: a, IsSelf: true},
+			{Leader: b, Previous: a},
+			{Previous: b},
+		}, told)
+		stop()
+		s.Set(a)
+		synctest.Wait()
+		require.Len(t, told, 4)
+	})
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/metric/noop"
 	"go.uber.org/zap"
@@ -283,4 +284,88 @@ func must[T any](v T, err error) func(tb testing.TB) T {
 		require.NoError(tb, err)
 		return v
 	}
+}
+
+// A node restarts under its address while another node still has an answer for its former process. All
+// mail that the other node then sends to a singleton of the new process arrives.
+func TestMailToANodeThatRestartedUnderItsAddress(t *testing.T) {
+	store := memory.New()
+	a := start(t, "a", store)
+	const late = -1
+	slow := actor.PropsFromFunc(func(ctx actor.Context) {
+		if m, ok := ctx.Message().(Add); ok {
+			if m.N == late {
+				time.Sleep(200 * time.Millisecond)
+			}
+			ctx.Respond(Sum(m))
+		}
+	})
+	answers := must(a.Singleton("answers", slow))(t)
+	ask(t, func(ctx context.Context) (Sum, error) { return singleton.Ask[Sum](ctx, answers, Add{0}) })
+
+	address := freeAddress(t)
+	at := func(c *node.Config) { c.Listen = address }
+	b := start(t, "b", store, at)
+	asks := must(b.Singleton("answers", slow, singleton.WithProxyOnly()))(t)
+	ask(t, func(ctx context.Context) (Sum, error) { return singleton.Ask[Sum](ctx, asks, Add{0}) })
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	_, _ = singleton.Ask[Sum](ctx, asks, Add{late}) // its answer finds no node
+	cancel()
+	stop(t, b)
+	time.Sleep(300 * time.Millisecond)
+
+	b = start(t, "b", store, at)
+	host := must(b.Singleton("sum", adders()))(t)
+	ask(t, func(ctx context.Context) (Sum, error) { return singleton.Ask[Sum](ctx, host, Add{0}) })
+	sum := must(a.Singleton("sum", adders(), singleton.WithProxyOnly()))(t)
+	for range 60 {
+		a.System().Root.Send(sum.PID(), Add{1})
+		time.Sleep(20 * time.Millisecond)
+	}
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		require.Equal(c, Sum{60}, ask(t, func(ctx context.Context) (Sum, error) { return singleton.Ask[Sum](ctx, host, Add{0}) }))
+	}, soon/2, 50*time.Millisecond, "%+v", sum.Status())
+	stop(t, a)
+	stop(t, b)
+}
+
+// TestStopNamesWhatWasNotReleased: the store has frozen, so the leases stay for a TTL.
+func TestStopNamesWhatWasNotReleased(t *testing.T) {
+	store := faultstore.Wrap(memory.New())
+	n := start(t, "a", store)
+	cron := must(n.Singleton("cron", adders()))(t)
+	ask(t, func(ctx context.Context) (Sum, error) { return singleton.Ask[Sum](ctx, cron, Add{1}) })
+	store.Partition()
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	err := n.Stop(ctx)
+	require.Less(t, time.Since(began), soon)
+	require.ErrorContains(t, err, "singleton/cron")
+	require.ErrorContains(t, err, "stopping keeper")
+	require.True(t, n.System().IsStopped(), "a step that failed kept the later ones from being done")
+	requireNobodyListens(t, n.System().Address())
+	require.Equal(t, err.Error(), n.Stop(t.Context()).Error(), "a later call returns the same")
+}
+
+// TestRunEndsWithItsContext: what Run returns is what Stop did.
+func TestRunEndsWithItsContext(t *testing.T) {
+	n := start(t, "a", memory.New())
+	ctx, cancel := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
+	go func() { ran <- n.Run(ctx) }()
+	select {
+	case err := <-ran:
+		require.Fail(t, "it ran", "%v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	cancel()
+	require.NoError(t, <-ran)
+	require.True(t, n.System().IsStopped())
+}
+
+func TestTheEndOfTheActorSystem(t *testing.T) {
+	n := start(t, "a", memory.New(), func(c *node.Config) { c.Listen, c.Plaintext = "", false })
+	n.System().Shutdown()
+	require.NoError(t, n.Run(t.Context()))
 }

@@ -13,10 +13,12 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/remote"
+	"go.uber.org/goleak"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/holdfast-go/holdfast/internal/actors"
@@ -314,4 +316,14 @@ func (e *echoActor) Receive(ctx actor.Context) {
 	case *actor.Terminated:
 		e.c.say("terminated %s %s", m.Who.Id, m.Why)
 	}
+}
+
+// The test binary is its own cluster: with HOLDFAST_NODE set it runs one node
+// instead of the tests, since one process can hold one remote only (a second
+// Start writes gRPC's logger while the first uses it).
+func TestMain(m *testing.M) {
+	if os.Getenv("HOLDFAST_NODE") != "" {
+		os.Exit(runNode())
+	}
+	goleak.VerifyTestMain(m)
 }

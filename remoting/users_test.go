@@ -2,6 +2,7 @@ package remoting_test
 
 import (
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -171,4 +172,37 @@ func TestUnknownTypesToAFamilyThatIsNotServed(t *testing.T) {
 		require.Equal(t, m.Targets[0].Id+" *remoting.UnknownMessage", a.expect("dead "))
 	}
 	require.Equal(t, remoting.Stats{UnknownType: 1, Undecodable: 1}, a.stats())
+}
+
+// No connection is tried to what is too long for an address: that alone would keep a
+// processor busy, and a peer may say what it likes of where it is.
+func TestWhatCanBeNoAddressIsNotConnectedTo(t *testing.T) {
+	a, b := start(t), start(t)
+	long := "127.0.0.1:" + strings.Repeat("0", 10<<10)
+	a.do("ask %s hello", long)
+	require.Contains(t, a.expect("answer "), "dead letter")
+	a.do("watch %s echo", long)
+	require.Equal(t, "echo NotFound", a.expect("terminated "))
+	works(a, b)
+	require.Equal(t, remoting.Stats{Unsendable: 2}, a.stats())
+}
+
+// Messages to ids that a family serves come in the order in which all were sent. What
+// it does not serve is a dead letter, and no peer can use the mark by which it is
+// found.
+func TestFamiliesOfIDs(t *testing.T) {
+	a, b := start(t), start(t)
+	b.do("family %s 1000", a.addr)
+	require.Equal(t, "1000", a.expect("burst "))
+	b.do("family %s 0", a.addr)
+	require.Equal(t, actors.FamilyID("test/echo", "nobody")+" *wrapperspb.StringValue", a.expect("dead "))
+
+	bytes := must(proto.Marshal(wrapperspb.String("x")))(t)
+	p := connect(t, a.addr)
+	m := mail("holdfast:direct", stringValue, bytes)
+	m.Targets[0].Id = actors.FamilyID("test/echo", "1")
+	p.batch(m)
+	require.Equal(t, actors.FamilyID("test/echo", "1")+" *wrapperspb.StringValue", a.expect("dead "))
+	require.Equal(t, remoting.Stats{Misaddressed: 1}, a.stats())
+	works(b, a)
 }

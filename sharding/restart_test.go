@@ -2,14 +2,18 @@ package sharding_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
 	"github.com/holdfast-go/holdfast/store"
 	"github.com/holdfast-go/holdfast/store/faultstore"
@@ -165,4 +169,135 @@ func TestOfTwoNumbersOfShardsAtOnceOneWins(t *testing.T) {
 			require.Equal(t, 1, won)
 		})
 	}
+}
+
+// Remembered entities start again when their shard moves, those that were passivated, too.
+func TestPassivatedEntitiesAreRecalled(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		store := sharding.NewMemoryEntities()
+		ns := c.nodes("a", "b")
+		for _, n := range ns {
+			n.start(8, sharding.WithRemember(store, 0), sharding.WithPassivation(4*time.Second))
+		}
+		c.settled(10*time.Second, ns...)
+		for i := range 40 {
+			require.NoError(t, ns[0].region.Tell(fmt.Sprint("id", i), job{"x", 1}))
+		}
+		for k := range 12 { // a quarter of them stays in use
+			time.Sleep(time.Second)
+			for i := range 10 {
+				require.NoError(t, ns[0].region.Tell(fmt.Sprint("id", i), job{"x", k + 2}))
+			}
+		}
+		c.runs(100*time.Millisecond, numbered(10)...)
+		synctest.Wait()
+		starts := c.log.starts
+		for i := range 10 {
+			require.NoError(t, ns[0].region.Tell(fmt.Sprint("id", i), job{"x", 14}))
+		}
+		ns[1].crash()
+		c.log.died("b")
+		time.Sleep(ttl + 2*time.Second)
+		synctest.Wait()
+		require.Greater(t, c.log.starts-starts, 10, "of those that were passivated, too")
+		for i := range 40 {
+			require.NoError(t, ns[0].region.Tell(fmt.Sprint("id", i), job{"y", 1}))
+		}
+		time.Sleep(time.Second)
+		for i := range 40 {
+			c.log.complete("y", fmt.Sprint("id", i), 1)
+		}
+		require.NoError(t, ns[0].region.Stop(context.Background()))
+	})
+}
+
+func numbered(n int) (ids []string) {
+	for i := range n {
+		ids = append(ids, fmt.Sprint("id", i))
+	}
+	return ids
+}
+
+// owner owns the list of a shard before any node does.
+type owner struct{ name string }
+
+func (o owner) Name() string       { return o.name }
+func (o owner) Token() lease.Token { return 1 }
+
+// However many shards remembered entities are spread over, a node starts as many a second
+// as it may.
+func TestRememberedEntitiesStartAtTheNodesPace(t *testing.T) {
+	const ids, pace = 1000, 500
+	for _, shards := range []int{1, 512} {
+		t.Run(fmt.Sprint(shards), func(t *testing.T) {
+			bubble(t, func(c *cluster) {
+				store := sharding.NewMemoryEntities()
+				for _, id := range numbered(ids) {
+					o := owner{fmt.Sprint("shard/g/account/", sharding.ShardOf(id, shards))}
+					require.NoError(t, store.Update(t.Context(), o, []string{id}, nil))
+				}
+				n := c.node("a")
+				n.start(shards, sharding.WithRemember(store, pace))
+				began := time.Now()
+				for n.region.Info().Entities < ids {
+					if n.region.Info().Entities == 0 {
+						began = time.Now()
+					}
+					require.Less(t, time.Since(began), 3*time.Second)
+					time.Sleep(20 * time.Millisecond)
+				}
+				require.Greater(t, time.Since(began), 1900*time.Millisecond, "no faster than it may")
+			})
+		})
+	}
+}
+
+// The store's data is lost under live nodes. Tokens are far above what an empty store
+// begins with, and all of it has watched: nodes, members, tables, routes. When that is
+// accepted, every shard is hosted and reached again from everywhere.
+func TestShardsComeBackAfterTheStoreHasLostItsData(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		sw := faultstore.NewSwitch(c.store)
+		require.NoError(t, faultstore.Restore(context.Background(), c.store, nil, 5000))
+		c.front = sw
+		ns := c.nodes("a", "b", "c")
+		for _, n := range ns {
+			n.start(8)
+		}
+		c.settled(time.Minute, ns...)
+		number := 0
+		reached := func() {
+			t.Helper()
+			for _, n := range ns {
+				for i := range 16 {
+					number++
+					var err error
+					for until := time.Now().Add(2 * ttl); time.Now().Before(until); {
+						if _, err = sharding.Ask[done](contextFor(time.Second), n.region, fmt.Sprint("id", i),
+							job{n.id, number}); err == nil {
+							break
+						}
+					}
+					require.NoError(t, err, "%s: id%d", n.id, i)
+				}
+			}
+		}
+		reached()
+
+		c.store = memory.New()
+		sw.To(c.store)
+		time.Sleep(2 * ttl)
+		for _, n := range ns {
+			require.ErrorIs(t, n.keeper.Health(context.Background()), lease.ErrSetback, n.id)
+		}
+		for _, n := range ns {
+			require.NoError(t, n.keeper.AcceptHistory(context.Background()))
+		}
+		c.settled(2*ttl, ns...)
+		reached()
+		for _, n := range ns {
+			require.NoError(t, n.keeper.Health(context.Background()))
+		}
+		c.log.check()
+	})
 }

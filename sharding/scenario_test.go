@@ -14,7 +14,9 @@ import (
 	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/singleton"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -276,5 +278,193 @@ func TestScenario07APausedCoordinatorDelaysNoHandOff(t *testing.T) {
 		c.net.Thaw(a + ":1")
 		ns[0].store.Heal()
 		c.settled(60*time.Second, ns[0], ns[2])
+	})
+}
+
+// 14: a node that hosts nothing asks and tells; the answer finds its way; a Ref can
+// be sent to from anywhere.
+func TestScenario14AProxyOnlyNode(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.nodes("a", "b")
+		for _, n := range ns {
+			n.start(8)
+		}
+		p := c.node("p")
+		p.startType(sharding.Type{Name: "account", Shards: 8}) // no Props: a proxy
+		c.settled(5*time.Second, ns...)
+		for i := range 20 {
+			got, err := ask(p, fmt.Sprint("id", i), i)
+			require.NoError(t, err)
+			require.Equal(t, i, got.Number)
+		}
+		answers := make(chan done, 10)
+		sender := p.system.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
+			switch m := ctx.Message().(type) {
+			case string:
+				require.NoError(t, p.region.Request(m, job{"s", 1}, ctx.Self()))
+			case *actor.PID:
+				ctx.Request(m, job{"s", 2})
+			case done:
+				answers <- m
+			}
+		}))
+		p.system.Root.Send(sender, "id3")
+		require.Equal(t, "id3", (<-answers).ID)
+		ref, err := p.region.Ref("id4")
+		require.NoError(t, err)
+		p.system.Root.Send(sender, ref)
+		require.Equal(t, "id4", (<-answers).ID)
+		require.Zero(t, p.region.Info().Held)
+
+		got, err := sharding.Ask[done](context.Background(), p.region, "id6", job{"t", 1})
+		require.NoError(t, err)
+		require.Equal(t, "id6", got.ID)
+	})
+}
+
+// 18: an order that was decided before the present is refused.
+func TestScenario18AnOrderOfThePastIsRefused(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.hosting("a b", 4)
+		in := ns[0].region.Info()
+		before := in.Table
+		for _, wrong := range []func(o *wire.Order){
+			func(o *wire.Order) { o.Assignments[0].Token-- },
+			func(o *wire.Order) { o.To = "an earlier life" },
+			func(o *wire.Order) { o.Shards = 8 },
+			func(o *wire.Order) { o.Type = "g/other" },
+			func(o *wire.Order) { o.Assignments[0].Shard = 4 },
+			func(o *wire.Order) { o.From.Address = "c:1" },
+			func(o *wire.Order) { o.From.Incarnation = "another life" },
+			func(o *wire.Order) { o.From, o.Coordinator = &wire.Node{Address: "c:1"}, o.Coordinator+1 },
+		} {
+			from, to := ns[0], ns[1]
+			if before[0].Owner == "b" {
+				from, to = to, from
+			}
+			o := &wire.Order{Type: "g/account", From: wire.NodeOf(in.Coordinator), Coordinator: uint64(in.Token), Shards: 4,
+				To: from.keeper.Owner().Incarnation, Assignments: []*wire.Assignment{{Shard: 0, Token: uint64(before[0].Token),
+					Next: &wire.Node{Address: to.id + ":1", Incarnation: to.keeper.Owner().Incarnation}}}}
+			wrong(o)
+			ns[1].system.Root.Send(processAt(from.id+":1"), o)
+		}
+		time.Sleep(time.Second)
+		require.Equal(t, before, ns[0].region.Info().Table)
+	})
+}
+
+// An order with a token that nobody has is no reason to refuse the true coordinator's.
+func TestAForgedOrderShutsNoNodeOut(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.hosting("a b", 8)
+		for _, n := range ns {
+			ns[0].system.Root.Send(processAt(n.id+":1"), &wire.Order{Type: "g/account",
+				From: &wire.Node{Address: "evil:1"}, Coordinator: 1 << 60,
+				Shards: 8, To: n.keeper.Owner().Incarnation})
+		}
+		time.Sleep(time.Second)
+		d := c.node("d")
+		d.start(8)
+		c.settled(20*time.Second, append(ns, d)...)
+	})
+}
+
+// 10: with the coordinator away, traffic goes on; the next one is in charge soon.
+func TestScenario10TheCoordinatorsNodeLeaves(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.hosting("a b c", 30)
+		ns = coordinatorFirst(ns)
+		require.Equal(t, ns[0].id, ns[1].region.Info().Coordinator.ID)
+		f := c.traffic(20*time.Millisecond, ns[1:]...)
+		time.Sleep(time.Second)
+		require.NoError(t, ns[0].region.Stop(context.Background()))
+		require.NoError(t, ns[0].group.Leave(context.Background()))
+		began := time.Now()
+		for ns[1].region.Info().Coordinator.ID == ns[0].id || ns[1].region.Info().Coordinator.ID == "" {
+			time.Sleep(10 * time.Millisecond)
+		}
+		require.Less(t, time.Since(began), 2*time.Second)
+		c.settled(5*time.Second, ns[1:]...)
+		f.end()
+		c.whole(ns...)
+	})
+}
+
+// 10: where another is to coordinate, the lease is transferred: nobody else can have
+// it meanwhile.
+func TestScenario10TheCoordinatorFollowsTheLeader(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.nodes("a", "b")
+		var leaders []*membership.Static
+		for _, n := range ns {
+			l := membership.NewStatic(n.keeper.Owner())
+			l.Set(ns[0].keeper.Owner())
+			leaders = append(leaders, l)
+			n.start(30, sharding.WithLeadership(l))
+		}
+		c.settled(5*time.Second, ns...)
+		require.Equal(t, "a", ns[1].region.Info().Coordinator.ID)
+		var handed atomic.Int32
+		ns[0].system.EventStream.Subscribe(func(evt any) {
+			if e, ok := evt.(singleton.Event); ok && e.Kind == singleton.HandedOver {
+				handed.Add(1)
+			}
+		})
+		for _, l := range leaders {
+			l.Set(ns[1].keeper.Owner())
+		}
+		time.Sleep(time.Second)
+		require.Equal(t, "b", ns[0].region.Info().Coordinator.ID)
+		require.EqualValues(t, 1, handed.Load())
+		c.whole(ns...)
+	})
+}
+
+// 11: a rolling restart of all nodes loses nothing.
+func TestScenario11ARollingRestart(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.nodes("a", "b", "c")
+		for _, n := range ns {
+			n.start(24)
+		}
+		outside := c.node("out")
+		outside.start(24, sharding.WithProxyOnly())
+		c.settled(5*time.Second, ns...)
+		f := c.traffic(10*time.Millisecond, outside)
+		for i, n := range ns {
+			require.NoError(t, n.region.Stop(context.Background()))
+			require.NoError(t, n.group.Leave(context.Background()))
+			require.NoError(t, n.keeper.Close(context.Background()))
+			c.net.Kill(n.system.Address())
+			ns[i] = c.node(n.id)
+			ns[i].start(24)
+			c.settled(20*time.Second, ns...)
+		}
+		f.end()
+		c.whole(outside)
+		c.whole(ns...)
+	})
+}
+
+// A program may stop its singletons before its Regions: the coordinator is the
+// Region's to end.
+func TestScenario11SingletonsAreStoppedFirst(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.hosting("a b c", 24)
+		f := c.traffic(10*time.Millisecond, ns[1], ns[2])
+		for _, n := range ns { // whichever coordinates
+			if n.region.Info().Coordinator.ID != n.id {
+				continue
+			}
+			require.NoError(t, singleton.StopAll(context.Background(), n.system))
+			began := time.Now()
+			require.NoError(t, n.region.Stop(context.Background()))
+			require.Less(t, time.Since(began), 5*time.Second)
+			require.Zero(t, n.region.Info().Dropped)
+			break
+		}
+		time.Sleep(time.Second)
+		f.end()
+		c.whole(ns[1], ns[2])
 	})
 }

@@ -3,15 +3,24 @@ package sharding_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/hosting"
+	"github.com/holdfast-go/holdfast/internal/handover"
+	"github.com/holdfast-go/holdfast/internal/tier"
+	"github.com/holdfast-go/holdfast/internal/transport"
+	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
 )
 
@@ -107,4 +116,447 @@ func TestAStateThatIsNotHandedOver(t *testing.T) {
 			})
 		})
 	}
+}
+
+// moving is a shard whose many states are on their way from a node to another, over a
+// link that takes half a second, when fault strikes in the midst of them. exact: as many
+// cold starts are told as there are; else no fewer.
+func moving(t *testing.T, exact bool, states int, fault func(c *cluster, k *keepers, from, to *node),
+	at ...func(c *cluster, k *keepers, ns []*node)) {
+	bubble(t, func(c *cluster) {
+		k := &keepers{t: t, pad: 10 << 10, stopping: time.Second}
+		ns := c.nodes("a", "b")
+		for _, n := range ns {
+			k.start(n, 1, sharding.WithBuffer(10*states, 100*states, hosting.DropNewest))
+		}
+		time.Sleep(3 * time.Second)
+		from, to := ns[0], ns[1]
+		if from.region.Info().Held == 0 {
+			from, to = to, from
+		}
+		for i := range states {
+			require.NoError(t, from.region.Tell(fmt.Sprint("id", i), howMany{}))
+		}
+		time.Sleep(time.Second)
+		for _, f := range at {
+			f(c, k, ns)
+		}
+		go func() { _ = from.region.Drain(context.Background()) }()
+		time.Sleep(900 * time.Millisecond) // the offer has been made
+		c.net.SetDelay(from.id+":1", to.id+":1", 500*time.Millisecond)
+		c.net.SetDelay(to.id+":1", from.id+":1", 500*time.Millisecond)
+		fault(c, k, from, to)
+		c.net.SetDelay(from.id+":1", to.id+":1", 0)
+		c.net.SetDelay(to.id+":1", from.id+":1", 0)
+		time.Sleep(3 * time.Minute)
+		asker := from
+		if from.dead {
+			asker = to
+		}
+		lost := k.ask(asker, states, 1)
+		t.Logf("%d of %d lost", lost, states)
+		if told, _, _ := k.events(); !exact {
+			require.GreaterOrEqual(t, told, lost)
+		} else {
+			k.require(lost)
+		}
+		for _, n := range ns {
+			if !n.dead {
+				require.Zero(t, handover.Of(n.system).Left.Used(), "of %s", n.id)
+				require.Zero(t, handover.Of(n.system).Taken.Used(), "of %s", n.id)
+			}
+		}
+	})
+}
+
+const manyStates = 600 // three windows
+
+func TestTheLinkBreaksInTheMidstOfTheStates(t *testing.T) {
+	for name, heal := range map[string]time.Duration{"shortly": 0, "for a while": 5 * time.Second,
+		"for longer than frames are kept": 80 * time.Second} {
+		for _, after := range tier.Sample([]time.Duration{200 * time.Millisecond, 900 * time.Millisecond, 1700 * time.Millisecond,
+			2300 * time.Millisecond}) {
+			t.Run(fmt.Sprint(name, " after ", after), func(t *testing.T) {
+				// Acknowledgements that are lost for good leave both nodes to tell.
+				exact := heal < time.Minute || after != 900*time.Millisecond
+				moving(t, exact, manyStates, func(c *cluster, _ *keepers, from, to *node) {
+					time.Sleep(after)
+					c.net.Cut(from.id+":1", to.id+":1")
+					time.Sleep(heal)
+					c.net.Heal(from.id+":1", to.id+":1")
+				})
+			})
+		}
+	}
+}
+
+func TestTheGivingNodeDiesInTheMidstOfTheStates(t *testing.T) {
+	for _, after := range []time.Duration{1100 * time.Millisecond, 1700 * time.Millisecond, 2300 * time.Millisecond} {
+		t.Run(after.String(), func(t *testing.T) {
+			moving(t, true, manyStates, func(_ *cluster, k *keepers, from, _ *node) {
+				time.Sleep(after)
+				from.crash()
+			})
+		})
+	}
+}
+
+func TestTheTakingNodeDiesInTheMidstOfTheStates(t *testing.T) {
+	for _, after := range []time.Duration{300 * time.Millisecond, 1100 * time.Millisecond, 1700 * time.Millisecond} {
+		t.Run(after.String(), func(t *testing.T) {
+			moving(t, true, manyStates, func(_ *cluster, _ *keepers, from, to *node) {
+				time.Sleep(after)
+				to.crash()
+				from.region.Undrain()
+			})
+		})
+	}
+}
+
+func TestMoreStatesThanTheBudget(t *testing.T) {
+	for name, budget := range map[string]func(n *node) *handover.Budget{
+		"of what is left":  func(n *node) *handover.Budget { return &handover.Of(n.system).Left },
+		"of what is taken": func(n *node) *handover.Budget { return &handover.Of(n.system).Taken },
+	} {
+		t.Run(name, func(t *testing.T) {
+			moving(t, true, 300, func(c *cluster, k *keepers, _, _ *node) {
+				time.Sleep(5 * time.Second)
+				told, _, _ := k.events()
+				require.InDelta(t, 200, told, 5)
+			}, func(_ *cluster, _ *keepers, ns []*node) {
+				for _, n := range ns {
+					budget(n).Bound(1 << 20)
+				}
+			})
+		})
+	}
+}
+
+// An entity that is shut off leaves nothing, which is told.
+func TestAForcedStopLosesTheState(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		k := &keepers{t: t}
+		ns := c.nodes("a", "b")
+		for _, n := range ns {
+			k.start(n, 4, sharding.WithStop(nil, 500*time.Millisecond))
+		}
+		c.settled(5*time.Second, ns...)
+		require.Zero(t, k.ask(ns[1], 40, 0))
+		k.stopping = time.Second
+		require.NoError(t, ns[0].region.Drain(context.Background()))
+		lost := k.ask(ns[1], 40, 1)
+		require.NotZero(t, lost)
+		k.require(lost)
+	})
+}
+
+// A peer that sends states of its own accord takes up nothing, and is no event.
+func TestHostileStates(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		k := &keepers{t: t}
+		ns := c.nodes("a", "b")
+		k.start(ns[0], 1)
+		time.Sleep(3 * time.Second)
+		b := ns[1]
+		evil := &wire.Node{Address: "b:1", Incarnation: b.keeper.Owner().Incarnation}
+		to := processAt("a:1")
+		name := "shard/g/account/0"
+		require.NoError(t, ns[0].region.Tell("id0", howMany{}))
+		time.Sleep(time.Second)
+		for i := range 1000 {
+			b.system.Root.Send(to, &wire.EntityState{Name: name, From: evil, Number: 7, Key: fmt.Sprint("id", i),
+				State: make([]byte, 1000), States: 1 << 31})
+		}
+		b.system.Root.Send(to, &wire.HandedOver{Name: name, From: evil, Number: 7, States: 1 << 31})
+		time.Sleep(time.Second)
+		require.Zero(t, handover.Of(ns[0].system).Taken.Used())
+		k.require(0)
+	})
+}
+
+// keepers watches what becomes of the states of entities that count.
+type keepers struct {
+	t          *testing.T
+	fail       atomic.Bool
+	how        func()
+	asked      atomic.Int32
+	cold, warm atomic.Int32
+	pad        int           // bytes of each state besides
+	stopping   time.Duration // how long an entity takes
+
+	mu   sync.Mutex
+	told int      // states that ColdStart events of nodes that live are about
+	whys []string // of these
+	noes int      // events that do not say of how many
+}
+
+// padded is a counter with a large state.
+type padded struct {
+	counter
+	k *keepers
+}
+
+func (a *padded) Receive(ctx actor.Context) {
+	if _, ok := ctx.Message().(*actor.Stopping); ok {
+		time.Sleep(a.k.stopping)
+	}
+	a.counter.Receive(ctx)
+}
+
+func (a *padded) HandOverState() ([]byte, error) {
+	state, err := a.counter.HandOverState()
+	return append(state, make([]byte, a.k.pad)...), err
+}
+
+func (a *padded) RestoreState(state []byte) error {
+	return a.counter.RestoreState(state[:len(state)-a.k.pad])
+}
+
+func (k *keepers) props() *actor.Props {
+	return actor.PropsFromProducer(func() actor.Actor {
+		return &padded{counter{fail: &k.fail, how: k.how, asked: &k.asked, cold: &k.cold, warm: &k.warm}, k}
+	})
+}
+
+func (k *keepers) start(n *node, shards int, opts ...sharding.Option) {
+	n.system.EventStream.Subscribe(func(e any) {
+		if e, ok := e.(sharding.Event); ok && e.Kind == sharding.ColdStart && !n.dead {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			k.told += e.States
+			k.whys = append(k.whys, fmt.Sprintf("%s on %s: %v", e.ID, n.id, e.Reason))
+			if e.States == 0 {
+				k.noes++
+			}
+		}
+	})
+	n.startType(sharding.Type{Name: "account", Shards: shards, Props: k.props()}, opts...)
+}
+
+// ask counts a message at each of the entities, and returns how many of them had not
+// counted want before it.
+func (k *keepers) ask(n *node, ids, want int) (lost int) {
+	k.t.Helper()
+	for i := range ids {
+		var got int
+		var err error
+		for range 30 {
+			if got, err = sharding.Ask[int](contextFor(5*time.Second), n.region, fmt.Sprint("id", i),
+				howMany{}); err == nil {
+				break
+			}
+		}
+		require.NoError(k.t, err)
+		if got != want+1 {
+			lost++
+		}
+	}
+	return lost
+}
+
+// events returns how many cold starts were told so far.
+func (k *keepers) events() (told, unknown int, whys []string) {
+	synctest.Wait() // the outlet tells them
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.told, k.noes, k.whys
+}
+
+func (k *keepers) require(lost int) {
+	k.t.Helper()
+	told, _, whys := k.events()
+	require.Equal(k.t, lost, told, "every cold start is an event: %d lost, %.2000v", lost, whys)
+}
+
+// A planned move over links that are slow starts warm.
+func TestPlannedMovesOverSlowLinksStartWarm(t *testing.T) {
+	delays := tier.Draws(28, 28)
+	for i := range delays {
+		d := 50*time.Millisecond + time.Duration(i)*250*time.Millisecond/time.Duration(delays-1)
+		t.Run(d.String(), func(t *testing.T) {
+			bubble(t, func(c *cluster) {
+				k := &keepers{t: t}
+				ns := c.nodes("a", "b")
+				for _, n := range ns {
+					k.start(n, 4)
+				}
+				c.settled(5*time.Second, ns...)
+				require.Equal(t, 0, k.ask(ns[1], 40, 0))
+				c.net.SetDelay("a:1", "b:1", d)
+				c.net.SetDelay("b:1", "a:1", d)
+				require.NoError(t, ns[0].region.Drain(context.Background()))
+				require.Zero(t, k.ask(ns[1], 40, 1))
+				k.require(0)
+			})
+		})
+	}
+}
+
+// States that take longer than the old host's record come in time.
+func TestStatesAreWaitedFor(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		k := &keepers{t: t}
+		ns := c.nodes("a", "b")
+		for _, n := range ns {
+			k.start(n, 4)
+		}
+		c.settled(5*time.Second, ns...)
+		require.Zero(t, k.ask(ns[1], 40, 0))
+		c.net.SetDelay("a:1", "b:1", 400*time.Millisecond)
+		require.NoError(t, ns[0].region.Drain(context.Background()))
+		time.Sleep(5 * time.Second)
+		c.net.SetDelay("a:1", "b:1", 0)
+		require.Zero(t, k.ask(ns[1], 40, 1))
+		k.require(0)
+	})
+}
+
+// lateStore's Load takes its time.
+type lateStore struct {
+	sharding.EntityStore
+	wait *atomic.Bool
+}
+
+func (s lateStore) Load(ctx context.Context, o lease.Ownership) ([]string, error) {
+	for s.wait.Load() {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	return s.EntityStore.Load(ctx, o)
+}
+
+// A state that was handed over and whose entity has not started yet moves on with the
+// shard, or is told where nobody takes that over.
+func TestUnclaimedStatesMoveOn(t *testing.T) {
+	for name, x := range map[string]struct {
+		wait  time.Duration
+		moves bool
+	}{"to the next host": {2 * time.Second, true}, "perhaps to nobody, as the other node is about to host again": {0, false}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(c *cluster) {
+				k := &keepers{t: t}
+				var slow atomic.Bool
+				store := sharding.NewMemoryEntities()
+				ns := c.nodes("a", "b")
+				for _, n := range ns {
+					k.start(n, 4, sharding.WithRemember(lateStore{store, &slow}, 0))
+				}
+				c.settled(5*time.Second, ns...)
+				require.Zero(t, k.ask(ns[1], 40, 0))
+				slow.Store(true)
+				require.NoError(t, ns[0].region.Drain(context.Background()))
+				ns[0].region.Undrain()
+				time.Sleep(x.wait)
+				require.NoError(t, ns[1].region.Drain(context.Background()))
+				slow.Store(false)
+				time.Sleep(5 * time.Second)
+				lost := k.ask(ns[0], 40, 1)
+				if x.moves {
+					require.Zero(t, lost)
+				}
+				k.require(lost)
+				ns[1].region.Undrain()
+			})
+		})
+	}
+}
+
+// A planned move waits for no store of what is remembered, which a coordinator asks when it
+// begins: the shards that live move, warm.
+func TestMovesDoNotWaitForTheStoreOfEntities(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		k := &keepers{t: t}
+		var slow atomic.Bool
+		store := sharding.NewMemoryEntities()
+		ns := c.nodes("a", "b", "c")
+		for _, n := range ns {
+			k.start(n, 12, sharding.WithRemember(lateStore{store, &slow}, 0))
+		}
+		c.settled(5*time.Second, ns...)
+		time.Sleep(2 * time.Second)
+		require.Zero(t, k.ask(ns[1], 40, 0))
+		slow.Store(true)
+		for len(ns) > 1 { // the next coordinator begins
+			time.Sleep(time.Second)
+			i := slices.IndexFunc(ns, func(n *node) bool { return n.region.Info().Coordinator.ID == n.id })
+			require.GreaterOrEqual(t, i, 0)
+			began := time.Now()
+			require.NoError(t, ns[i].region.Stop(context.Background()))
+			require.Less(t, time.Since(began), 5*time.Second)
+			ns = slices.Delete(ns, i, i+1)
+		}
+		require.Equal(t, 12, ns[0].region.Info().Held)
+		slow.Store(false)
+		time.Sleep(5 * time.Second)
+		require.Zero(t, k.ask(ns[0], 40, 1))
+		k.require(0)
+	})
+}
+
+// States that come after the new host went on without them are told, one by one.
+func TestLateStatesAreReported(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		k := &keepers{t: t}
+		ns := c.nodes("a", "b")
+		for _, n := range ns {
+			k.start(n, 4)
+		}
+		c.settled(5*time.Second, ns...)
+		require.Zero(t, k.ask(ns[1], 40, 0))
+		k.stopping = time.Second
+		go func() { _ = ns[0].region.Drain(context.Background()) }()
+		time.Sleep(900 * time.Millisecond) // the offers have been made
+		c.net.SetDelay("a:1", "b:1", 12*time.Second)
+		time.Sleep(60 * time.Second)
+		c.net.SetDelay("a:1", "b:1", 0)
+		time.Sleep(100 * time.Second)
+		lost := k.ask(ns[1], 40, 1)
+		require.NotZero(t, lost)
+		k.require(lost)
+	})
+}
+
+// 10 000 states on a slow link wait on their node, within a window on the link.
+func TestManyStatesGoInAWindow(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		k := &keepers{t: t, pad: 1 << 10}
+		ids := tier.Draws(10_000, 10_000)
+		ns := c.nodes("a", "b")
+		for _, n := range ns {
+			k.start(n, 1, sharding.WithBuffer(ids, 10*ids, hosting.DropNewest))
+		}
+		time.Sleep(3 * time.Second)
+		from, to := ns[0], ns[1]
+		if from.region.Info().Held == 0 {
+			from, to = to, from
+		}
+		for i := range ids {
+			require.NoError(t, from.region.Tell(fmt.Sprint("id", i), howMany{}))
+		}
+		time.Sleep(time.Second)
+		c.net.SetDelay(from.id+":1", to.id+":1", 300*time.Millisecond)
+		var most atomic.Uint64
+		stop := make(chan struct{})
+		go func() {
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(5 * time.Millisecond):
+					most.Store(max(most.Load(), c.net.Stats().Queued))
+				}
+			}
+		}()
+		require.NoError(t, from.region.Drain(context.Background()))
+		time.Sleep(10 * time.Second)
+		close(stop)
+		time.Sleep(time.Second)
+		require.Less(t, most.Load(), uint64(transport.MaxBytes/(1<<10)+200), "the window")
+		require.Greater(t, most.Load(), uint64(ids/10))
+		require.EqualValues(t, ids, k.warm.Load())
+		k.require(0)
+	})
 }

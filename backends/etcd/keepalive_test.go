@@ -2,16 +2,31 @@ package etcd
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-go/holdfast/store"
 )
@@ -385,4 +400,634 @@ func TestARenewalEndsWithItsContext(t *testing.T) {
 		_, err = s.ask(0, 2)
 		require.Error(t, err)
 	})
+}
+
+// Versions without the time of the grant read records that have it, and the other way round.
+func TestOtherVersionsReadTheGrant(t *testing.T) {
+	s, at := &records{conn: conn{prefix: "p/"}}, time.UnixMilli(1_700_000_000_123)
+	meta := map[string]string{"at": "5", "x": `a,"at":7}`}
+	for _, m := range []map[string]string{nil, meta} {
+		v, err := s.encode(7, store.Owner{ID: "n", Incarnation: "i", Address: "h:1"}, time.Second, m)
+		require.NoError(t, err)
+		old := must(s.decode(keyValue(v)))(t)
+		require.True(t, old.Granted.IsZero())
+		rec := must(s.decode(keyValue(stamp(v, at))))(t)
+		require.True(t, rec.Granted.Equal(at))
+		rec.Granted = old.Granted
+		require.Equal(t, old, rec)
+
+		var b body // as a former version reads it
+		require.NoError(t, json.Unmarshal([]byte(stamp(v, at)[jsonStart:]), &b))
+		require.Equal(t, body{"n", "i", "h:1", 1000, m}, b)
+	}
+	for _, odd := range []string{`{"inc":"i","x":{"b":1,"at":5}}`, `{"inc":"i","at":"soon"}`, `{"inc":"i","at":1.5}`} {
+		rec, err := s.decode(keyValue(noncePrefix(7) + odd))
+		require.NoError(t, err, odd)
+		require.True(t, rec.Granted.IsZero(), odd)
+	}
+	_, err := s.decode(keyValue(noncePrefix(7) + `{"inc":"i","x":{"b":1,"at":5}`))
+	require.ErrorIs(t, err, store.ErrBadRecord)
+}
+
+// exhaustedKV answers every Txn of more than most operations with err.
+type exhaustedKV struct {
+	clientv3.KV
+	err  error
+	most int
+	sent []int // operations of each Txn
+}
+
+type exhaustedTxn struct {
+	clientv3.Txn
+	kv  *exhaustedKV
+	ops int
+}
+
+func (kv *exhaustedKV) Txn(context.Context) clientv3.Txn { return &exhaustedTxn{kv: kv} }
+
+func (x *exhaustedTxn) If(...clientv3.Cmp) clientv3.Txn { return x }
+
+func (x *exhaustedTxn) Then(ops ...clientv3.Op) clientv3.Txn {
+	x.ops = len(ops)
+	return x
+}
+
+func (x *exhaustedTxn) Else(...clientv3.Op) clientv3.Txn { return x }
+
+func (x *exhaustedTxn) Commit() (*clientv3.TxnResponse, error) {
+	x.kv.sent = append(x.kv.sent, x.ops)
+	if x.ops > x.kv.most {
+		return nil, x.kv.err
+	}
+	resp := &clientv3.TxnResponse{Succeeded: true, Header: &etcdserverpb.ResponseHeader{Revision: 7}}
+	for range x.ops {
+		one := &etcdserverpb.TxnResponse{Succeeded: true}
+		resp.Responses = append(resp.Responses, &etcdserverpb.ResponseOp{Response: &etcdserverpb.ResponseOp_ResponseTxn{ResponseTxn: one}})
+	}
+	return resp, nil
+}
+
+// acquireOver acquires four names over such a server.
+func acquireOver(t *testing.T, kv *exhaustedKV, names int) (*Store, []store.Outcome, error) {
+	client := clientv3.NewCtxClient(t.Context())
+	client.KV = kv
+	s := new(Store)
+	s.client, s.prefix = client, "p/"
+	s.ops.Store(maxOps)
+	sess := store.Session{ID: 1, Owner: store.Owner{ID: "n", Incarnation: "i"}, TTL: time.Second}
+	claims := make([]store.Claim, names)
+	for i := range claims {
+		claims[i] = store.Claim{Name: strings.Repeat("x", i+1), Nonce: 1}
+	}
+	outs, err := s.Acquire(t.Context(), sess, claims)
+	return s, outs, err
+}
+
+// TestExhaustionThatIsNoRefusal: a mesh between client and server answers so when it
+// limits rates, and a client when an answer is too large for it. Whether the request
+// was applied is not known then, and it is refused for no record's size.
+func TestExhaustionThatIsNoRefusal(t *testing.T) {
+	for _, says := range []string{"", "rate limited", "too many requests", "upstream: message too large",
+		"grpc: received message larger than max (5 vs. 4)", "grpc: received message larger than max length allowed on current machine (5 vs. 4)"} {
+		for _, names := range []int{1, 4} {
+			kv := &exhaustedKV{err: status.Error(codes.ResourceExhausted, says)}
+			s, outs, err := acquireOver(t, kv, names)
+			require.Error(t, err, says)
+			require.Nil(t, outs)
+			require.False(t, errors.Is(err, store.ErrInvalid) || errors.Is(err, store.ErrSessionGone), "%v is definite", err)
+			require.Len(t, kv.sent, 1, "it is for the caller to try again")
+			if names > 1 && tooMuch(kv.err) {
+				require.Less(t, s.ops.Load(), int32(names), "and then with less at a time")
+			} else {
+				require.EqualValues(t, maxOps, s.ops.Load())
+			}
+		}
+	}
+}
+
+// TestExhaustionThatIsARefusal: what the client did not send, or the server refused
+// for its size, is tried with less, and refused by itself.
+func TestExhaustionThatIsARefusal(t *testing.T) {
+	for _, refusal := range []error{
+		status.Error(codes.ResourceExhausted, "trying to send message larger than max (5 vs. 4)"),
+		rpctypes.ErrGRPCRequestTooLarge,
+	} {
+		kv := &exhaustedKV{err: refusal, most: 2}
+		_, outs, err := acquireOver(t, kv, 4)
+		require.NoError(t, err)
+		require.Equal(t, []int{4, 2, 2}, kv.sent)
+		for _, out := range outs {
+			require.True(t, out.OK)
+		}
+		_, outs, err = acquireOver(t, &exhaustedKV{err: refusal}, 1)
+		require.NoError(t, err)
+		require.ErrorIs(t, outs[0].Err, store.ErrInvalid)
+		require.ErrorContains(t, outs[0].Err, "larger than the server takes")
+	}
+}
+
+// TestHistories plays random histories of a cluster and one client of it: members lag,
+// answers overtake each other, watches and keepalives tell of a member's own revision.
+// None of it is an alarm. Then the history goes back, and the first linearizable answer
+// to what is asked after that is one; the histories in which it goes on beyond all, by
+// the same cluster or by another, heal.
+func TestHistories(t *testing.T) {
+	for seed := range uint64(3000) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		var h history
+		cluster, rev := uint64(7), int64(1+r.IntN(50))
+		members := []int64{rev, rev, rev} // what each has applied
+		type answer struct {
+			m  mark
+			hd *pb.ResponseHeader
+		}
+		var underWay []answer
+		hear := func(i int) bool {
+			return h.heard(h.mark().age, &pb.ResponseHeader{ClusterId: cluster, Revision: members[i]})
+		}
+		ask := func(id uint64, revision int64) error {
+			m := h.mark()
+			return h.answered(m, &pb.ResponseHeader{ClusterId: id, Revision: revision})
+		}
+		for range 40 {
+			i := r.IntN(len(members))
+			switch r.IntN(6) {
+			case 0:
+				rev += int64(r.IntN(4))
+			case 1:
+				members[i] += r.Int64N(rev - members[i] + 1)
+			case 2: // a linearizable answer is made by a member that has caught up
+				m := h.mark()
+				members[i] = rev
+				underWay = append(underWay, answer{m, &pb.ResponseHeader{ClusterId: cluster, Revision: rev}})
+			case 3:
+				if len(underWay) > 0 {
+					j := r.IntN(len(underWay))
+					require.NoError(t, h.answered(underWay[j].m, underWay[j].hd), "seed %d", seed)
+					underWay = append(underWay[:j], underWay[j+1:]...)
+				}
+			case 4:
+				hear(i)
+			case 5: // a member that is behind what was probed answers for none of it
+				require.NoError(t, ask(cluster, rev), "seed %d", seed)
+				h.probe(rev)
+				behind := members[i] < rev
+				require.Equal(t, !behind, h.answers(&pb.ResponseHeader{ClusterId: cluster, Revision: members[i]}), "seed %d", seed)
+			}
+		}
+		require.NoError(t, ask(cluster, rev), "seed %d", seed)
+
+		next := cluster
+		if r.IntN(2) == 0 {
+			next++
+		}
+		if r.IntN(3) == 0 { // restored beyond all
+			require.NoError(t, ask(next, rev+1000))
+			for _, a := range underWay { // of before, and late
+				require.NoError(t, h.answered(a.m, a.hd), "seed %d", seed)
+			}
+			if next != cluster { // and the one before is still there
+				require.ErrorIs(t, ask(cluster, rev+2000), store.ErrSetback, "seed %d: two clusters answer", seed)
+			}
+			continue
+		}
+		back := r.Int64N(rev)
+		if next == cluster {
+			members[0] = back
+			require.True(t, hear(0), "seed %d: a keepalive of a lower revision casts a doubt", seed)
+		}
+		require.ErrorIs(t, ask(next, back), store.ErrSetback, "seed %d: %d after %d", seed, back, rev)
+		require.ErrorIs(t, ask(next, rev+1), store.ErrSetback, "seed %d: it is for mend to say that it is over", seed)
+		require.ErrorIs(t, h.isLost(), store.ErrSetback)
+	}
+}
+
+// answering is the KV service of a server at a revision, where what is no record stands
+// under every key.
+type answering struct {
+	clientv3.KV
+	revision int64
+}
+
+func (a answering) header() *pb.ResponseHeader {
+	return &pb.ResponseHeader{ClusterId: 7, Revision: a.revision}
+}
+
+func (a answering) Get(context.Context, string, ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	return &clientv3.GetResponse{Header: a.header()}, nil
+}
+
+func (a answering) Txn(context.Context) clientv3.Txn { return answeringTxn{a: a} }
+
+type answeringTxn struct {
+	clientv3.Txn
+	a    answering
+	keys int
+}
+
+func (x answeringTxn) Then(ops ...clientv3.Op) clientv3.Txn { x.keys = len(ops); return x }
+
+func (x answeringTxn) Commit() (*clientv3.TxnResponse, error) {
+	r := &clientv3.TxnResponse{Header: x.a.header()}
+	for range x.keys {
+		r.Responses = append(r.Responses, &pb.ResponseOp{Response: &pb.ResponseOp_ResponseRange{
+			ResponseRange: &pb.RangeResponse{Kvs: []*mvccpb.KeyValue{{Key: []byte("holdfast/x"), Value: []byte("foreign")}}}}})
+	}
+	return r, nil
+}
+
+// everyLine calls the store so that it logs each of its lines that need no server.
+func everyLine(t *testing.T, s *Store) {
+	lose := func() {
+		s.history.mu.Lock()
+		defer s.history.mu.Unlock()
+		s.history.lost = store.ErrSetback
+	}
+	s.client.KV = answering{revision: 5}
+	must(s.Get(t.Context(), "x"))(t)
+	lose()
+	require.NoError(t, s.mend(t.Context()))
+	lose()
+	require.NoError(t, s.AcceptHistory(t.Context()))
+	s.granted(1, 2)
+	known := &servers{}
+	s.client.Maintenance = known
+	require.NoError(t, s.versions.confirm(t.Context(), known.set(map[string]string{"a": ""})))
+}
+
+func clientless(t *testing.T) *clientv3.Client {
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	return clientv3.NewCtxClient(ctx)
+}
+
+// No lock of the Store is held while its logger is called, so a logger may call the Store.
+func TestALoggerMayCallTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		core, logs := observer.New(zap.InfoLevel)
+		var s *Store
+		s, err := New(clientless(t), WithLogger(zap.New(core, zap.Hooks(func(zapcore.Entry) error {
+			s.Accepted()
+			return nil
+		}))))
+		require.NoError(t, err)
+		everyLine(t, s)
+		synctest.Wait()
+		for _, line := range []string{"not a lease record", "above all", "accepted", "raised", "no etcd server told"} {
+			require.Equal(t, 1, logs.FilterMessageSnippet(line).Len(), line)
+		}
+	})
+}
+
+// lines is a slog.Handler that collects messages.
+type lines struct {
+	slog.Handler
+	mu  sync.Mutex
+	all []string
+}
+
+func (l *lines) Handle(_ context.Context, r slog.Record) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, r.Message)
+	return nil
+}
+
+// Who gives no logger hears of warnings all the same, and of nothing that a Keeper
+// tells.
+func TestWarningsGoToTheDefaultLogger(t *testing.T) {
+	for _, opts := range [][]Option{nil, {WithLogger(nil)}} {
+		synctest.Test(t, func(t *testing.T) {
+			got, before := &lines{Handler: slog.NewTextHandler(io.Discard, nil)}, slog.Default()
+			slog.SetDefault(slog.New(got))
+			defer slog.SetDefault(before)
+			s := must(New(clientless(t), opts...))(t)
+			everyLine(t, s)
+			got.mu.Lock()
+			defer got.mu.Unlock()
+			require.Len(t, got.all, 3, "%s", strings.Join(got.all, "\n"))
+		})
+	}
+}
+
+// What no server tells is said once, until one does.
+func TestVersionsThatNobodyTellsAreSaidOnce(t *testing.T) {
+	versioned(t, func(t *testing.T, v *versions, known *servers, logs *observer.ObservedLogs) {
+		for round := range 2 {
+			endpoints := known.set(map[string]string{"a": ""})
+			for range 3 {
+				v.askAll(t.Context(), endpoints)
+				synctest.Wait() // a question that is not answered ends at the moment when its asker goes
+				require.NoError(t, v.confirm(t.Context(), endpoints))
+				synctest.Wait()
+			}
+			require.Equal(t, round+1, logs.Len())
+			v.askAll(t.Context(), known.set(map[string]string{"a": "3.7.3"}))
+			require.NoError(t, v.confirm(t.Context(), endpoints))
+		}
+	})
+}
+
+// A server that has just started tells its version when it is asked again: nothing is logged. One that is
+// too old is refused then.
+func TestAServerThatHasJustStartedIsAskedAgain(t *testing.T) {
+	versioned(t, func(t *testing.T, v *versions, known *servers, logs *observer.ObservedLogs) {
+		for version, refused := range map[string]error{"3.7.3": nil, "3.3.0": ErrServerTooOld} {
+			v.known = nil
+			v.askAll(t.Context(), known.set(map[string]string{"a": ""}))
+			synctest.Wait()
+			err := v.confirm(t.Context(), known.set(map[string]string{"a": version}))
+			require.ErrorIs(t, err, refused, version)
+			require.Zero(t, logs.Len())
+		}
+	})
+}
+
+// servers are endpoints that tell versions; "" does not answer.
+type servers struct {
+	clientv3.Maintenance
+	mu    sync.Mutex
+	tell  map[string]string
+	asked int
+}
+
+func (s *servers) Status(ctx context.Context, endpoint string) (*clientv3.StatusResponse, error) {
+	s.mu.Lock()
+	version := s.tell[endpoint]
+	s.asked++
+	s.mu.Unlock()
+	if version == "" {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return &clientv3.StatusResponse{Version: version}, nil
+}
+
+func (s *servers) set(tell map[string]string) (endpoints []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tell = tell
+	for ep := range tell {
+		endpoints = append(endpoints, ep)
+	}
+	return endpoints
+}
+
+func (s *servers) questions() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked
+}
+
+// versioned runs f with a store whose client's endpoints are those of f's servers.
+func versioned(t *testing.T, f func(t *testing.T, v *versions, known *servers, logs *observer.ObservedLogs)) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		known := &servers{}
+		client := clientv3.NewCtxClient(ctx)
+		client.Maintenance = known
+		core, logs := observer.New(zap.InfoLevel)
+		f(t, &versions{conn: &conn{client: client, log: zap.New(core)}}, known, logs)
+	})
+}
+
+func TestEveryEndpointIsAsked(t *testing.T) {
+	for _, old := range []string{"a", "b", "c"} {
+		versioned(t, func(t *testing.T, v *versions, known *servers, _ *observer.ObservedLogs) {
+			tell := map[string]string{"a": "3.7.3", "b": "3.7.3", "c": "3.7.3"}
+			tell[old] = "3.5.9"
+			endpoints := known.set(tell)
+			v.askAll(t.Context(), endpoints)
+			found, err := v.judge(endpoints)
+			require.True(t, found)
+			require.ErrorIs(t, err, ErrServerTooOld)
+			require.ErrorContains(t, err, old+": ")
+			require.Equal(t, 3, known.questions())
+		})
+	}
+}
+
+// Silent endpoints cost their time once, all together, and are asked again after a while.
+func TestEndpointsThatAreSilentAndNew(t *testing.T) {
+	versioned(t, func(t *testing.T, v *versions, known *servers, _ *observer.ObservedLogs) {
+		endpoints := known.set(map[string]string{"a": "3.7.3", "b": "", "c": "", "d": ""})
+		began := time.Now()
+		v.askAll(t.Context(), endpoints)
+		require.Equal(t, versionTimeout, time.Since(began))
+		found, err := v.judge(endpoints)
+		require.True(t, found)
+		require.NoError(t, err)
+		require.False(t, v.due(endpoints), "it was asked just now")
+		time.Sleep(versionPause)
+		require.True(t, v.due(endpoints))
+
+		v.askAll(t.Context(), known.set(map[string]string{"a": "3.7.3", "b": "3.7.3", "c": "3.7.3", "d": "3.7.3"}))
+		time.Sleep(versionPause)
+		require.False(t, v.due(endpoints), "all are known")
+		require.True(t, v.due(append(endpoints, "new")), "but a new one")
+		must(v.judge([]string{"gone"}))(t)
+	})
+}
+
+// A member that comes back older is found when there is a new connection, and then
+// no session is opened until it is gone or mended.
+func TestAMemberThatCameBackOlder(t *testing.T) {
+	versioned(t, func(t *testing.T, v *versions, known *servers, _ *observer.ObservedLogs) {
+		endpoints := known.set(map[string]string{"a": "3.7.3", "b": "3.7.3"})
+		require.NoError(t, v.check(t.Context(), endpoints))
+		require.NoError(t, v.check(t.Context(), endpoints))
+		require.Equal(t, 2, known.questions(), "what is known is not asked for again")
+		known.set(map[string]string{"a": "3.7.3", "b": "3.6.4"})
+		require.NoError(t, v.check(t.Context(), endpoints))
+		v.connected()
+		require.ErrorIs(t, v.check(t.Context(), endpoints), ErrServerTooOld)
+		known.set(map[string]string{"a": "3.7.3", "b": "3.6.5"})
+		require.NoError(t, v.check(t.Context(), endpoints))
+
+		known.set(map[string]string{"a": "3.7.3", "b": "3.6.5", "c": "3.3.1"})
+		endpoints = append(endpoints, "c")
+		time.Sleep(versionPause)
+		require.ErrorIs(t, v.check(t.Context(), endpoints), ErrServerTooOld)
+	})
+}
+
+// A question that hangs, whatever its context, is not asked again: no goroutines pile up.
+// Its answer counts when it comes.
+func TestQuestionsThatHangDoNotPileUp(t *testing.T) {
+	versioned(t, func(t *testing.T, v *versions, known *servers, _ *observer.ObservedLogs) {
+		hang := make(chan struct{})
+		v.conn.client.Maintenance = hanging{known, hang}
+		endpoints := known.set(map[string]string{"a": "3.5.9", "b": "3.7.3"})
+		for range 100 {
+			require.NoError(t, v.check(t.Context(), endpoints), "nothing is known")
+		}
+		require.Equal(t, 2, known.questions())
+		close(hang)
+		synctest.Wait()
+		require.ErrorIs(t, v.check(t.Context(), endpoints), ErrServerTooOld)
+	})
+}
+
+// hanging does not heed a context, as a client that fetches a token.
+type hanging struct {
+	*servers
+	end chan struct{}
+}
+
+func (h hanging) Status(ctx context.Context, endpoint string) (*clientv3.StatusResponse, error) {
+	st, err := h.servers.Status(ctx, endpoint)
+	<-h.end
+	return st, err
+}
+
+var values = &records{conn: conn{prefix: "p/"}}
+
+func keyValue(value string) *mvccpb.KeyValue {
+	return &mvccpb.KeyValue{Key: []byte("p/a/b"), Value: []byte(value), Lease: 7, ModRevision: 42}
+}
+
+func TestRecordsComeBackAsTheyWere(t *testing.T) {
+	for _, want := range []store.Record{
+		{Owner: store.Owner{ID: "n", Incarnation: "i", Address: "h:1"}, Nonce: 1, TTL: 2 * time.Second, Metadata: map[string]string{"k": "v"}},
+		{Owner: store.Owner{Incarnation: "i"}, Nonce: math.MaxUint64, TTL: 1500 * time.Millisecond},
+		{Owner: store.Owner{Incarnation: "i"}, Nonce: 1, TTL: 1500 * time.Millisecond}, // the body of the one before, as are no others
+		{Owner: store.Owner{Incarnation: "i"}, Nonce: 1, TTL: time.Second},
+		{Owner: store.Owner{Incarnation: "i", Address: "h:1"}, Nonce: 1, TTL: time.Second},
+		{Owner: store.Owner{Incarnation: "i", Address: "h:1"}, Nonce: 1, TTL: time.Second, Metadata: map[string]string{"k": "v"}},
+		{Owner: store.Owner{Incarnation: "i", Address: "h:1"}, Nonce: 2, TTL: time.Second},
+		{Owner: store.Owner{ID: "ü \" \\ \x00 !~", Incarnation: "i"}, Nonce: 0xabc, TTL: 365 * 24 * time.Hour},
+	} {
+		v := must(values.encode(want.Nonce, want.Owner, want.TTL, want.Metadata))(t)
+		want.Name, want.Session, want.Token = "a/b", 7, 42
+		got := must(values.decode(keyValue(v)))(t)
+		require.Equal(t, want, got)
+	}
+}
+
+// Of very many records of a few owners each body is parsed once, though callers change the records
+// that they got:
+// a listing reads all of them again and again.
+func TestABodyIsReadOnce(t *testing.T) {
+	s, at := &records{conn: conn{prefix: "p/"}}, time.UnixMilli(5)
+	decode := func(inc string) store.Record {
+		v, err := s.encode(1, store.Owner{ID: "n", Incarnation: inc, Address: "h:1"}, time.Second, map[string]string{"a": "b"})
+		require.NoError(t, err)
+		at = at.Add(time.Second) // each record has a time of its own
+		r, err := s.decode(keyValue(stamp(v, at)))
+		require.True(t, r.Granted.Equal(at))
+		require.NoError(t, err)
+		return r
+	}
+	first := decode("i")
+	first.Metadata["a"] = "changed"
+	require.Equal(t, map[string]string{"a": "b"}, decode("i").Metadata)
+	for i := range 3 * mostBodies {
+		decode(fmt.Sprint("i", i))
+		require.LessOrEqual(t, len(s.bodies.byText), mostBodies)
+	}
+	v, err := s.encode(1, store.Owner{ID: "n", Incarnation: "i"}, time.Second, map[string]string{"a": "b"})
+	require.NoError(t, err)
+	kv := keyValue(stamp(v, at))
+	require.LessOrEqual(t, testing.AllocsPerRun(100, func() { _, _ = s.decode(kv) }), 6.0)
+}
+
+func TestWhatIsNoRecord(t *testing.T) {
+	good := must(values.encode(0xab, store.Owner{ID: "n", Incarnation: "i"}, time.Second, nil))(t)
+	for value, says := range map[string]string{
+		"":                                      "foreign",
+		"hello":                                 "foreign",
+		"hf2" + good[3:]:                        "newer format",
+		good[:10]:                               "truncated",
+		good[:jsonStart]:                        "JSON",
+		good[:len(good)-1]:                      "JSON",
+		good + "x":                              "x",
+		strings.Replace(good, "ab ", "AB ", 1):  "nonce",
+		strings.Replace(good, "ab ", "xy ", 1):  "nonce",
+		noncePrefix(1) + "{}":                   "no owner",
+		noncePrefix(1) + `{"inc":"i","ttl":-1}`: "TTL",
+		noncePrefix(1) + `{"inc":"i","ttl":9223372036854775807}`: "TTL",
+	} {
+		r, err := values.decode(keyValue(value))
+		require.ErrorIs(t, err, store.ErrBadRecord, "%q", value)
+		require.ErrorContains(t, err, says, "%q", value)
+		require.ErrorContains(t, err, "p/a/b", "%q", value)
+		require.Equal(t, store.Record{Name: "a/b"}, r, "%q", value)
+	}
+	kv := keyValue(good)
+	kv.Lease = 0
+	_, err := values.decode(kv)
+	require.ErrorContains(t, err, "never expire")
+}
+
+// TestNonceConditions: a value lies between the bounds of its nonce, and of no
+// other.
+func TestNonceConditions(t *testing.T) {
+	nonces := []uint64{0, 1, 0xf, 0x10, math.MaxUint32, math.MaxUint64 - 1, math.MaxUint64}
+	for _, n := range nonces {
+		for _, id := range []string{"", "~~", "\x00"} {
+			v := must(values.encode(n, store.Owner{ID: id, Incarnation: id}, time.Second, nil))(t)
+			for _, m := range nonces {
+				require.Equal(t, n == m, noncePrefix(m) < v && v < nonceAfter(m), "a value of %x, bounds of %x", n, m)
+			}
+		}
+	}
+}
+
+// FuzzDecode: no value makes it panic; what it takes for a record means the same
+// when it is written again.
+func FuzzDecode(f *testing.F) {
+	good, err := values.encode(0xab, store.Owner{ID: "n", Incarnation: "i", Address: "a"}, time.Second, map[string]string{"k": "v"})
+	require.NoError(f, err)
+	stamped := stamp(good, time.Now())
+	for _, seed := range []string{good, "", "hf1 ", good[:jsonStart], good[:len(good)-1], good + " ", "hf2" + good[3:],
+		stamped, stamped[:len(good)+9],
+		noncePrefix(1) + `{"inc":"i","ttl":9223372036854775807}`, noncePrefix(1) + `{"INC":"i","inc":"j"}`, noncePrefix(1) + `[]`, noncePrefix(1) + `null`,
+		"hf1 +00000000000000a {}", "hf1 0x0000000000000a {}", noncePrefix(2) + `{"inc":"\ud800"}`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, value []byte) {
+		r, err := values.decode(keyValue(string(value)))
+		if err != nil {
+			require.ErrorIs(t, err, store.ErrBadRecord)
+			require.Equal(t, store.Record{Name: "a/b"}, r)
+			return
+		}
+		require.NotEmpty(t, r.Owner.Incarnation)
+		require.GreaterOrEqual(t, r.TTL, time.Duration(0))
+		require.True(t, noncePrefix(r.Nonce) < string(value) && string(value) < nonceAfter(r.Nonce), "conditions on it would not hold")
+		again := must(values.encode(r.Nonce, r.Owner, r.TTL, r.Metadata))(t)
+		r2 := must(values.decode(keyValue(again)))(t)
+		if len(r.Metadata) == 0 {
+			r.Metadata = nil // {} is not told from none
+		}
+		require.True(t, r2.Granted.IsZero())
+		r2.Granted = r.Granted
+		require.Equal(t, r, r2)
+	})
+}
+
+func TestVersions(t *testing.T) {
+	for version, ok := range map[string]bool{
+		"2.3.8": false, "3.3.27": false, "3.4.37": false, "3.4.38": true, "3.5.22": false, "3.5.23": true,
+		"3.6.0-rc.1": false, "3.6.4": false, "3.6.5": true, "3.7.0": true, "3.7.3": true, "4.0.0": true,
+		"": true, "git": true, // told nothing: held against nobody
+	} {
+		err := checkVersion(version)
+		if ok {
+			require.NoError(t, err, version)
+			continue
+		}
+		require.ErrorIs(t, err, ErrServerTooOld, version)
+		require.ErrorContains(t, err, version)
+	}
+}
+
+// must returns what a call returned, which may not have failed.
+func must[T any](v T, err error) func(tb testing.TB) T {
+	return func(tb testing.TB) T {
+		tb.Helper()
+		require.NoError(tb, err)
+		return v
+	}
 }

@@ -4,11 +4,13 @@ package postgres_test
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -155,4 +157,146 @@ func TestUnsupported(t *testing.T) {
 	require.ErrorContains(t, err, "does not support what is sent")
 	require.ErrorContains(t, err, "no such thing here")
 	require.NotErrorIs(t, err, postgres.ErrReadOnly)
+}
+
+// TestTokensAreAboveAllThatWasSeen: a server loses rows, as an asynchronous standby that is
+// promoted does, and its clock is behind. A Store that has seen what was lost, in whatever way,
+// gets tokens above it. One that has not does not.
+func TestTokensAreAboveAllThatWasSeen(t *testing.T) {
+	t.Parallel()
+	server := postgrestest.Start(t, postgrestest.WithFaketime())
+	pool := server.Pool(t)
+	ctx := t.Context()
+	session := func(s *postgres.Store, id store.SessionID) store.Session {
+		sess := store.Session{ID: id, TTL: time.Hour, Owner: store.Owner{ID: "n", Incarnation: fmt.Sprint("n-", id)}}
+		g := must(s.OpenSession(ctx, sess))(t)
+		require.NoError(t, g.Err)
+		return sess
+	}
+	acquire := func(s *postgres.Store, sess store.Session, name string) store.Record {
+		outs := must(s.Acquire(ctx, sess, []store.Claim{{Name: name, Nonce: 7}}))(t)
+		require.True(t, outs[0].OK, "%+v", outs[0])
+		return outs[0].Record
+	}
+	var first *postgres.Store
+	for name, see := range map[string]func(*postgres.Store){
+		"event": func(s *postgres.Store) {
+			for ev, err := range s.Watch(ctx, store.Scope{Prefix: "late"}) {
+				require.NoError(t, err)
+				if ev.Kind == store.EventSynced {
+					acquire(first, session(first, 6), "late")
+				} else {
+					break
+				}
+			}
+		},
+		"get": func(s *postgres.Store) {
+			must(s.Get(ctx, "job"))(t)
+		},
+		"list": func(s *postgres.Store) {
+			for _, err := range s.List(ctx, store.Query{}) {
+				require.NoError(t, err)
+			}
+		},
+		"watch": func(s *postgres.Store) {
+			for ev, err := range s.Watch(ctx, store.Scope{}) {
+				require.NoError(t, err)
+				if ev.Kind == store.EventSynced {
+					break
+				}
+			}
+		},
+		"refusal": func(s *postgres.Store) {
+			outs := must(s.Acquire(ctx, session(s, 3), []store.Claim{{Name: "job", Nonce: 9}}))(t)
+			require.False(t, outs[0].OK)
+		},
+		"nothing": func(*postgres.Store) {},
+	} {
+		require.NoError(t, server.SetClock(0))
+		first = fresh(t, pool)
+		lost := acquire(first, session(first, 1), "job")
+		other := again(t, pool, first)
+		see(other)
+
+		require.NoError(t, server.Exec(ctx, fmt.Sprintf("TRUNCATE %[1]s.lease, %[1]s.change; DELETE FROM %[1]s.session", first.SchemaName())))
+		require.NoError(t, server.SetClock(-time.Hour))
+		won := acquire(other, session(other, 2), "job")
+		if name == "nothing" {
+			require.Less(t, won.Token, lost.Token, "what nobody told it of")
+			require.NoError(t, first.AcceptHistory(context.WithoutCancel(ctx)))
+			require.Equal(t, 1, first.Accepted())
+			require.Less(t, acquire(first, session(first, 4), "other").Token, lost.Token, "accepted")
+			continue
+		}
+		require.Greater(t, won.Token, lost.Token, name)
+		more := acquire(other, session(other, 7), "more")
+		out, err := other.Transfer(ctx, []store.Transfer{{Held: won.Held(), To: store.Offer{Name: "job",
+			Owner: session(other, 5).Owner, Session: 5, TTL: time.Hour, Nonce: 8, Lifetime: time.Hour}}})
+		require.NoError(t, err)
+		require.True(t, out[0].OK, "%+v", out[0])
+		require.Greater(t, out[0].Record.Token, more.Token)
+	}
+}
+
+// TestSweepBesideAcquire: what is acquired under a session while that runs out, and is committed
+// while it is swept, never stands without a session: nobody would free it, or tell of its end.
+func TestSweepBesideAcquire(t *testing.T) {
+	t.Parallel()
+	p := server(t).Pool(t)
+	s := fresh(t, p)
+	sql := func(q string, args ...any) {
+		t.Helper()
+		_, err := p.Exec(t.Context(), fmt.Sprintf(q, s.SchemaName()), append([]any{pgx.QueryExecModeSimpleProtocol}, args...)...)
+		require.NoError(t, err)
+	}
+	// A look at the names under a session takes a while.
+	sql("INSERT INTO %[1]s.lease (name) SELECT 'free/' || i FROM generate_series(1, 100000) i; DROP INDEX %[1]s.lease_session")
+	for range 15 {
+		x := session(t, s, "a")
+		name := fmt.Sprintf("job/%d", ids.Add(1))
+		tx := acquiring(t, s, x, name)
+		// It runs out, and a renewal that comes too late makes that final.
+		sql("UPDATE %[1]s.session SET ends = clock_timestamp() WHERE id = $1", int64(x.ID))
+		grants := must(s.Renew(t.Context(), []store.Session{x}))(t)
+		require.ErrorIs(t, grants[0].Err, store.ErrSessionGone)
+		done := make(chan time.Duration)
+		sweep := func() time.Duration {
+			began := time.Now()
+			must(p.Exec(t.Context(), fmt.Sprintf("SELECT %s.sweep(100)", s.SchemaName())))(t)
+			return time.Since(began)
+		}
+		takes := sweep()
+		go func() { done <- sweep() }()
+		time.Sleep(rand.N(takes))
+		require.NoError(t, tx.Commit(t.Context()))
+		<-done
+		var orphans int
+		require.NoError(t, p.QueryRow(t.Context(), fmt.Sprintf(`SELECT count(*) FROM %[1]s.lease l WHERE l.session IS NOT NULL
+			AND NOT EXISTS (SELECT FROM %[1]s.session s WHERE s.id = l.session)`, s.SchemaName())).Scan(&orphans))
+		require.Zero(t, orphans, name)
+		sweep()
+	}
+}
+
+// TestWhatIsOverIsFinal: of a session that was said to be over nothing is left, also where each call
+// is a transaction of several statements.
+func TestWhatIsOverIsFinal(t *testing.T) {
+	t.Parallel()
+	first := fresh(t, pool(t))
+	for _, level := range []string{"read committed", "serializable"} {
+		p := server(t).Pool(t, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["default_transaction_isolation"] = level })
+		s := again(t, p, first)
+		x := session(t, s, "a")
+		name := fmt.Sprintf("job/%d", ids.Add(1))
+		win(t, s, x, name)
+		lasts(t, p, s, x, 0)
+		var err error
+		for _, err = range s.List(t.Context(), store.Query{Session: x.ID}) {
+		}
+		require.ErrorIs(t, err, store.ErrSessionGone)
+		var left int
+		require.NoError(t, p.QueryRow(t.Context(), fmt.Sprintf(`SELECT (SELECT count(*) FROM %[1]s.lease WHERE name = $1 AND session IS NOT NULL)
+			+ (SELECT count(*) FROM %[1]s.session WHERE id = $2 AND ends > '-infinity')`, s.SchemaName()), name, int64(x.ID)).Scan(&left))
+		require.Zero(t, left, level)
+	}
 }

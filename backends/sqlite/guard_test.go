@@ -7,6 +7,9 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -218,4 +221,306 @@ func (foreignConn) Commit() error             { return nil }
 func (foreignConn) Rollback() error           { return nil }
 func (foreignConn) Prepare(string) (driver.Stmt, error) {
 	return nil, errors.New("no such function: holdfast_boottime")
+}
+
+// Guard refuses a transaction that SQLite has ended, of which database/sql does not know.
+func TestGuardOfATransactionThatHasEnded(t *testing.T) {
+	const long = "INSERT INTO account (balance) WITH RECURSIVE n(i) AS " +
+		"(SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i < 1000000000) SELECT i FROM n"
+	for name, c := range map[string]struct {
+		statement string
+		patience  time.Duration
+	}{
+		"or rollback":      {"INSERT OR ROLLBACK INTO account VALUES (1, 0, 0)", time.Minute},
+		"raise rollback":   {"INSERT INTO account VALUES (666, 0, 0)", time.Minute},
+		"interrupted":      {long, 100 * time.Millisecond},
+		"rollback by hand": {"ROLLBACK; SELECT * FROM nothing", time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := t.Context()
+			path := file(t)
+			s := openAt(t, path)
+			db := users(t, path, "")
+			_, err := db.Exec("CREATE TRIGGER refuse BEFORE INSERT ON account WHEN NEW.id = 666 BEGIN SELECT RAISE(ROLLBACK, 'no'); END")
+			require.NoError(t, err)
+			sess := open(t, s, 1, owner("a"), time.Minute)
+			mine := win(t, s, sess, "job")
+			tx := begin(t, db)
+			require.NoError(t, Guard(ctx, tx, of(mine)))
+			require.NoError(t, Guard(ctx, tx, of(mine)), "it may be asked again")
+			brief, cancel := context.WithTimeout(ctx, c.patience)
+			defer cancel()
+			_, err = tx.ExecContext(brief, c.statement)
+			require.Error(t, err)
+			for range 2 { // and it leaves nothing open
+				err = Guard(ctx, tx, of(mine))
+				require.ErrorIs(t, err, store.ErrInvalid)
+				require.ErrorContains(t, err, "no transaction is open")
+			}
+			_, err = s.Renew(ctx, []store.Session{sess})
+			require.NoError(t, err, "the lock is free")
+			require.Error(t, tx.Commit())
+		})
+	}
+}
+
+// A statement that fails and leaves the transaction as it was leaves it guarded, as do rows that
+// are still being read.
+func TestGuardOfATransactionThatGoesOn(t *testing.T) {
+	ctx := t.Context()
+	path := file(t)
+	s := openAt(t, path)
+	db := users(t, path, "")
+	mine := win(t, s, open(t, s, 1, owner("a"), time.Minute), "job")
+	tx := begin(t, db)
+	must(tx.Exec("INSERT INTO account VALUES (2, 5, 0)"))(t)
+	rows := must(tx.Query("SELECT balance FROM account ORDER BY id"))(t)
+	defer rows.Close()
+	require.True(t, rows.Next())
+	require.NoError(t, Guard(ctx, tx, of(mine)))
+	_, err := tx.Exec("INSERT INTO account VALUES (1, 0, 0)")
+	require.Error(t, err)
+	require.NoError(t, Guard(ctx, tx, of(mine)))
+	require.True(t, rows.Next())
+	require.NoError(t, rows.Close())
+	require.NoError(t, tx.Commit())
+	var n int
+	require.NoError(t, db.QueryRow("SELECT count(*) FROM account WHERE id = 2 AND balance = 5").Scan(&n))
+	require.Equal(t, 1, n)
+}
+
+// What a copy says of leases is of the file that was copied; so is a file that was moved away from
+// under its connection.
+func TestGuardOnACopy(t *testing.T) {
+	ctx := t.Context()
+	path := file(t)
+	s := must(New(ctx, path))(t)
+	defer func() { require.NoError(t, s.Close()) }()
+	mine := win(t, s, open(t, s, 1, owner("a"), time.Minute), "job")
+	db := users(t, path, "")
+	other := path + ".copy"
+	must(db.Exec("VACUUM INTO ?", other))(t)
+	copied := users(t, other, "")
+	tx := begin(t, copied)
+	err := Guard(ctx, tx, of(mine))
+	require.ErrorIs(t, err, ErrReplaced)
+	require.ErrorContains(t, err, other)
+	require.NoError(t, tx.Rollback())
+	again := openAt(t, other)
+	tx = begin(t, copied)
+	require.ErrorIs(t, Guard(ctx, tx, of(mine)), lease.ErrStale, "its sessions have ended")
+	require.NoError(t, tx.Rollback())
+	theirs := win(t, again, open(t, again, 1, owner("a"), time.Minute), "job")
+	tx = begin(t, copied)
+	require.NoError(t, Guard(ctx, tx, of(theirs)))
+	require.NoError(t, tx.Rollback())
+
+	link := filepath.Join(t.TempDir(), "link")
+	require.NoError(t, os.Symlink(path, link))
+	tx = begin(t, users(t, link, ""))
+	require.NoError(t, Guard(ctx, tx, of(mine)), "by another path")
+	require.NoError(t, tx.Rollback())
+	tx = begin(t, db)
+	require.NoError(t, Guard(ctx, tx, of(mine)))
+	require.NoError(t, os.Rename(path, path+".moved"))
+	require.ErrorIs(t, Guard(ctx, tx, of(mine)), ErrReplaced)
+	require.NoError(t, os.Rename(path+".moved", path))
+	require.NoError(t, Guard(ctx, tx, of(mine)))
+	require.NoError(t, os.Link(path, path+".hard"))
+	require.ErrorIs(t, Guard(ctx, tx, of(mine)), store.ErrInvalid, "by the other name it has another log")
+	require.NoError(t, os.Remove(path+".hard"))
+	dir := filepath.Dir(path)
+	require.NoError(t, os.Rename(dir, dir+".moved"))
+	require.NoError(t, os.WriteFile(dir, nil, 0o600))
+	require.ErrorIs(t, Guard(ctx, tx, of(mine)), ErrReplaced)
+	require.NoError(t, os.Remove(dir))
+	require.NoError(t, os.Rename(dir+".moved", dir))
+	require.NoError(t, Guard(ctx, tx, of(mine)))
+	require.NoError(t, tx.Rollback())
+}
+
+// When more ends at once than one transaction removes, what is left has ended all the same.
+func TestMoreEndsThanOneTransactionRemoves(t *testing.T) {
+	ctx := context.Background()
+	now := time.Hour
+	s, err := newStore(ctx, file(t), clock{boot: "boot", now: func() time.Duration { return now }})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	many := open(t, s, 1, owner("a"), time.Minute)
+	claims := make([]store.Claim, 3*sweepShare/2)
+	for i := range claims {
+		claims[i] = store.Claim{Name: fmt.Sprint("many/", i), Nonce: 1}
+	}
+	must(s.Acquire(ctx, many, claims))(t)
+	now += time.Second
+	last := open(t, s, 2, owner("b"), time.Minute)
+	r := win(t, s, last, "job")
+	now += 2 * time.Minute
+
+	for range 2 { // the first leaves some of the many, and what ended after them
+		grants := must(s.Renew(ctx, []store.Session{last}))(t)
+		require.ErrorIs(t, grants[0].Err, store.ErrSessionGone)
+	}
+	var left int
+	require.NoError(t, s.writer.get("SELECT count(*) FROM holdfast_session", nil, &left))
+	require.Zero(t, left, "two transactions remove all")
+	_, err = s.Acquire(ctx, last, []store.Claim{{Name: "more", Nonce: 1}})
+	require.ErrorIs(t, err, store.ErrSessionGone)
+	next := win(t, s, open(t, s, 3, owner("c"), time.Minute), "job")
+	require.Greater(t, next.Token, r.Token)
+}
+
+// closing closes a Store, which must not take long.
+func closing(t *testing.T, s *Store) {
+	t.Helper()
+	closed := make(chan error, 1)
+	go func() { closed <- s.Close() }()
+	select {
+	case err := <-closed:
+		require.NoError(t, err)
+	case <-time.After(soon):
+		require.Fail(t, "Close waits for what waits for another's lock")
+	}
+}
+
+// wasClosed checks the error of a call whose own context goes on.
+func wasClosed(t *testing.T, name string, err error) {
+	t.Helper()
+	require.ErrorIs(t, err, errClosed, name)
+	require.NotErrorIs(t, err, context.Canceled, "%s: its caller has not left", name)
+}
+
+// Close ends calls that wait for a lock that another keeps, for as long as it likes, and those
+// that wait for these.
+func TestCloseEndsWhatWaitsForALock(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	s := openAt(t, quickFile(t))
+	sess := open(t, s, 1, owner("a"), time.Minute)
+	long := open(t, s, 2, owner("b"), time.Minute)
+	win(t, s, long, "job")
+	c := connection(t, s.Path(), runOut(sess), "BEGIN IMMEDIATE")
+	calls := map[string]func() error{
+		"renew":   func() error { _, err := s.Renew(ctx, []store.Session{long}); return err },
+		"session": func() error { _, err := s.OpenSession(ctx, sess); return err },
+		"acquire": func() error { _, err := s.Acquire(ctx, long, []store.Claim{{Name: "x", Nonce: 1}}); return err },
+		"release": func() error { _, err := s.Release(ctx, []store.Held{{Name: "job"}}); return err },
+		"close":   func() error { return s.CloseSession(ctx, long) },
+		"watch": func() error {
+			for _, err := range s.Watch(ctx, store.Scope{}) {
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	for i := range 2 * readerCount {
+		calls[fmt.Sprint("read ", i)] = func() error {
+			for _, err := range s.List(ctx, store.Query{Session: sess.ID}) {
+				return err
+			}
+			return nil
+		}
+	}
+	type end struct {
+		name string
+		err  error
+	}
+	ends := make(chan end, len(calls))
+	for name, call := range calls {
+		go func() { ends <- end{name, call()} }()
+	}
+	time.Sleep(100 * time.Millisecond)
+	require.Empty(t, ends, "they wait")
+	closing(t, s)
+	for range calls {
+		e := <-ends
+		wasClosed(t, e.name, e.err)
+	}
+	must(c.ExecContext(ctx, "ROLLBACK"))(t)
+	again := openAt(t, s.Path())
+	found := must(again.Get(ctx, "job"))(t)
+	require.Len(t, found, 1, "nothing of them was applied")
+}
+
+// Calls that have begun to write or read when Close comes are completed; those that wait for
+// them are ended.
+func TestCloseCompletesWhatHasBegun(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	s := openAt(t, quickFile(t))
+	sess := open(t, s, 1, owner("a"), time.Minute)
+	goOn, began := make(chan struct{}), make(chan bool, readerCount+1)
+	begun, waiting, closed := make(chan error, readerCount+1), make(chan error, 2), make(chan error, 1)
+	go func() {
+		begun <- s.write(ctx, "test", true, func(t *tx) error {
+			began <- true
+			<-goOn
+			_, err := t.claim(session{Session: sess}, claim{put: put{name: "job", nonce: 1}})
+			return err
+		})
+	}()
+	for range readerCount {
+		go func() {
+			_, err := s.read(ctx, "test", func(*view) ([]row, error) { began <- true; <-goOn; return nil, nil })
+			begun <- err
+		}()
+	}
+	for range readerCount + 1 {
+		<-began
+	}
+	go func() { _, err := s.Renew(ctx, []store.Session{sess}); waiting <- err }()
+	go func() { _, err := s.Get(ctx, "job"); waiting <- err }()
+	time.Sleep(50 * time.Millisecond)
+	go func() { closed <- s.Close() }()
+	for range 2 {
+		select {
+		case err := <-waiting:
+			wasClosed(t, "waiting", err)
+		case <-time.After(soon):
+			close(goOn)
+			require.Fail(t, "what waits for other calls is not ended")
+		}
+	}
+	require.Empty(t, closed, "it waits for what is under way")
+	close(goOn)
+	for range readerCount + 1 {
+		require.NoError(t, <-begun)
+	}
+	require.NoError(t, <-closed)
+	found := must(openAt(t, s.Path()).Get(ctx, "job"))(t)
+	require.Len(t, found, 1)
+}
+
+// A context that ended before the Store did is what the caller is told of.
+func TestACallerThatLeftBeforeClose(t *testing.T) {
+	t.Parallel()
+	s := openAt(t, quickFile(t))
+	connection(t, s.Path(), "BEGIN IMMEDIATE")
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err := s.OpenSession(ctx, store.Session{ID: 1, Owner: owner("a"), TTL: time.Minute})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NotErrorIs(t, err, errClosed)
+	closing(t, s)
+}
+
+// What was decided for a caller that left meanwhile is not applied.
+func TestACallerThatLeftInATransaction(t *testing.T) {
+	t.Parallel()
+	s := openAt(t, quickFile(t))
+	sess := open(t, s, 1, owner("a"), time.Minute)
+	ctx, cancel := context.WithCancel(t.Context())
+	applied := make(chan error, 1)
+	err := s.write(ctx, "test", false, func(t *tx) error {
+		_, err := t.claim(session{Session: sess}, claim{put: put{name: "job", nonce: 1}})
+		applied <- err
+		cancel()
+		return err
+	})
+	require.NoError(t, <-applied)
+	require.ErrorIs(t, err, context.Canceled)
+	found := must(s.Get(t.Context(), "job"))(t)
+	require.Empty(t, found)
 }

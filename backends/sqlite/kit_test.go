@@ -3,14 +3,20 @@
 package sqlite
 
 import (
+	"bufio"
 	"context"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-go/holdfast/store"
 	"github.com/holdfast-go/holdfast/store/storetest"
@@ -70,4 +76,77 @@ func must[T any](v T, err error) func(tb storetest.TB) T {
 		require.NoError(tb, err)
 		return v
 	}
+}
+
+// This file runs Stores in processes of their own: this program again, which serves them on a
+// socket.
+
+const roleEnv = "HOLDFAST_SQLITE_TEST_ROLE"
+
+var roles = map[string]func(){"serve": serve, "work": work, "hold": hold}
+
+// helper starts this program in a role, until the test ends. Its output is read line by line.
+func helper(tb testing.TB, role string, env ...string) (*exec.Cmd, *bufio.Scanner) {
+	tb.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(append(os.Environ(), roleEnv+"="+role), env...)
+	cmd.Stderr = os.Stderr
+	stdin := must(cmd.StdinPipe())(tb) // it ends when that does
+	out := must(cmd.StdoutPipe())(tb)
+	require.NoError(tb, cmd.Start())
+	tb.Cleanup(func() { _ = stdin.Close(); _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	return cmd, bufio.NewScanner(out)
+}
+
+func said(tb testing.TB, out *bufio.Scanner) string {
+	tb.Helper()
+	require.True(tb, out.Scan(), "the helper said nothing: %v", out.Err())
+	return out.Text()
+}
+
+// processes are some that serve Stores.
+type processes struct{ sockets []string }
+
+func startProcesses(tb testing.TB, n int) *processes {
+	p := &processes{}
+	dir := must(os.MkdirTemp("", "hf"))(tb) // a socket's path is short
+	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
+	for i := range n {
+		socket := filepath.Join(dir, fmt.Sprint(i))
+		_, out := helper(tb, "serve", "SOCKET="+socket)
+		require.Equal(tb, "serving", strings.TrimSpace(said(tb, out)))
+		p.sockets = append(p.sockets, socket)
+	}
+	return p
+}
+
+// again runs a test once more as a user that may not do everything.
+func again(t *testing.T) {
+	t.Helper()
+	dir := must(os.MkdirTemp("", "hf"))(t)
+	defer os.RemoveAll(dir)
+	require.NoError(t, os.Chmod(dir, 0o755))
+	exe := must(os.ReadFile(os.Args[0]))(t)
+	require.NoError(t, os.WriteFile(dir+"/test", exe, 0o755))
+	require.NoError(t, os.Mkdir(dir+"/tmp", 0o777))
+	require.NoError(t, os.Chmod(dir+"/tmp", 0o777))
+	cmd := exec.Command(dir+"/test", "-test.run", "^"+t.Name()+"$", "-test.v")
+	cmd.Dir = dir + "/tmp"
+	cmd.Env = append(os.Environ(), "TMPDIR="+dir+"/tmp")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "--- PASS: "+t.Name())
+}
+
+// mounted is a file system of that size in memory, which must not be in use when the test ends. The
+// test is skipped where none can be mounted.
+func mounted(t *testing.T, size string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	if err := unix.Mount("none", dir, "tmpfs", 0, "size="+size); err != nil {
+		t.Skipf("no file system of a size can be mounted here: %v", err)
+	}
+	t.Cleanup(func() { require.NoError(t, unix.Unmount(dir, 0)) })
+	return dir
 }

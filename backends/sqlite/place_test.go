@@ -3,11 +3,17 @@
 package sqlite
 
 import (
+	"bufio"
 	"context"
 	"database/sql"
+	"encoding/gob"
 	"errors"
 	"fmt"
+	"iter"
+	"math"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -17,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/internal/inputtest"
 	"github.com/holdfast-go/holdfast/store"
 )
@@ -392,4 +399,317 @@ func TestADamagedFile(t *testing.T) {
 	_, err := New(context.Background(), path)
 	require.ErrorIs(t, err, store.ErrDenied)
 	require.False(t, errors.Is(err, ErrReplaced))
+}
+
+// remote is a Store in another process.
+type remote struct {
+	socket, path string
+	client       int
+}
+
+func (s *remote) call(ctx context.Context, r request, each func(reply) bool) error {
+	if err := input.Context(ctx, store.ErrInvalid); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	r.Path, r.Client = s.path, s.client
+	if d, ok := ctx.Deadline(); ok {
+		r.Left = max(1, time.Until(d))
+	}
+	c, err := net.Dial("unix", s.socket)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { _ = c.Close() })()
+	in := gob.NewDecoder(c)
+	err = gob.NewEncoder(c).Encode(r)
+	for err == nil {
+		var a reply
+		if err = in.Decode(&a); err != nil {
+			break
+		}
+		if a.End {
+			if each != nil {
+				each(a)
+			}
+			return a.Err.err()
+		}
+		if !each(a) {
+			return nil
+		}
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
+// one is call for what is answered once.
+func (s *remote) one(ctx context.Context, r request) (a reply, err error) {
+	err = s.call(ctx, r, func(got reply) bool { a = got; return true })
+	return a, err
+}
+
+func (a reply) grants() (out []store.Grant) {
+	for i, g := range a.Grants {
+		out = append(out, store.Grant{TTL: g.TTL, Err: a.Errs[i].err()})
+	}
+	return out
+}
+
+func (a reply) outcomes() (out []store.Outcome) {
+	for i, o := range a.Outs {
+		out = append(out, store.Outcome{OK: o.OK, Record: o.Record, Replaced: o.Replaced, Err: a.Errs[i].err()})
+	}
+	return out
+}
+
+func (s *remote) Limits() store.Limits { return limits }
+
+func (s *remote) OpenSession(ctx context.Context, want store.Session) (store.Grant, error) {
+	a, err := s.one(ctx, request{Op: "open", Session: want})
+	if err != nil {
+		return store.Grant{}, err
+	}
+	return a.grants()[0], nil
+}
+
+func (s *remote) CloseSession(ctx context.Context, want store.Session) error {
+	_, err := s.one(ctx, request{Op: "closeSession", Session: want})
+	return err
+}
+
+func (s *remote) Acquire(ctx context.Context, want store.Session, c []store.Claim) ([]store.Outcome, error) {
+	a, err := s.one(ctx, request{Op: "acquire", Session: want, Claims: c})
+	return a.outcomes(), err
+}
+
+func (s *remote) Renew(ctx context.Context, want []store.Session) ([]store.Grant, error) {
+	a, err := s.one(ctx, request{Op: "renew", Sessions: want})
+	return a.grants(), err
+}
+
+func (s *remote) Release(ctx context.Context, h []store.Held) ([]store.Outcome, error) {
+	a, err := s.one(ctx, request{Op: "release", Held: h})
+	return a.outcomes(), err
+}
+
+func (s *remote) Transfer(ctx context.Context, m []store.Transfer) ([]store.Outcome, error) {
+	a, err := s.one(ctx, request{Op: "transfer", Moves: m})
+	return a.outcomes(), err
+}
+
+func (s *remote) Get(ctx context.Context, names ...string) ([]store.Record, error) {
+	a, err := s.one(ctx, request{Op: "get", Names: names})
+	return a.Records, err
+}
+
+func (s *remote) List(ctx context.Context, q store.Query) iter.Seq2[store.Record, error] {
+	return func(yield func(store.Record, error) bool) {
+		stopped := false
+		err := s.call(ctx, request{Op: "list", Query: q}, func(a reply) bool {
+			if !a.End {
+				stopped = !yield(a.Records[0], a.Err.err())
+			}
+			return !stopped
+		})
+		if err != nil && !stopped {
+			yield(store.Record{}, err)
+		}
+	}
+}
+
+func (s *remote) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event, error] {
+	return func(yield func(store.Event, error) bool) {
+		stopped := false
+		err := s.call(ctx, request{Op: "watch", Scope: of}, func(a reply) bool {
+			if !a.End {
+				stopped = !yield(a.Event, a.Err.err())
+			}
+			return !stopped
+		})
+		if err != nil && !stopped {
+			yield(store.Event{}, err)
+		}
+	}
+}
+
+// The clock of leases is the time since the boot, with suspends, as the kernel tells it to
+// everybody: no step of the machine's wall clock moves it.
+func TestTheClockIsTheTimeSinceTheBoot(t *testing.T) {
+	c := must(machineClock())(t)
+	before := c.now()
+	b := must(os.ReadFile("/proc/uptime"))(t)
+	after := c.now()
+	var up float64
+	must(fmt.Sscan(string(b), &up))(t)
+	tick := 10 * time.Millisecond // of /proc/uptime, which rounds down
+	is := time.Duration(up * float64(time.Second))
+	require.GreaterOrEqual(t, is, before-2*tick)
+	require.LessOrEqual(t, is, after+2*tick)
+}
+
+func init() { roles["shifted"] = shifted }
+
+// shifted opens a file, and guards a transaction in it, and says what came of it.
+func shifted() {
+	s, err := New(context.Background(), os.Getenv("FILE"))
+	fmt.Println("new:", errors.Is(err, store.ErrUnsupported), err)
+	if err == nil {
+		_ = s.Close()
+	}
+	err = Guard(context.Background(), nil, nil)
+	fmt.Println("guard:", errors.Is(err, store.ErrUnsupported), err)
+}
+
+// A process whose clock is shifted is refused: here in a time namespace that the kernel has made.
+func TestAProcessInATimeNamespaceIsRefused(t *testing.T) {
+	for shift, refused := range map[string]bool{"1000": true, "0": false} {
+		args := []string{"--time", "--boottime", shift}
+		if out, err := exec.Command("unshare", append(args, "true")...).CombinedOutput(); err != nil {
+			t.Skipf("no time namespace can be made here: %v: %s", err, out)
+		}
+		cmd := exec.Command("unshare", append(args, os.Args[0])...)
+		cmd.Env = append(os.Environ(), roleEnv+"=shifted", "FILE="+file(t))
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		lines := 0
+		for l := bufio.NewScanner(strings.NewReader(string(out))); l.Scan(); lines++ {
+			require.Equal(t, refused, strings.Contains(l.Text(), ": true "), l.Text())
+		}
+		require.Equal(t, 2, lines, "%s", out)
+	}
+}
+
+func TestTimeNamespaces(t *testing.T) {
+	const other = "time:[4026532999]"
+	for name, c := range map[string]struct {
+		own, children, offsets string
+		ok                     bool
+	}{
+		"the machine's":                     {machineTime, machineTime, "", true},
+		"the machine's, not the children's": {machineTime, other, "boottime 5 0\n", true},
+		"a kernel without":                  {"", "", "", true},
+		"its own, not shifted":              {other, other, "monotonic           7         0\nboottime            0         0\n", true},
+		"its own, shifted":                  {other, other, "monotonic           0         0\nboottime            7         0\n", false},
+		"shifted by nanoseconds":            {other, other, "boottime            0         1\n", false},
+		"its own, offsets hidden":           {other, other, "", false},
+		"the offsets of another":            {other, machineTime, "boottime            0         0\n", false},
+	} {
+		dir := t.TempDir()
+		require.NoError(t, os.Mkdir(dir+"/ns", 0o700))
+		for link, to := range map[string]string{"time": c.own, "time_for_children": c.children} {
+			if to != "" {
+				require.NoError(t, os.Symlink(to, dir+"/ns/"+link))
+			}
+		}
+		if c.offsets != "" {
+			require.NoError(t, os.WriteFile(dir+"/timens_offsets", []byte(c.offsets), 0o600))
+		}
+		err := sharedTime(dir)
+		require.Equal(t, c.ok, err == nil, "%s: %v", name, err)
+		if !c.ok {
+			require.ErrorIs(t, err, store.ErrUnsupported, name)
+		}
+	}
+	require.ErrorIs(t, sharedTime(t.TempDir()), store.ErrUnsupported, "no /proc")
+}
+
+// Names, metadata and owners of the greatest lengths and of odd letters come back as they were.
+func TestOddTexts(t *testing.T) {
+	ctx := t.Context()
+	s := openAt(t, file(t))
+	sess := store.Session{ID: math.MaxInt64, TTL: time.Hour, Owner: store.Owner{ID: "'; DROP TABLE holdfast_lease; --", Incarnation: "ü\u2028", Address: strings.Repeat("a", 255)}}
+	must(s.OpenSession(ctx, sess))(t)
+	names := []string{strings.Repeat("n", store.MaxName), "%_*?[a]", "Job", "job", "jöb", "\u00e9", "e\u0301", "\U0010ffff", "'\"`"}
+	for i, name := range names {
+		m := map[string]string{"": "", "nul": "a\x00b", "quotes": `'"`, "wide": "\U0010ffff"}
+		out, err := s.Acquire(ctx, sess, []store.Claim{{Name: name, Nonce: math.MaxUint64 - uint64(i), Metadata: m}})
+		require.NoError(t, err)
+		require.True(t, out[0].OK, "%q: %+v", name, out)
+		found := must(s.Get(ctx, name))(t)
+		require.Len(t, found, 1, "%q", name)
+		require.Equal(t, name, found[0].Name)
+		require.Equal(t, m, found[0].Metadata)
+		require.Equal(t, sess.Owner, found[0].Owner)
+		require.Equal(t, sess.ID, found[0].Session)
+		require.Equal(t, math.MaxUint64-uint64(i), found[0].Nonce)
+		var listed int
+		for r, err := range s.List(ctx, store.Query{Prefix: name}) {
+			require.NoError(t, err)
+			require.True(t, strings.HasPrefix(r.Name, name))
+			listed++
+		}
+		require.NotZero(t, listed)
+	}
+	for _, bad := range []string{"a\x00b", "\xff", "a\xc3", strings.Repeat("n", store.MaxName+1), ""} {
+		out := must(s.Acquire(ctx, sess, []store.Claim{{Name: bad, Nonce: 1}}))(t)
+		require.ErrorIs(t, out[0].Err, store.ErrInvalid, "%q", bad)
+		found := must(s.Get(ctx, bad))(t)
+		require.Empty(t, found, "%q", bad)
+		for _, prefix := range []string{bad, bad + "\xff"} {
+			for _, err := range s.List(ctx, store.Query{Prefix: prefix}) {
+				require.NoError(t, err)
+			}
+		}
+		require.ErrorIs(t, Guard(ctx, begin(t, users(t, s.Path(), "")), ownership{bad, 1}), store.ErrInvalid)
+	}
+	out, err := s.Acquire(ctx, sess, []store.Claim{{Name: "big", Nonce: 1, Metadata: map[string]string{"x": strings.Repeat("\x01", 1<<20)}}})
+	require.NoError(t, err)
+	require.True(t, out[0].OK || out[0].Err != nil)
+}
+
+// At the end of the numbers calls fail, and nothing is issued twice or below what was.
+func TestTheEndOfNumbers(t *testing.T) {
+	ctx := t.Context()
+	path := file(t)
+	s := openAt(t, path)
+	sess := open(t, s, 1, owner("a"), time.Hour)
+	db := users(t, path, "")
+	must(db.ExecContext(ctx, "UPDATE holdfast_meta SET last = ?", int64(math.MaxInt64-1)))(t)
+	last := win(t, s, sess, "last")
+	require.Equal(t, store.Token(math.MaxInt64), last.Token)
+	_, err := s.Acquire(ctx, sess, []store.Claim{{Name: "one more", Nonce: 1}})
+	require.Error(t, err)
+	must(s.Renew(ctx, []store.Session{sess}))(t)
+	found := must(s.Get(ctx, "last", "one more"))(t)
+	require.Len(t, found, 1)
+
+	for _, year := range []int{1, 1969, 2300, 9999} { // a time of day that is far off
+		other := openAt(t, file(t))
+		other.wall = func() time.Time { return time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC) }
+		sess := open(t, other, 1, owner("a"), time.Hour)
+		first := win(t, other, sess, "a")
+		require.NotZero(t, first.Token)
+		require.Greater(t, win(t, other, sess, "b").Token, first.Token)
+	}
+
+	now := time.Duration(math.MaxInt64 - 10)
+	late, err := newStore(ctx, file(t), clock{boot: "late", now: func() time.Duration { return now }})
+	require.NoError(t, err)
+	sess = open(t, late, 1, owner("a"), time.Hour)
+	r := win(t, late, sess, "job")
+	require.GreaterOrEqual(t, r.Left, time.Duration(0))
+	must(late.Renew(ctx, []store.Session{sess}))(t)
+	require.NoError(t, late.Close())
+}
+
+// A session that was taken away by hand leaves nothing to one that gets its ID.
+func TestASessionThatIsTakenAwayByHand(t *testing.T) {
+	ctx := t.Context()
+	s := openAt(t, file(t))
+	db := users(t, s.Path(), "")
+	sess := open(t, s, 1, owner("a"), time.Hour)
+	win(t, s, sess, "job")
+	must(db.ExecContext(ctx, "DELETE FROM holdfast_session"))(t)
+	found := must(s.Get(ctx, "job"))(t)
+	require.Empty(t, found)
+	g := must(s.Renew(ctx, []store.Session{sess}))(t)
+	require.ErrorIs(t, g[0].Err, store.ErrSessionGone)
+	open(t, s, 1, owner("b"), time.Hour)
+	found = must(s.Get(ctx, "job"))(t)
+	require.Empty(t, found, "it was told as free")
 }

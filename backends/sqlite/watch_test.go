@@ -4,11 +4,18 @@ package sqlite
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/internal/feed"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -85,4 +92,475 @@ func TestTheLogIsCut(t *testing.T) {
 	var rows int
 	require.NoError(t, db.QueryRow("SELECT count(*) FROM holdfast_change").Scan(&rows))
 	require.Equal(t, kept, rows)
+}
+
+// stream has a watch's events come one by one, with the error that ends it as the last one's name.
+func stream(t *testing.T, s *Store, deletions bool) <-chan string {
+	ctx, cancel := context.WithCancel(context.Background())
+	told := make(chan string, 100)
+	go func() {
+		defer close(told)
+		for e, err := range s.Watch(ctx, store.Scope{Deletions: deletions}) {
+			if err != nil {
+				told <- err.Error()
+				return
+			}
+			told <- fmt.Sprint(e.Kind, e.Record.Name)
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		for range told {
+		}
+	})
+	return told
+}
+
+func next(t *testing.T, told <-chan string) string {
+	t.Helper()
+	select {
+	case e := <-told:
+		return e
+	case <-time.After(soon):
+		require.Fail(t, "nothing is told")
+		return ""
+	}
+}
+
+// A watch begins without the write lock, where nothing has run out: neither does it wait for one
+// who writes, nor does a renewal wait until it has read all.
+func TestAWatchBeginsBesideWriters(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s := openAt(t, quickFile(t))
+	sess := open(t, s, 1, owner("a"), time.Minute)
+	mine := win(t, s, sess, "job")
+	put, synced := fmt.Sprint(store.EventPut, "job"), fmt.Sprint(store.EventSynced)
+	c := connection(t, s.Path(), "BEGIN IMMEDIATE")
+	all, deletions := stream(t, s, false), stream(t, s, true)
+	require.Equal(t, put, next(t, all))
+	require.Equal(t, synced, next(t, all))
+	require.Equal(t, synced, next(t, deletions))
+	must(c.ExecContext(ctx, "ROLLBACK"))(t)
+	must(s.Release(ctx, []store.Held{mine.Held()}))(t)
+	for _, told := range []<-chan string{all, deletions} {
+		require.Equal(t, fmt.Sprint(store.EventDelete, "job"), next(t, told))
+	}
+}
+
+// What had run out when a watch began, and was removed after, is not told: it was not in the
+// snapshot. What comes under its name is told, to its end.
+func TestAWatchBeginsBeforeARemoval(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s := openAt(t, quickFile(t))
+	dead := open(t, s, 1, owner("a"), time.Minute)
+	win(t, s, dead, "dead")
+	sess := open(t, s, 2, owner("b"), time.Minute)
+	live := win(t, s, sess, "live")
+	c := connection(t, s.Path(), runOut(dead), "BEGIN IMMEDIATE")
+	all, deletions := stream(t, s, false), stream(t, s, true)
+	time.Sleep(100 * time.Millisecond)
+	require.Empty(t, all, "whether it has ended is not known")
+	require.Empty(t, deletions)
+	must(c.ExecContext(ctx, "ROLLBACK"))(t)
+	require.Equal(t, fmt.Sprint(store.EventPut, "live"), next(t, all))
+	require.Equal(t, fmt.Sprint(store.EventSynced), next(t, all))
+	require.Equal(t, fmt.Sprint(store.EventSynced), next(t, deletions))
+
+	again := win(t, s, sess, "dead") // if it was not removed before, it is now
+	must(s.Release(ctx, []store.Held{again.Held(), live.Held()}))(t)
+	require.Equal(t, fmt.Sprint(store.EventPut, "dead"), next(t, all))
+	for _, told := range []<-chan string{all, deletions} {
+		require.Equal(t, fmt.Sprint(store.EventDelete, "dead"), next(t, told))
+		require.Equal(t, fmt.Sprint(store.EventDelete, "live"), next(t, told))
+	}
+	require.Empty(t, all)
+	require.Empty(t, deletions)
+}
+
+// takeReaders has the Store's reads wait, until as many are given back.
+func takeReaders(s *Store) {
+	for range readerCount {
+		if l := <-s.readers; l != nil {
+			l.close()
+		}
+	}
+}
+
+func giveReaders(s *Store, n int) {
+	for range n {
+		s.readers <- nil
+	}
+}
+
+// What changes after a watch was registered, and before its snapshot, is told by that, once.
+func TestAChangeBeforeASnapshot(t *testing.T) {
+	t.Parallel()
+	s := openAt(t, quickFile(t))
+	sess := open(t, s, 1, owner("a"), time.Minute)
+	first := stream(t, s, false)
+	synced := fmt.Sprint(store.EventSynced)
+	require.Equal(t, synced, next(t, first))
+	takeReaders(s)
+	second := stream(t, s, false)
+	registered := func() bool { s.mu.Lock(); defer s.mu.Unlock(); return len(s.follow.watchers) == 2 }
+	require.Eventually(t, registered, soon, time.Millisecond)
+	mine := win(t, s, sess, "job")
+	put := fmt.Sprint(store.EventPut, "job")
+	require.Equal(t, put, next(t, first), "the follower has told of it")
+	giveReaders(s, readerCount)
+	require.Equal(t, put, next(t, second))
+	require.Equal(t, synced, next(t, second))
+	must(s.Release(t.Context(), []store.Held{mine.Held()}))(t)
+	require.Equal(t, fmt.Sprint(store.EventDelete, "job"), next(t, second))
+}
+
+// What changed after a watch's snapshot, while another became the first to be told of changes, is
+// told to both.
+func TestAChangeBeforeARegistration(t *testing.T) {
+	t.Parallel()
+	path := quickFile(t)
+	s, other := openAt(t, path), openAt(t, path)
+	takeReaders(s)
+	late := stream(t, s, false)
+	for { // the watch opens the reader that it is given, and gives it back
+		s.mu.Lock() // it can't be registered
+		giveReaders(s, 1)
+		time.Sleep(20 * time.Millisecond)
+		if l := <-s.readers; l != nil {
+			s.readers <- l
+			break
+		}
+		s.mu.Unlock()
+	}
+	giveReaders(s, readerCount-1)
+	win(t, other, open(t, other, 1, owner("b"), time.Minute), "job")
+	first := feed.NewWatch[change]("", false, 0, watchBuffer)
+	_, at, err := other.snapshot(t.Context(), first)
+	require.NoError(t, err)
+	s.follow.beginLocked(first, at.from)
+	defer s.unsubscribe(first)
+	s.mu.Unlock()
+	require.Equal(t, fmt.Sprint(store.EventPut, "job"), next(t, late))
+	require.Equal(t, fmt.Sprint(store.EventSynced), next(t, late))
+}
+
+// runOut is a statement after which a session is over, and not removed yet.
+func runOut(sess store.Session) string {
+	return fmt.Sprintf("UPDATE holdfast_session SET ends = 1 WHERE id = %d", sess.ID)
+}
+
+// A read that has met a session that is over, however long it takes, keeps nobody from writing:
+// neither does a process that is stopped in it.
+func TestAReadKeepsNobodyFromWriting(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s := openAt(t, quickFile(t))
+	other := openAt(t, s.Path())
+	sess := open(t, s, 1, owner("a"), time.Minute)
+	dead := open(t, s, 2, owner("b"), time.Minute)
+	connection(t, s.Path(), runOut(dead))
+	finals := 0
+	var renewed error
+	var grants []store.Grant
+	_, err := s.read(ctx, "test", func(v *view) ([]row, error) {
+		if !v.final {
+			v.over = true // as if it had met dead's lease
+			return nil, nil
+		}
+		finals++
+		brief, cancel := context.WithTimeout(ctx, soon)
+		defer cancel()
+		grants, renewed = other.Renew(brief, []store.Session{sess, dead})
+		return nil, nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, 1, finals)
+	require.NoError(t, renewed, "a renewal waits for a read")
+	require.NoError(t, grants[0].Err)
+	require.ErrorIs(t, grants[1].Err, store.ErrSessionGone)
+}
+
+// What makes the past final: each clock that decides what is over, a writer's and that of a final
+// read, is read while no other can write, and lies before no writer's that has committed.
+func TestTheClockIsReadUnderTheWriteLock(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c := must(machineClock())(t)
+	path := quickFile(t)
+	other := openAt(t, path)
+	probe := connection(t, path)
+	alone := map[time.Duration]bool{} // by reading: had another the lock?
+	looking := false
+	s, err := newStore(ctx, path, clock{boot: c.boot, now: func() time.Duration {
+		now := c.now()
+		if looking {
+			_, err := probe.ExecContext(ctx, "BEGIN IMMEDIATE")
+			alone[now] = busy(err)
+			if err == nil {
+				_, err = probe.ExecContext(ctx, "ROLLBACK")
+			}
+			assert.True(t, err == nil || busy(err), "%v", err)
+		}
+		return now
+	}})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	looking = true
+	for range 3 {
+		var first, final, before, after time.Duration
+		moment := func(of *time.Duration) func(t *tx) error {
+			return func(t *tx) error { *of = t.now; return nil }
+		}
+		require.NoError(t, other.write(ctx, "test", false, moment(&before)))
+		_, err = s.read(ctx, "test", func(v *view) ([]row, error) {
+			if v.final {
+				final = v.now
+			} else {
+				first, v.over = v.now, true
+			}
+			return nil, nil
+		})
+		require.NoError(t, err)
+		require.NoError(t, s.write(ctx, "test", false, moment(&after)))
+		require.Contains(t, alone, first)
+		require.False(t, alone[first], "what stands is read without the lock")
+		require.True(t, alone[final], "a final read's")
+		require.True(t, alone[after], "a writer's")
+		require.IsIncreasing(t, []time.Duration{before, first, final, after})
+	}
+}
+
+// However many reads wait for a lock that another program keeps, what stands is told at once, and
+// each that ends says what it waited for. When the lock is free all are answered.
+func TestReadsThatWaitLeaveRoomForOthers(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s := openAt(t, quickFile(t))
+	long := open(t, s, 1, owner("a"), time.Minute)
+	win(t, s, long, "live")
+	sess := open(t, s, 2, owner("b"), time.Minute)
+	win(t, s, sess, "dead")
+	c := connection(t, s.Path(), runOut(sess), "BEGIN IMMEDIATE")
+
+	const waiting = 3 * readerCount
+	brief, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	ends, answers := make(chan error, waiting), make(chan error, waiting)
+	for range waiting {
+		go func() {
+			_, err := s.Get(brief, "dead")
+			ends <- err
+		}()
+		go func() {
+			found, err := s.Get(ctx, "dead")
+			if len(found) > 0 {
+				err = errors.New("it stands")
+			}
+			answers <- err
+		}()
+	}
+	for n := 0; brief.Err() == nil; n++ {
+		quick, cancel := context.WithTimeout(ctx, soon)
+		for name, read := range reads(s, "live", long) { // the lock is not given back meanwhile
+			stands, err := read(quick)
+			require.NoError(t, err, "%s %d", name, n)
+			require.True(t, stands, "%s %d", name, n)
+		}
+		cancel()
+		time.Sleep(10 * time.Millisecond)
+	}
+	locked, queued := 0, 0
+	for range waiting {
+		err := <-ends
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		switch {
+		case busy(err):
+			locked++
+		case strings.Contains(err.Error(), "wait for the write lock"):
+			queued++
+		default: // a goroutine that came late to say so
+			t.Log(err)
+		}
+	}
+	require.NotZero(t, queued, "what waits says for what")
+	require.LessOrEqual(t, locked, 1, "one at a time asks for the lock")
+	require.Empty(t, answers)
+	must(c.ExecContext(ctx, "ROLLBACK"))(t)
+	for range waiting {
+		require.NoError(t, <-answers)
+	}
+}
+
+// Reads that find no connection free say so.
+func TestReadsAreBounded(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s := openAt(t, quickFile(t))
+	goOn := make(chan struct{})
+	began, ends := make(chan bool, readerCount), make(chan error, readerCount)
+	for range readerCount {
+		go func() {
+			_, err := s.read(ctx, "test", func(*view) ([]row, error) { began <- true; <-goOn; return nil, nil })
+			ends <- err
+		}()
+	}
+	for range readerCount {
+		<-began
+	}
+	brief, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+	defer cancel()
+	_, err := s.Get(brief, "job")
+	close(goOn)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, "other reads")
+	for range readerCount {
+		require.NoError(t, <-ends)
+	}
+	must(s.Get(ctx, "job"))(t)
+}
+
+// A moment whose past is final serves the reads that ask for none later, and no other: what has ended
+// since would be told as held.
+func TestAPastIsSharedByThoseWhoWaited(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	var now atomic.Int64
+	s, err := newStore(ctx, quickFile(t), clock{boot: "boot", now: func() time.Duration { return time.Duration(now.Load()) }})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	var all []store.Session
+	for i := range 5 {
+		sess := open(t, s, store.SessionID(i+1), owner("a"), time.Duration(i+1)*time.Second)
+		win(t, s, sess, fmt.Sprint("job/", i))
+		all = append(all, sess)
+	}
+	for i, sess := range all {
+		now.Store(int64(sess.TTL))
+		for name, read := range reads(s, fmt.Sprint("job/", i), sess) {
+			stands, _ := read(ctx)
+			require.False(t, stands, "%s %d", name, i)
+		}
+		found := must(s.Get(ctx, "job/0", "job/1", "job/2", "job/3", "job/4"))(t)
+		require.Len(t, found, len(all)-1-i)
+	}
+	at := s.clock.now()
+	must(s.passed(ctx, at))(t)
+	connection(t, s.Path(), "BEGIN IMMEDIATE") // from now on nobody gets the lock
+	shared := must(s.passed(ctx, at))(t)
+	require.Equal(t, at, shared)
+	require.Eventually(t, func() bool {
+		brief, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+		defer cancel()
+		_, err = s.passed(brief, at+1)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		return busy(err) // unless it was too late to ask for the lock
+	}, soon, time.Millisecond)
+}
+
+// reads are the ways to ask for a record of a session, which must all say the same: whether it
+// stands.
+func reads(s *Store, name string, sess store.Session) map[string]func(context.Context) (bool, error) {
+	one := func(list func(yield func(store.Record, error) bool)) (bool, error) {
+		for _, err := range list {
+			return err == nil, err
+		}
+		return false, nil
+	}
+	return map[string]func(context.Context) (bool, error){
+		"get":  func(ctx context.Context) (bool, error) { r, err := s.Get(ctx, name); return len(r) > 0, err },
+		"list": func(ctx context.Context) (bool, error) { return one(s.List(ctx, store.Query{Prefix: name})) },
+		"list session": func(ctx context.Context) (bool, error) {
+			return one(s.List(ctx, store.Query{Session: sess.ID}))
+		},
+	}
+}
+
+// A session that is over by the clock, and whose renewal, begun in time, is not committed yet, is
+// not told as gone: it would stand again. Until that is known the read waits.
+func TestAReadWaitsForARenewalThatIsBeingCommitted(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	path := file(t)
+	var now atomic.Int64
+	c := clock{boot: "boot", now: func() time.Duration { return time.Hour + time.Duration(now.Load()) }}
+	at := func() *Store {
+		s := must(newStore(ctx, path, c))(t)
+		t.Cleanup(func() { require.NoError(t, s.Close()) })
+		return s
+	}
+	holder, reader := at(), at()
+	long := open(t, holder, 2, owner("a"), time.Hour)
+	win(t, holder, long, "long")
+	sess := open(t, holder, 1, owner("a"), time.Minute)
+	held := win(t, holder, sess, "job")
+	must(holder.Renew(ctx, []store.Session{sess}))(t)
+	began, goOn, renewed := make(chan bool, 1), make(chan struct{}), make(chan error, 1)
+	release := sync.OnceFunc(func() { close(goOn) })
+	t.Cleanup(release)
+	go func() {
+		renewed <- holder.write(ctx, "renew", false, func(tx *tx) error {
+			o, ok, err := tx.live(sess)
+			if err == nil {
+				o.TTL = time.Hour // so that it has not ended once more
+				err = tx.renew(o)
+			}
+			began <- ok
+			<-goOn
+			return err
+		})
+	}()
+	require.True(t, <-began, "it is renewed in time")
+	now.Add(int64(time.Minute))
+	for name, read := range reads(reader, "job", sess) {
+		brief, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+		_, err := read(brief)
+		cancel()
+		require.ErrorIs(t, err, context.DeadlineExceeded, "%s: it is said to be gone, and is renewed", name)
+	}
+	for name, read := range reads(reader, "long", long) {
+		stands, err := read(ctx)
+		require.NoError(t, err, name)
+		require.True(t, stands, "%s: what stands is told at once", name)
+	}
+	var all sync.WaitGroup
+	for name, read := range reads(reader, "job", sess) {
+		all.Go(func() {
+			stands, err := read(ctx)
+			assert.NoError(t, err, name)
+			assert.True(t, stands, "%s: it was renewed", name)
+		})
+	}
+	time.Sleep(50 * time.Millisecond)
+	release()
+	require.NoError(t, <-renewed)
+	all.Wait()
+	found := must(reader.Get(ctx, "job"))(t)
+	require.Equal(t, held.Token, found[0].Token)
+	require.NotZero(t, found[0].Left)
+}
+
+// What has run out is told as gone also where it can't be removed, and at once.
+func TestWhatHasRunOutIsGone(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s := openAt(t, quickFile(t))
+	sess := open(t, s, 1, owner("a"), 30*time.Millisecond)
+	db := users(t, s.Path(), "")
+	_, err := db.ExecContext(ctx, "INSERT INTO holdfast_lease VALUES ('job', 1, 1, 1, 1, 0, NULL)")
+	require.NoError(t, err)
+	time.Sleep(40 * time.Millisecond)
+	for name, read := range reads(s, "job", sess) {
+		stands, err := read(ctx)
+		require.False(t, stands, name)
+		if name == "list session" {
+			require.ErrorIs(t, err, store.ErrSessionGone)
+		} else {
+			require.NoError(t, err, name)
+		}
+	}
+	var rows int
+	require.NoError(t, db.QueryRowContext(ctx, "SELECT count(*) FROM holdfast_lease").Scan(&rows))
+	require.Equal(t, 1, rows, "a read removes nothing")
 }

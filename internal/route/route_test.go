@@ -2,12 +2,15 @@ package route
 
 import (
 	"flag"
+	"fmt"
+	"math"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/simulate"
@@ -404,4 +407,208 @@ func TestNothingGoesToAnotherLifeAtTheHoldersAddress(t *testing.T) {
 	d.r.Host(&wire.Node{Address: "n1", Incarnation: "next"}, 2, true) // it has taken the name since
 	require.Len(t, d.sent, 1)
 	require.IsType(t, &wire.Envelope{}, d.sent[0], "there is no doubt of a later record")
+}
+
+func TestDropPoliciesCountExactly(t *testing.T) {
+	for policy, dropped := range map[hosting.DropPolicy][]int{hosting.DropNewest: numbers(5, 12), hosting.DropOldest: numbers(1, 8)} {
+		left := map[hosting.DropPolicy][]int{hosting.DropNewest: numbers(1, 4), hosting.DropOldest: numbers(9, 12)}[policy]
+		t.Run("nobody known", func(t *testing.T) {
+			d := newDesk(0, 4, policy)
+			d.accept(1, 12)
+			require.Equal(t, dropped, d.dropped)
+			require.Equal(t, 4, d.r.Stats().Buffered)
+			d.r.Open(1)
+			require.Equal(t, left, d.delivered)
+			require.Zero(t, d.r.Stats().Buffered)
+		})
+		t.Run("the actor ends", func(t *testing.T) {
+			d := newDesk(0, 4, policy)
+			d.r.Open(1)
+			d.r.Ending(false)
+			d.accept(1, 12)
+			require.Equal(t, dropped, d.dropped)
+			for i := -5; i <= 0; i++ {
+				d.r.Back(Item{Local: msg{0, i}, Size: 10}) // accepted before: no bound is for them
+			}
+			d.r.Closed()
+			require.Equal(t, dropped, d.dropped)
+			require.Equal(t, 10, d.r.Stats().Buffered)
+			d.r.Open(2)
+			require.Equal(t, append(numbers(-5, 0), left...), d.delivered)
+		})
+		t.Run("the end", func(t *testing.T) {
+			d := newDesk(0, 4, policy)
+			d.accept(1, 12)
+			d.r.Shut()
+			require.ElementsMatch(t, numbers(1, 12), d.dropped)
+			require.True(t, d.r.Idle())
+		})
+	}
+}
+
+// A marker needs no room, and gives way to nothing.
+func TestMarkersAreNotBounded(t *testing.T) {
+	d := newDesk(0, 6, hosting.DropOldest)
+	for i := range 5 {
+		d.r.Receive(&wire.Marker{Name: "x", From: self(1 + i), Number: 1, Token: 9}, 0, true)
+		d.r.Receive(&wire.Marker{Name: "x", From: self(1 + i), Number: 2, Token: 9}, 0, true) // the one before is void
+	}
+	d.accept(1, 8)
+	require.Equal(t, []int{1, 2}, d.dropped, "markers take no room")
+	require.Equal(t, 6, d.r.Stats().Buffered)
+	d.r.Open(9)
+	require.Len(t, d.sent, 5, "all answered")
+}
+
+// Markers of more nodes than there are do not pile up.
+func TestMarkersOfManyNodesAreBounded(t *testing.T) {
+	d := newDesk(1, 3, hosting.DropNewest)
+	for i := range 10 * maxMarkers {
+		d.r.Receive(&wire.Marker{Name: "x", From: &wire.Node{Incarnation: fmt.Sprint("forged", i)}, Number: 1, Token: 1 << 60}, 0, true)
+	}
+	require.Len(t, d.r.queue.markers, maxMarkers)
+	require.LessOrEqual(t, len(d.r.queue.lanes[0].items), 2*maxMarkers+1)
+	require.Empty(t, d.dropped)
+}
+
+// Who waits for longer than a clock counts, or says so, is waited with for as long as can be:
+// here, and at the next node.
+func TestAnAskerWhoWaitsForEver(t *testing.T) {
+	for _, x := range []struct{ now, left, want time.Duration }{
+		{1, 0, 2}, {1, -5, 2}, {1, 5, 6},
+		{7, math.MaxInt64, math.MaxInt64}, {math.MaxInt64, 1, math.MaxInt64}, {-7, math.MaxInt64, math.MaxInt64 - 7},
+	} {
+		require.Equal(t, x.want, Until(x.now, x.left), "%+v", x)
+	}
+	a := newDesk(0, 10, hosting.DropNewest)
+	a.now = time.Hour
+	for i, left := range []uint64{math.MaxUint64, 1 << 63, math.MaxInt64, mostLeft + 1, mostLeft, 1000} {
+		a.r.Receive(&wire.Envelope{Name: "x", Payload: payload(msg{9, i}), Left: left}, 10, true)
+	}
+	a.r.Accept(Item{Local: msg{0, 6}, Size: 10, Until: Until(a.now, math.MaxInt64)})
+	a.now += time.Minute
+	for _, w := range a.wakes {
+		require.Positive(t, w)
+	}
+	a.r.Tick()
+	require.Equal(t, map[wire.Reason][]int{wire.Reason_REASON_EXPIRED: {5}}, a.refused)
+	a.r.Host(self(1), 1, true)
+	a.answer(1, 1)
+	passed := 0
+	for _, m := range append(a.keptAs, a.sent...) {
+		if e, ok := m.(*wire.Envelope); ok {
+			passed++
+			require.Greater(t, e.Left, mostLeft-uint64(2*time.Hour/time.Millisecond))
+			require.LessOrEqual(t, e.Left, mostLeft)
+		}
+	}
+	require.Equal(t, 6, passed)
+}
+
+// desk is one Router with a Port that only notes what it is asked for. A node that is
+// full has no room, nor has one that holds as much of what was kept as a window lets it.
+type desk struct {
+	r         *Router
+	now       time.Duration
+	delivered []int
+	sent      []proto.Message
+	kept      []*Item
+	keptAs    []proto.Message
+	full      bool
+	window    int // in messages; 0: no bound
+	dropped   []int
+	refused   map[wire.Reason][]int
+	wakes     []time.Duration
+	calls     int
+	members   []*wire.Node
+}
+
+func newDesk(id, limit int, policy hosting.DropPolicy) *desk {
+	c := configured(limit)
+	c.Policy = policy
+	return newDeskOf(id, c)
+}
+
+func newDeskOf(id int, c Config) *desk {
+	d := &desk{refused: map[wire.Reason][]int{}, now: 1}
+	c.Self = self(id)
+	d.r = New(c, d)
+	return d
+}
+
+func (d *desk) Deliver(it *Item) { d.calls++; d.delivered = append(d.delivered, said(it).n) }
+func (d *desk) Room(string) bool {
+	d.calls++
+	return !d.full && (d.window == 0 || len(d.kept) < d.window)
+}
+func (d *desk) Send(_ string, m proto.Message) { d.calls++; d.sent = append(d.sent, proto.Clone(m)) }
+func (d *desk) Keep(_ string, it *Item, m proto.Message) bool {
+	d.calls++
+	d.kept, d.keptAs = append(d.kept, it), append(d.keptAs, proto.Clone(m))
+	return true
+}
+func (d *desk) Recall(string) []*Item {
+	kept := d.kept
+	d.kept = nil
+	return kept
+}
+func (d *desk) Encode(m any) (*wire.Envelope, error) {
+	return &wire.Envelope{Payload: payload(m.(msg))}, nil
+}
+func (d *desk) Drop(it *Item, _ string) { d.dropped = append(d.dropped, said(it).n) }
+func (d *desk) Refuse(it *Item, why wire.Reason, _ string) {
+	d.refused[why] = append(d.refused[why], said(it).n)
+}
+func (d *desk) Now() time.Duration       { return d.now }
+func (d *desk) Members() []*wire.Node    { return d.members }
+func (d *desk) Wake(after time.Duration) { d.calls++; d.wakes = append(d.wakes, after) }
+
+// accept has it take messages of its own node.
+func (d *desk) accept(from, to int) {
+	for i := from; i <= to; i++ {
+		d.r.Accept(Item{Local: msg{d.id(), i}, Size: 10})
+	}
+}
+
+// comes has it take what another node routed by a token.
+func (d *desk) comes(token uint64, n int, kept bool) {
+	d.r.Receive(&wire.Envelope{Name: "x", Token: token, Payload: payload(msg{9, n})}, 10, kept)
+}
+
+func (d *desk) id() int { return int(d.r.Self.Address[1] - '0') }
+
+// backlog makes a desk that has custody of messages 1 to n, and knows nobody to send
+// them to.
+func backlog(id, limit, n int) *desk {
+	d := newDesk(id, limit, hosting.DropNewest)
+	d.r.Open(1)
+	d.r.Ending(false)
+	for i := 1; i <= n; i++ {
+		d.r.Back(Item{Local: msg{id, i}, Size: 10})
+	}
+	d.r.Closed()
+	return d
+}
+
+// answer has the holder that was asked say that it is open.
+func (d *desk) answer(id int, token uint64) {
+	d.r.Receive(&wire.MarkerAck{Name: "x", Number: d.r.number, From: self(id), Token: token}, 0, false)
+}
+
+// keptNumbers lists the messages that were handed over.
+func (d *desk) keptNumbers() (ns []int) {
+	for _, m := range d.keptAs {
+		if e, ok := m.(*wire.Envelope); ok {
+			ns = append(ns, said(&Item{Wire: e}).n)
+		}
+	}
+	d.keptAs = nil
+	return ns
+}
+
+func numbers[T int | uint64](from, to T) (all []T) {
+	for i := from; i <= to; i++ {
+		all = append(all, i)
+	}
+	return all
 }
