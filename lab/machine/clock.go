@@ -4,6 +4,7 @@ package machine
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -35,6 +36,19 @@ func (c Clock) Now() store.Reading {
 
 // AfterFunc implements store.Clock.
 func (Clock) AfterFunc(d time.Duration, f func()) store.Timer { return time.AfterFunc(d, f) }
+
+// Until calls is every 5 ms until it is true. ErrNever says that it was not within so long.
+func Until(ctx context.Context, within time.Duration, what string, is func() bool) error {
+	for end := Now() + within; !is(); {
+		if Now() >= end {
+			return fmt.Errorf("%s: %w within %v", what, ErrNever, within)
+		}
+		if err := Pause(ctx, 5*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // Pause waits for d or for ctx to end.
 func Pause(ctx context.Context, d time.Duration) error {

@@ -185,9 +185,8 @@ func (d deaths) strike(ctx context.Context, c *crew, i int, stop bool, times *re
 	if _, since := c.hosts(); since > at {
 		times.hosted = append(times.hosted, since-at)
 	}
-	c.until(ctx, patience, "another coordinates", func() (is bool) {
-		c.look(func(v *view) { is = boss == "" || v.boss.token > old })
-		return is
+	c.until(ctx, patience, "another coordinates", func(v *view) bool {
+		return boss == "" || v.boss.token > old
 	})
 	c.look(func(v *view) {
 		for _, name := range had { // nothing but the end of the TTL tells of that
@@ -270,8 +269,8 @@ func succession(ctx context.Context, c *crew, random *rand.Rand) {
 	scene.Check(c.leaveBy(c.slots[leaves], patience))
 	left := machine.Now()
 	var boss home
-	c.until(ctx, patience, "another node coordinates", func() bool {
-		c.look(func(v *view) { boss = v.boss })
+	c.until(ctx, patience, "another node coordinates", func(v *view) bool {
+		boss = v.boss
 		return boss.token > old && boss.node != leaves
 	})
 	last := at

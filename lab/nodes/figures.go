@@ -116,8 +116,8 @@ func silences(es []seen, in []span) (all []time.Duration) {
 // judged judges what all nodes noted, but for the store's history: rules, and who sent what when. All of
 // it is one calm, unless some are named.
 func (c *crew) judged(change func(*evidence)) ([]seen, *judgement) {
-	es := c.evidence()
-	ev := evidence{entries: es, names: c.settings.Names, ttl: c.settings.TTL, margin: max(c.settings.TTL/10, 100*time.Millisecond), whole: true}
+	ev := c.collected()
+	ev.whole = true
 	change(&ev)
 	j := judge(ev)
 	c.violated(j)
@@ -126,7 +126,7 @@ func (c *crew) judged(change func(*evidence)) ([]seen, *judgement) {
 	if j.passes == 0 {
 		scene.Check(errNothing)
 	}
-	return es, j
+	return ev.entries, j
 }
 
 // counted sums what nodes say that they gave up, those of remoting apart: it may be the same ones.

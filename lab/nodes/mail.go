@@ -25,7 +25,7 @@ const (
 // newLinked starts nodes over links that can be slowed down, and waits until all names have answered
 // all nodes.
 func newLinked(ctx context.Context, r *scene.Run, n, room int, s settings) (*crew, *machine.Links) {
-	c := newCrew(ctx, r, n, 1, func(servers []string) network { return newProxies(servers, n) }, s)
+	c := newCrew(ctx, r, n, 1, newProxies, s)
 	c.room = room
 	if err := scene.Try(func() {
 		for i := range n { // the first comes first
@@ -36,7 +36,7 @@ func newLinked(ctx context.Context, r *scene.Run, n, room int, s settings) (*cre
 		c.end()
 		scene.Check(err)
 	}
-	return c, c.net.(*proxies).Links
+	return c, c.net.links
 }
 
 // settleMail ends the load, and judges: what was lost must have been counted since before. then is done
@@ -187,12 +187,10 @@ func stalledMove(ctx context.Context, r *scene.Run, set settings) {
 	scene.Check(machine.Pause(ctx, time.Second))
 	at := machine.Now()
 	drained := c.swap(ctx)
-	c.until(ctx, patience, "a shard was handed off", func() (moved bool) {
-		c.look(func(v *view) {
-			for _, h := range v.homes {
-				moved = moved || h.node == 1 && h.at >= at
-			}
-		})
+	c.until(ctx, patience, "a shard was handed off", func(v *view) (moved bool) {
+		for _, h := range v.homes {
+			moved = moved || h.node == 1 && h.at >= at
+		}
 		return moved
 	})
 	links.Link(0, 1).Set(machine.Shape{Stall: true})

@@ -175,12 +175,10 @@ func (x *moving) handOver(ctx context.Context) {
 	x.next = (x.next + 1) % x.nodes
 	to, at := x.next, machine.Now()
 	x.lead(ctx, to)
-	x.until(ctx, changeWithin, "a letter at the next host", func() (is bool) {
-		x.look(func(v *view) {
-			for name := range x.settings.Names.Singletons {
-				is = is || v.heard[[2]int{to, name}] >= at
-			}
-		})
+	x.until(ctx, changeWithin, "a letter at the next host", func(v *view) (is bool) {
+		for name := range x.settings.Names.Singletons {
+			is = is || v.heard[[2]int{to, name}] >= at
+		}
 		return is
 	})
 }

@@ -214,7 +214,7 @@ func (n *node) open(stores []Store) {
 		}))
 	}
 	n.remote = scene.Must(remoting.Start(n.system, config))
-	n.client = scene.Must(scene.Must(kindOf(stores, n.Store)).Open(context.Background(), n.URL))
+	n.client = kindOf(stores, n.Store).Open(context.Background(), n.URL)
 	logged := n.log.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core {
 		errors := zapcore.NewCore(zapcore.NewJSONEncoder(zapcore.EncoderConfig{}), zapcore.AddSync(io.Discard), zapcore.ErrorLevel)
 		return zapcore.NewTee(c, zapcore.RegisterHooks(errors, func(zapcore.Entry) error { n.errors.Add(1); return nil }))

@@ -30,8 +30,7 @@ type evidence struct {
 	calms   []span        // in which there were planned moves only: see calmFor
 	heals   []healing
 	back    time.Duration // bound of a name's silence beyond the TTL after a healing
-	writes  []Write       // to the fenced journal, by the store's history
-	holds   []hold
+	History               // the store's own
 
 	apart   bool  // each ask is from a goroutine of its own, and has no order
 	whole   bool  // the entries are all there ever were
@@ -78,7 +77,7 @@ type judgement struct {
 	lost                             int // letters in calm that were never handled
 	calms, unquiet, excused          int // calms; in how many a lease ran out; breaches of I5 in these
 	wrote, refused, records, moments int // moments: lost under a living process
-	confirmed                        int
+	confirmed, changes               int // changes of records of names
 	left, got                        int // states of accounts
 	revoked                          []revocation
 	back                             []time.Duration // of every name after each healing
@@ -108,6 +107,9 @@ func (j *judgement) violate(rule, text string, lines ...seen) {
 func judge(ev evidence) *judgement {
 	j := &judgement{}
 	history := newHolds(ev)
+	for _, xs := range history.changes {
+		j.changes += len(xs)
+	}
 	slices.SortStableFunc(ev.entries, func(a, b seen) int { return cmp.Compare(a.at, b.at) })
 	byName := make([][]seen, ev.names.count())
 	for _, e := range ev.entries {
@@ -248,7 +250,7 @@ func (j *judgement) deadlines(ev evidence) {
 
 // fence looks at the store's history of the journal: what is written begins with its token.
 func (j *judgement) fence(ev evidence) {
-	ws := slices.SortedFunc(slices.Values(ev.writes), func(a, b Write) int { return cmp.Compare(a.Position, b.Position) })
+	ws := slices.SortedFunc(slices.Values(ev.Writes), func(a, b Write) int { return cmp.Compare(a.Position, b.Position) })
 	highest := map[int]uint64{}
 	for _, w := range ws {
 		j.records++
@@ -312,4 +314,68 @@ func (j *judgement) states(ev evidence) {
 			got[k] = e
 		}
 	}
+}
+
+// revocation is an overlap that the store is to blame for.
+type revocation struct {
+	name       string
+	last, next seen
+}
+
+// holds is the store's history of the records, and what the nodes asked of it.
+type holds struct {
+	changes   map[int][]Change // by name, in order
+	confirmed map[uint64][]seen
+	given     map[int][]seen // by name
+	closed    map[uint64]bool
+	ttl       time.Duration
+}
+
+func newHolds(ev evidence) holds {
+	h := holds{map[int][]Change{}, map[uint64][]seen{}, map[int][]seen{}, map[uint64]bool{}, ev.ttl}
+	sorted := slices.SortedFunc(slices.Values(ev.Changes), func(a, b Change) int { return cmp.Compare(a.Token, b.Token) })
+	for _, x := range sorted {
+		if name, ok := ev.names.number(x.Lease); ok {
+			h.changes[name] = append(h.changes[name], x)
+		}
+	}
+	for _, e := range ev.entries {
+		switch e.kind {
+		case confirmed:
+			h.confirmed[e.token] = append(h.confirmed[e.token], e)
+		case gaveUp:
+			h.given[int(e.name)] = append(h.given[int(e.name)], e)
+		case closed:
+			h.closed[e.token] = true
+		}
+	}
+	return h
+}
+
+// revoked reports whether the store is to blame that work under a higher token, next, began
+// before the last work under another: it removed the record though it had confirmed
+// its session for longer than until next, and nobody had asked it to. A member of etcd
+// that led, was paused, and goes on, does so (docs/etcd.md). A record that was written over
+// was not removed; and where a node asked for an end, of whatever token, the store is not
+// to blame.
+func (h holds) revoked(name int, last, next seen) bool {
+	xs := h.changes[name]
+	i := slices.IndexFunc(xs, func(x Change) bool { return uint64(x.Token) == last.token })
+	if i < 0 || i+1 == len(xs) {
+		return false
+	}
+	session, end := xs[i].Session, xs[i+1]
+	if session == 0 || end.Session != 0 || uint64(end.Token) > next.token || h.closed[session] {
+		return false
+	}
+	promise := slices.IndexFunc(h.confirmed[session], func(c seen) bool {
+		return c.node == last.node && c.life == last.life && c.sent <= next.at && next.at < c.sent+time.Duration(c.seq)
+	})
+	if promise < 0 {
+		return false
+	}
+	since := h.confirmed[session][promise].sent - h.ttl // a request may have been on its way for as long
+	return !slices.ContainsFunc(h.given[name], func(e seen) bool {
+		return e.token == last.token || e.at >= since && e.at <= next.at
+	})
 }

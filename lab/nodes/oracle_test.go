@@ -38,7 +38,7 @@ func sound() evidence {
 			e(1, 500*ms, entry{kind: began, name: 0, token: 8}),
 			e(1, 510*ms, entry{kind: passed, name: 0, token: 8}),
 		},
-		writes: []Write{{1, 7, "6"}, {1, 10, "9"}, {0, 11, "8"}},
+		History: History{Writes: []Write{{1, 7, "6"}, {1, 10, "9"}, {0, 11, "8"}}},
 	}
 }
 
@@ -97,8 +97,8 @@ func TestEveryViolationIsFound(t *testing.T) {
 			add(1, 0, 1900*ms, entry{kind: passed, name: 0, token: 8})(ev)
 			add(1, 0, 1901*ms, entry{kind: confirmed, sent: 1000 * ms, seq: uint64(2 * time.Second)})(ev)
 		}, ruleI3, "after the last confirmed"},
-		{"a stale write", func(ev *evidence) { ev.writes = append(ev.writes, Write{1, 12, "6"}) }, ruleFence, "revision 12"},
-		{"a write without a token", func(ev *evidence) { ev.writes = append(ev.writes, Write{1, 12, ""}) }, ruleFence, "revision 12"},
+		{"a stale write", func(ev *evidence) { ev.Writes = append(ev.Writes, Write{1, 12, "6"}) }, ruleFence, "revision 12"},
+		{"a write without a token", func(ev *evidence) { ev.Writes = append(ev.Writes, Write{1, 12, ""}) }, ruleFence, "revision 12"},
 		{"a lost ask", remove(handled, true), ruleLost, "never handled"},
 		{"an ask handled twice", add(1, 0, 450*ms, entry{kind: handled, name: 1, token: 9, sender: 3, target: 1, seq: 2}), ruleDoubled, "twice"},
 		{"an overtaken ask", func(ev *evidence) {
@@ -147,7 +147,8 @@ func TestRevocationsByEtcd(t *testing.T) {
 			}
 		}
 		ev.entries = append(ev.entries, seen{entry{at: 430 * ms, kind: handled, name: 1, token: 6}, 0, 0})
-		ev.holds = []hold{{1, 2, 68}, {1, 3, 0}, {1, 6, 70}, {1, 8, 0}, {1, 9, 71}, {0, 5, 70}, {0, 7, 0}}
+		const shard, boss = shardLease + "0", singletonLease + "0"
+		ev.Changes = []Change{{shard, 2, 68}, {shard, 3, 0}, {shard, 6, 70}, {shard, 8, 0}, {shard, 9, 71}, {boss, 5, 70}, {boss, 7, 0}}
 		return ev
 	}
 	j := judge(overlap())
@@ -159,11 +160,11 @@ func TestRevocationsByEtcd(t *testing.T) {
 		return func(ev *evidence) { ev.entries = append(ev.entries, seen{x, node, 0}) }
 	}
 	for name, broken := range map[string]func(*evidence){
-		"written over":                 func(ev *evidence) { ev.holds = append(ev.holds[:3:3], ev.holds[4:]...) },
-		"removed only later":           func(ev *evidence) { ev.holds[3].revision = 10 },
-		"no history":                   func(ev *evidence) { ev.holds = nil },
-		"a record without a session":   func(ev *evidence) { ev.holds[2].session = 0 },
-		"another session's record":     func(ev *evidence) { ev.holds[2].session = 71 },
+		"written over":                 func(ev *evidence) { ev.Changes = append(ev.Changes[:3:3], ev.Changes[4:]...) },
+		"removed only later":           func(ev *evidence) { ev.Changes[3].Token = 10 },
+		"no history":                   func(ev *evidence) { ev.Changes = nil },
+		"a record without a session":   func(ev *evidence) { ev.Changes[2].Session = 0 },
+		"another session's record":     func(ev *evidence) { ev.Changes[2].Session = 71 },
 		"confirmed for long enough":    func(ev *evidence) { ev.entries[0].seq = uint64(400 * ms) },
 		"its holder gave it up":        add(0, entry{at: 300 * ms, kind: gaveUp, name: 1, token: 6}),
 		"its holder gave it up, later": add(0, entry{at: 900 * ms, kind: gaveUp, name: 1, token: 6}),

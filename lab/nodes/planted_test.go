@@ -18,12 +18,10 @@ import (
 )
 
 // earlySQLite has sessions that end 1.2 s before what their holders are told.
-var earlySQLite = Store{Name: "early", Start: startSQLite, Open: func(ctx context.Context, path string) (Client, error) {
-	c, err := openSQLite(ctx, path)
-	if err == nil {
-		c.Leases = early{c.Leases.(*sqlite.Store)}
-	}
-	return c, err
+var earlySQLite = Store{Name: "early", Start: startSQLite, Open: func(ctx context.Context, path string) Client {
+	c := openSQLite(ctx, path)
+	c.Leases = early{c.Leases.(*sqlite.Store)}
+	return c
 }}
 
 const tooEarly = 1200 * time.Millisecond
@@ -56,7 +54,7 @@ func TestABrokenFileIsFoundOut(t *testing.T) {
 		var j *judgement
 		require.NoError(t, scene.Try(func() {
 			j = play(t.Context(), r, options{length: time.Second, nodes: 3, ttl: 2 * time.Second, rate: 200, storm: 8 * time.Second, faults: 12,
-				more: []*faultKind{often}})
+				more: []*faultKind{often}, wires: newNetwork})
 		}), "%s", &out)
 		if slices.ContainsFunc(j.violations, func(v violation) bool { return v.rule == ruleI1 }) {
 			return

@@ -3,6 +3,7 @@
 package nodes
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"os"
@@ -19,24 +20,21 @@ import (
 // What a network cuts does not arrive, and arrives when it is open again.
 func TestNetworksCutAndHeal(t *testing.T) {
 	open, cut, late := machine.Shape{}, machine.Shape{Stall: true}, machine.Shape{Delay: 500 * time.Millisecond}
-	for _, proxied := range []bool{false, true} {
+	for _, wires := range []wiring{newNetwork, newProxies} {
 		server, err := net.Listen("unix", filepath.Join(t.TempDir(), "socket"))
 		require.NoError(t, err)
 		defer server.Close()
-		n := newNetwork([]string{"unix://" + server.Addr().String()}, 2, proxied)
-		t.Run(n.String(), func(t *testing.T) {
+		n := wires([]string{"unix://" + server.Addr().String()}, 2)
+		t.Run(n.about, func(t *testing.T) {
 			defer n.close()
-			host, port := n.host(1)
-			address := fmt.Sprintf("%s:%d", host, port)
-			dial := address
-			if to := n.dials(0)[address]; to != "" {
-				dial = to
-			}
+			from, to := n.seats[0], n.seats[1]
+			address := fmt.Sprintf("%s:%d", to.host, to.port)
+			dial := cmp.Or(from.dials[address], address)
 			var ln net.Listener
 			var a, b net.Conn
-			require.NoError(t, n.place(1).Do(func() (err error) { ln, err = net.Listen("tcp", address); return err }))
+			require.NoError(t, to.place.Do(func() (err error) { ln, err = net.Listen("tcp", address); return err }))
 			defer ln.Close()
-			require.NoError(t, n.place(0).Do(func() (err error) { a, err = net.Dial("tcp", dial); return err }))
+			require.NoError(t, from.place.Do(func() (err error) { a, err = net.Dial("tcp", dial); return err }))
 			defer a.Close()
 			b, err = ln.Accept()
 			require.NoError(t, err)
@@ -56,41 +54,41 @@ func TestNetworksCutAndHeal(t *testing.T) {
 			}
 			sends(a, b, "one")
 			sends(b, a, "two")
-			require.NoError(t, n.link(0, 1, cut))
+			n.link(0, 1, cut)
 			silent(a, b, "three")
-			require.NoError(t, n.link(0, 1, open))
+			n.link(0, 1, open)
 			hears(t, b, "three")
-			require.NoError(t, n.link(1, 0, cut))
+			n.link(1, 0, cut)
 			silent(b, a, "four")
-			require.NoError(t, n.link(1, 0, open))
+			n.link(1, 0, open)
 			hears(t, a, "four")
 			sends(a, b, "five")
 
 			// And the way to the store.
 			var x, y net.Conn
-			require.NoError(t, n.place(0).Do(func() (err error) { x, err = net.Dial("tcp", n.endpoints(0)[0]); return err }))
+			require.NoError(t, from.place.Do(func() (err error) { x, err = net.Dial("tcp", from.endpoints[0]); return err }))
 			defer x.Close()
 			y, err = server.Accept()
 			require.NoError(t, err)
 			defer y.Close()
 			sends(x, y, "one")
 			sends(y, x, "two")
-			require.NoError(t, n.store(0, cut, open))
+			n.store(0, cut, open)
 			silent(x, y, "three")
-			require.NoError(t, n.store(0, open, open))
+			n.store(0, open, open)
 			hears(t, y, "three")
-			require.NoError(t, n.store(0, open, cut))
+			n.store(0, open, cut)
 			silent(y, x, "four")
-			require.NoError(t, n.store(0, open, open))
+			n.store(0, open, open)
 			hears(t, x, "four")
-			if n.shapes() {
-				require.NoError(t, n.store(0, late, late))
+			if n.shapes {
+				n.store(0, late, late)
 				silent(x, y, "late")
 				hears(t, y, "late")
-				require.NoError(t, n.store(0, open, open))
+				n.store(0, open, open)
 				sends(x, y, "five")
 			} else {
-				require.Error(t, n.store(0, late, late))
+				require.Error(t, scene.Try(func() { n.store(0, late, late) }))
 			}
 		})
 	}

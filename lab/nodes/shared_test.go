@@ -11,11 +11,11 @@ import (
 	"net/rpc"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/lab/scene"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/store"
 )
@@ -23,10 +23,10 @@ import (
 // shared is a store in the memory of the process that tortures, which nodes reach by net/rpc.
 var shared = Store{
 	Name:  "shared",
-	Start: func(context.Context, int) (Servers, error) { return start() },
-	Open: func(_ context.Context, url string) (Client, error) {
-		c := &client{address: strings.TrimPrefix(url, "shared://")}
-		return Client{Leases: c, Write: c.write}, nil
+	Start: func(context.Context, int) Servers { return start() },
+	Open: func(_ context.Context, url string) Client {
+		c := &client{address: url}
+		return Client{Leases: c, Write: c.write}
 	},
 }
 
@@ -92,19 +92,12 @@ type server struct {
 	writes []Write
 }
 
-func start() (*server, error) {
-	dir, err := os.MkdirTemp("", "torture-shared-")
-	if err != nil {
-		return nil, err
-	}
-	s := &server{dir: dir, store: memory.New(), conns: map[net.Conn]bool{}}
-	if s.ln, err = net.Listen("unix", filepath.Join(dir, "socket")); err != nil {
-		return nil, err
-	}
+func start() *server {
+	dir := scene.Must(os.MkdirTemp("", "torture-shared-"))
+	ln := scene.Must(net.Listen("unix", filepath.Join(dir, "socket")))
+	s := &server{dir: dir, ln: ln, store: memory.New(), conns: map[net.Conn]bool{}}
 	r := rpc.NewServer()
-	if err := r.RegisterName("Store", &service{s}); err != nil {
-		return nil, err
-	}
+	scene.Check(r.RegisterName("Store", &service{s}))
 	s.all.Go(func() {
 		for {
 			conn, err := s.ln.Accept()
@@ -117,17 +110,16 @@ func start() (*server, error) {
 			s.all.Go(func() { r.ServeConn(conn) })
 		}
 	})
-	return s, nil
+	return s
 }
 
 func (s *server) String() string { return "one store in memory" }
 
 func (s *server) Addresses() []string { return []string{"unix://" + filepath.Join(s.dir, "socket")} }
 
-func (s *server) URL(addresses []string) string { return "shared://" + addresses[0] }
+func (s *server) URL(addresses []string) string { return addresses[0] }
 
 func (s *server) Troubles() []Trouble {
-	type undo = func(context.Context) error
 	return []Trouble{
 		{Name: "stop of the server", Weight: 4, Least: 0.2, Most: 2, Do: func(context.Context, uint64) (string, undo, error) {
 			s.running.Lock()
@@ -149,10 +141,10 @@ func (s *server) reset() {
 	}
 }
 
-func (s *server) History(context.Context) (History, error) {
+func (s *server) History(context.Context) History {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return History{Writes: append([]Write(nil), s.writes...)}, nil
+	return History{Writes: append([]Write(nil), s.writes...)}
 }
 
 func (s *server) Close() error {
@@ -325,11 +317,14 @@ func (c *client) List(ctx context.Context, q store.Query) iter.Seq2[lease.Record
 	}
 }
 
-func (c *client) write(ctx context.Context, o lease.Ownership, name int, text string) (bool, error) {
+func (c *client) write(ctx context.Context, o lease.Ownership, name int, text string) error {
 	q := Request{Op: "write", Name: name, Text: text}
 	if o != nil {
 		q.Guarded, q.Held = true, []store.Held{{Name: o.Name(), Token: o.Token()}}
 	}
 	p, err := c.do(ctx, q)
-	return p.OK, err
+	if err == nil && !p.OK {
+		err = lease.ErrStale
+	}
+	return err
 }

@@ -109,17 +109,15 @@ func TestLeaksOfNodesAreFoundOut(t *testing.T) {
 // are cut off from the store must be found. A stale write must meet a newer one for the journal to
 // show it.
 func brokenNodes(ctx context.Context, r *scene.Run) map[string]int {
-	t := newTorture(ctx, r, options{length: time.Second, nodes: 2, ttl: 2 * time.Second, rate: 100, broken: true})
+	t := newTorture(ctx, r, options{length: time.Second, nodes: 2, ttl: 2 * time.Second, rate: 100, broken: true, wires: newNetwork})
 	defer t.end()
 	t.begin(ctx)
 	cut := fault{kind: cutRequests, Shape: machine.Shape{Stall: true}, For: 6 * time.Second}
 	second := cut
 	second.Node, second.After = 1, 7*time.Second
 	t.weather(ctx, 1, []fault{cut, second})
-	es := t.evidence()
-	rs, hs := t.history(ctx)
 	found := map[string]int{}
-	for _, v := range judge(t.bring(es, nil, nil, rs, hs)).violations {
+	for _, v := range judge(t.bring(ctx)).violations {
 		found[v.rule]++
 	}
 	return found
