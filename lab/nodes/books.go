@@ -150,12 +150,10 @@ func (n *node) book(clients int, every time.Duration) {
 // insist sends a job until it is answered.
 func (n *node) insist(l letter) {
 	l.Sent = int64(machine.Now())
-	x := entry{at: time.Duration(l.Sent), kind: booked, sender: l.Sender, target: l.Target, seq: l.Seq, name: uint16(n.Names.of(int(l.Target)))}
-	n.journal.Note(x)
+	n.note(time.Duration(l.Sent), booked, l, 0)
 	for end := machine.Now() + patience; ; time.Sleep(20 * time.Millisecond) {
 		if got, err := n.inquire(l, max(n.TTL/4, 100*time.Millisecond)); err == nil {
-			x.kind, x.sent, x.at, x.token = finished, x.at, machine.Now(), got.Token
-			n.journal.Note(x)
+			n.note(machine.Now(), finished, l, got.Token)
 			return
 		}
 		if machine.Now() > end {

@@ -64,12 +64,12 @@ type crew struct {
 }
 
 // kindOf is the store of that name.
-func kindOf(all []Store, name string) Store {
-	i := slices.IndexFunc(all, func(s Store) bool { return s.Name == name })
+func kindOf(name string) Store {
+	i := slices.IndexFunc(Stores, func(s Store) bool { return s.Name == name })
 	if i < 0 {
 		scene.Check(fmt.Errorf("there is no store %q", name))
 	}
-	return all[i]
+	return Stores[i]
 }
 
 // newCrew starts servers and makes a network for n nodes, which start starts. Their store is that of
@@ -77,7 +77,8 @@ func kindOf(all []Store, name string) Store {
 func newCrew(ctx context.Context, r *scene.Run, n, members int, wires wiring, s settings) *crew {
 	s.Store = cmp.Or(r.Store, "etcd")
 	c := &crew{Run: r, settings: s, room: roomForLife, view: newView(),
-		dir: scene.Must(os.MkdirTemp(r.Dir, "nodes-")), servers: kindOf(Stores, s.Store).Start(ctx, members)}
+		dir:     scene.Must(os.MkdirTemp(r.Dir, "nodes-")),
+		servers: kindOf(s.Store).Start(ctx, members)}
 	if err := scene.Try(func() { c.net = wires(c.servers.Addresses(), n) }); err != nil {
 		c.end()
 		scene.Check(err)
@@ -107,8 +108,8 @@ func (c *crew) start(i int) {
 	set.Host, set.Port, set.Dials = at.host, at.port, at.dials
 	set.URL = c.servers.URL(at.endpoints)
 	set.Journal = filepath.Join(c.dir, fmt.Sprintf("%d-%d", i, s.life))
-	s.book, s.viewed = scene.Must(machine.MakeJournal[entry](set.Journal, c.room)), 0
-	s.proc = scene.Must(startProcess(at.place, set))
+	s.book, s.viewed = machine.MakeJournal[entry](set.Journal, c.room), 0
+	s.proc = startProcess(at.place, set)
 }
 
 // current is the process of a node; nil if it has none.
@@ -141,7 +142,7 @@ func (c *crew) gone(s *slot) {
 
 // readLocked is what the present process has noted.
 func (s *slot) readLocked() (es []seen) {
-	for _, e := range scene.Must(s.book.Read()) {
+	for _, e := range s.book.Read() {
 		es = append(es, seen{e, s.index, s.life})
 	}
 	return es
@@ -200,7 +201,8 @@ func (c *crew) leaveBy(s *slot, within time.Duration) error {
 // collected is the evidence of all nodes.
 func (c *crew) collected() evidence {
 	ttl := c.settings.TTL
-	return evidence{entries: c.evidence(), names: c.settings.Names, ttl: ttl, margin: max(ttl/10, 100*time.Millisecond)}
+	return evidence{entries: c.evidence(), names: c.settings.Names, ttl: ttl,
+		margin: max(ttl/10, 100*time.Millisecond)}
 }
 
 // evidence is what all nodes noted.
@@ -245,7 +247,7 @@ func (c *crew) end() {
 // process is one node's.
 type process = machine.Process[said]
 
-func startProcess(at *machine.Place, s settings) (*process, error) {
+func startProcess(at *machine.Place, s settings) *process {
 	program := ""
 	if (s.Index+s.Life)%2 == 1 {
 		program = s.Former

@@ -175,22 +175,19 @@ func restore(ctx context.Context, r *scene.Run) {
 	}
 	c := newCrew(ctx, r, nodes, 1, newProxies, set)
 	defer c.end()
-	s := &restoring{crew: c, etcd: c.onEtcd().Members()[0]}
+	s := &restoring{crew: c, etcd: c.onEtcd().Members()[0], said: make([]int, nodes)}
 	s.admin = scene.Must(c.onEtcd().NewClient(func(o *clientv3.Config) { o.Endpoints = []string{s.etcd.Direct()} }))
 	defer s.admin.Close()
 	c.up(ctx, upTo(nodes)...)
-	s.answered(ctx, "start until all names answered every node", machine.Now(), time.Minute, 2*patience)
+	what := "start until all names answered every node"
+	s.answered(ctx, what, machine.Now(), time.Minute, 2*patience)
 	copied := filepath.Join(r.Dir, "copy")
 	s.replace(ctx, func(data string) error { return os.CopyFS(copied, os.DirFS(data)) })
 	lost := func(data string) error { return errors.Join(os.RemoveAll(data), os.MkdirAll(data, 0o700)) }
 	older := func(data string) error { return errors.Join(os.RemoveAll(data), os.CopyFS(data, os.DirFS(copied))) }
-	for _, x := range []struct {
-		what   string
-		change func(string) error
-		bump   bool
-	}{{"data lost", lost, false}, {"an older copy", older, false}, {"an older copy, bumped", older, true}} {
-		s.once(ctx, x.what, x.change, x.bump)
-	}
+	s.once(ctx, "data lost", lost, false)
+	s.once(ctx, "an older copy", older, false)
+	s.once(ctx, "an older copy, bumped", older, true)
 }
 
 // replace stops etcd, changes its data and starts it again.
@@ -234,7 +231,7 @@ func (s *restoring) once(ctx context.Context, what string, change func(string) e
 		s.count(ctx, what, 0)
 		return
 	}
-	scene.Check(machine.Until(ctx, time.Minute, "every Health says that the store went back", func() bool {
+	scene.Check(machine.Until(ctx, time.Minute, "every Health says so", func() bool {
 		got := s.order(ctx, order{Do: doHealth}, patience)
 		return !slices.ContainsFunc(got, func(h said) bool { return !h.Setback })
 	}))
@@ -247,7 +244,8 @@ func (s *restoring) once(ctx context.Context, what string, change func(string) e
 	s.AtMost(what+"hosted before a decision", float64(held), 0, "")
 	s.since = machine.Now()
 	s.order(ctx, order{Do: doAccept}, patience)
-	s.answered(ctx, what+"held and reached after the decision", s.since, s.settings.TTL+restoreSlack, 2*patience)
+	bound := s.settings.TTL + restoreSlack
+	s.answered(ctx, what+"held and reached after the decision", s.since, bound, 2*patience)
 	s.Printf("   %sdark for %v from etcd's return, %v of it before the decision", what, scene.Short(machine.Now()-began), scene.Short(s.since-began))
 	s.count(ctx, what, 1)
 }
@@ -259,9 +257,6 @@ func (s *restoring) count(ctx context.Context, what string, lines int) {
 	got := s.order(ctx, order{Do: doHealth}, patience)
 	unsaid, still := 0, 0
 	for i, h := range got {
-		if len(s.said) <= i {
-			s.said = append(s.said, 0)
-		}
 		if h.Lines-s.said[i] != lines {
 			unsaid++
 		}
@@ -328,7 +323,7 @@ func reshard(ctx context.Context, r *scene.Run) {
 		x.change(ctx, n)
 	}
 	x.epochs = append(x.epochs, epoch{c.settings.Names.Shards, span{x.began, machine.Now()}})
-	all := x.existences()
+	all := existences(x.evidence(), x.ends)
 	r.Spread("last node's start until all remembered accounts run", x.took)
 	r.Within("longest until all remembered accounts run", slices.Max(x.took), c.settings.TTL+rememberedBound)
 	r.AtMost("changes of the number that were not interrupted", float64(len(x.took)-x.interrupted), float64(len(x.took)-1), "")
@@ -377,8 +372,8 @@ func (x *resharding) change(ctx context.Context, shards int) {
 	}
 	x.up(ctx, nodes...)
 	last := scene.Must(x.awaitUp(ctx, dies))
-	within := x.settings.TTL + 10*rememberedBound
-	if err := machine.Until(ctx, within, "all remembered accounts run", func() bool { return x.absent() == 0 }); err != nil {
+	within, all := x.settings.TTL+10*rememberedBound, func() bool { return x.absent() == 0 }
+	if err := machine.Until(ctx, within, "all remembered accounts run", all); err != nil {
 		x.Printf("   %v", err)
 	}
 	x.took = append(x.took, machine.Now()-max(last.At, at))
@@ -391,7 +386,7 @@ func (x *resharding) change(ctx context.Context, shards int) {
 // absent is how many accounts do not run.
 func (x *resharding) absent() int {
 	run := map[uint16]bool{}
-	for _, e := range x.existences() {
+	for _, e := range existences(x.evidence(), x.ends) {
 		if e.to == 0 {
 			run[e.target] = true
 		}
@@ -405,9 +400,6 @@ type existence struct {
 	shard  int
 	span   // to is 0 while it runs
 }
-
-// existences are those of all processes.
-func (x *resharding) existences() []existence { return existences(x.evidence(), x.ends) }
 
 // existences are all that was noted; ends is when processes did.
 func existences(es []seen, ends map[[2]int]time.Duration) (out []existence) {

@@ -60,11 +60,12 @@ type window struct {
 	bytes int64
 }
 
-// watched lets time pass.
-func watched(ctx context.Context, links *machine.Links, d time.Duration) (w window) {
-	w.from, w.bytes = machine.Now(), links.Bytes()
+// watched lets time pass with all links of a shape.
+func watched(ctx context.Context, l *machine.Links, s machine.Shape, d time.Duration) (w window) {
+	l.Shape(s)
+	w.from, w.bytes = machine.Now(), l.Bytes()
 	scene.Check(machine.Pause(ctx, d))
-	w.to, w.bytes = machine.Now(), links.Bytes()-w.bytes
+	w.to, w.bytes = machine.Now(), l.Bytes()-w.bytes
 	return w
 }
 
@@ -89,15 +90,9 @@ func congestion(ctx context.Context, r *scene.Run) {
 		c.order(ctx, order{Do: doLoad, Rate: rate / nodes, Asks: asks / nodes}, patience)
 		end := c.drainOn(ctx, 2*time.Second)
 		scene.Check(machine.Pause(ctx, 3*time.Second))
-		var well, slow, healed window
-		for _, step := range []struct {
-			shape machine.Shape
-			share int // of eleven
-			w     *window
-		}{{machine.Shape{}, 4, &well}, {machine.Shape{Delay: farDelay, Jitter: farJitter}, 3, &slow}, {machine.Shape{}, 4, &healed}} {
-			links.Shape(step.shape)
-			*step.w = watched(ctx, links, length*time.Duration(step.share)/11)
-		}
+		well := watched(ctx, links, machine.Shape{}, length*4/11)
+		slow := watched(ctx, links, machine.Shape{Delay: farDelay, Jitter: farJitter}, length*3/11)
+		healed := watched(ctx, links, machine.Shape{}, length*4/11)
 		drained, undone := end()
 		if drained == 0 {
 			scene.Check(errNothing)

@@ -50,31 +50,32 @@ func newNetwork(servers []string, n int) *network {
 	return w
 }
 
-// newLoopback has nodes listen on the loopback device, with nothing between them: that links can't be
-// cut is the scenario's mistake.
+// newLoopback has nodes listen on the loopback device, with nothing between them: that links
+// can't be cut is the scenario's mistake.
 func newLoopback(servers []string, n int) *network {
 	w := &network{about: "the loopback device", close: func() {}}
 	for range n {
-		w.seats = append(w.seats, seat{host: "127.0.0.1", port: scene.Must(machine.FreePort()), endpoints: servers})
+		at := seat{host: "127.0.0.1", port: machine.FreePort(), endpoints: servers}
+		w.seats = append(w.seats, at)
 	}
 	return w
 }
 
-// newProxies has nodes reach each other and the store over TCP proxies of this process. What is sent
-// over a cut link waits, as on a network that comes back.
+// newProxies has nodes reach each other and the store over TCP proxies of this process. What is
+// sent over a cut link waits, as on a network that comes back.
 func newProxies(servers []string, n int) *network {
 	w, ports := newLoopback(servers, n), []int(nil)
 	for _, s := range w.seats {
 		ports = append(ports, s.port)
 	}
-	w.about, w.shapes, w.links = "TCP proxies", true, scene.Must(machine.NewLinks(ports))
+	w.about, w.shapes, w.links = "TCP proxies", true, machine.NewLinks(ports)
 	w.close = w.links.Close
 	ways := make([][]*machine.Way, n)
 	for i := range n {
 		s := &w.seats[i]
 		s.dials, s.endpoints = w.links.Dials(i), nil
 		for _, server := range servers {
-			way := scene.Must(w.links.NewWay(server))
+			way := w.links.NewWay(server)
 			ways[i], s.endpoints = append(ways[i], way), append(s.endpoints, way.Address)
 		}
 	}
@@ -100,8 +101,8 @@ func nodeIP(i int) string  { return fmt.Sprintf("%s%d", subnet, 10+i) }
 func nodeMAC(i int) string { return fmt.Sprintf("02:77:00:00:01:%02x", i) }
 
 // neighbour is the command by which the device of a namespace sends what is for an address: to no
-// one while it is stalled. A kernel without netem has no other shape, and whether it has netem shows
-// only when it is too late.
+// node while it is stalled. A kernel without netem has no other shape, and whether it has netem
+// shows only when it is too late.
 func neighbour(address, mac, device string, s machine.Shape) string {
 	switch s {
 	case machine.Shape{}:
@@ -113,9 +114,9 @@ func neighbour(address, mac, device string, s machine.Shape) string {
 	return "neigh replace " + address + " lladdr " + mac + " dev " + device + " nud permanent"
 }
 
-// inNamespaces gives every node a network namespace of its own, with one cable to a bridge in the hub,
-// a namespace too. A link is cut by the address that the sender's neighbour table has for the receiver:
-// what is sent then reaches no node, as if it were lost on the way.
+// inNamespaces gives every node a network namespace of its own, with one cable to a bridge in the
+// hub, a namespace too. A link is cut by the address that the sender's neighbour table has for the
+// receiver: what is sent then reaches no node, as if it were lost on the way.
 func (w *network) inNamespaces(servers []string, n int) {
 	var all []*machine.Place // the hub comes first
 	var ports []*faultlink.Proxy
@@ -145,7 +146,8 @@ func (w *network) inNamespaces(servers []string, n int) {
 			return err
 		}))
 		link := faultlink.New() // without faults
-		ports = append(ports, faultlink.On(ln, func(net.Conn) *faultlink.Link { return link }, machine.DialTo(server)))
+		of := func(net.Conn) *faultlink.Link { return link }
+		ports = append(ports, faultlink.On(ln, of, machine.DialTo(server)))
 		endpoints = append(endpoints, ports[k].Addr())
 	}
 	for i := range n {
@@ -154,8 +156,9 @@ func (w *network) inNamespaces(servers []string, n int) {
 		scene.Check(hub.IP(fmt.Sprintf("link add node%d type veth peer name eth0 netns %s", i, p.Path),
 			fmt.Sprintf("link set node%d master hub", i), fmt.Sprintf("link set node%d up", i),
 			neighbour(nodeIP(i), nodeMAC(i), "hub", machine.Shape{})))
-		setUp := []string{"link set lo up", "link set eth0 address " + nodeMAC(i), "addr add " + nodeIP(i) + "/24 dev eth0",
-			"link set eth0 up", neighbour(subnet+"1", hubMAC, "eth0", machine.Shape{})}
+		setUp := []string{"link set lo up", "link set eth0 address " + nodeMAC(i),
+			"addr add " + nodeIP(i) + "/24 dev eth0", "link set eth0 up",
+			neighbour(subnet+"1", hubMAC, "eth0", machine.Shape{})}
 		for j := range n {
 			if j != i {
 				setUp = append(setUp, neighbour(nodeIP(j), nodeMAC(j), "eth0", machine.Shape{}))
@@ -167,7 +170,8 @@ func (w *network) inNamespaces(servers []string, n int) {
 		scene.Check(w.seats[i].place.IP(neighbour(nodeIP(j), nodeMAC(j), "eth0", s)))
 	}
 	w.store = func(i int, requests, replies machine.Shape) {
-		there, back := neighbour(subnet+"1", hubMAC, "eth0", requests), neighbour(nodeIP(i), nodeMAC(i), "hub", replies)
+		there := neighbour(subnet+"1", hubMAC, "eth0", requests)
+		back := neighbour(nodeIP(i), nodeMAC(i), "hub", replies)
 		scene.Check(errors.Join(w.seats[i].place.IP(there), hub.IP(back)))
 	}
 }

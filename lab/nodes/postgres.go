@@ -24,14 +24,13 @@ import (
 
 // servers are a primary and its synchronous standby.
 type servers struct {
-	both [2]*postgrestest.Server // in the order of the addresses
-
-	mu      sync.Mutex
-	primary int // of both
+	both    [2]*postgrestest.Server // in the order of the addresses
+	primary int                     // of both; a trouble changes it, and one at a time is done
 }
 
 func startPostgres(ctx context.Context, _ int) Servers {
-	s := &servers{both: [2]*postgrestest.Server{scene.Must(postgrestest.Run(ctx, postgrestest.Options{}))}}
+	s := &servers{}
+	s.both[0] = scene.Must(postgrestest.Run(ctx, postgrestest.Options{}))
 	machine.Migrate(ctx, s.both[0], postgresTables)
 	s.both[1] = scene.Must(s.both[0].NewStandby(ctx))
 	scene.Check(s.settle(ctx))
@@ -52,8 +51,6 @@ func (s *servers) Addresses() (all []string) {
 func (s *servers) URL(addresses []string) string { return postgresURL(addresses) }
 
 func (s *servers) roles() (primary, standby *postgrestest.Server) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	return s.both[s.primary], s.both[1-s.primary]
 }
 
@@ -69,9 +66,7 @@ func (s *servers) failOver(ctx context.Context) error {
 	if err := next.Promote(ctx); err != nil {
 		return err
 	}
-	s.mu.Lock()
 	s.primary = 1 - s.primary
-	s.mu.Unlock()
 	if err := former.Follow(ctx, next); err != nil {
 		return err
 	}
@@ -129,16 +124,11 @@ func (s *servers) terminate(pause time.Duration) (string, func(context.Context) 
 	var all sync.WaitGroup
 	var failed error
 	all.Go(func() {
-		for {
-			if _, err := primary.TerminateBackends(ctx); err != nil && ctx.Err() == nil {
+		for ctx.Err() == nil && failed == nil {
+			if _, err := primary.TerminateBackends(ctx); ctx.Err() == nil {
 				failed = err
-				return
 			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(pause):
-			}
+			_ = machine.Pause(ctx, pause) // it may be the end
 		}
 	})
 	return fmt.Sprintf("%s, every %v", primary.Name(), pause), func(context.Context) error {

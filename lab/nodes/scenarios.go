@@ -24,7 +24,7 @@ func Child() {
 	if arg == "" {
 		return
 	}
-	if err := runNode(arg, Stores); err != nil {
+	if err := runNode(arg); err != nil {
 		fmt.Fprintln(os.Stderr, "lab node:", err)
 		os.Exit(2)
 	}

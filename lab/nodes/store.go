@@ -16,7 +16,8 @@ type Store struct {
 	// Name is what -store says: "etcd".
 	Name string
 	// Start starts servers that this run alone uses, so many if the kind has members, in the process that
-	// tortures. They must die with it, whatever ends it. Like Open and History it fails by scene.Check.
+	// tortures. They must die with it, whatever ends it. Like Open and History it fails by
+	// scene.Check.
 	Start func(ctx context.Context, members int) Servers
 	// Open makes a node's connection of a URL of Servers.URL, in the node's process. It waits for
 	// no server: they may be down.

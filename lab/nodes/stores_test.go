@@ -6,11 +6,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
 	"github.com/holdfast-go/holdfast/internal/tier"
@@ -228,4 +230,21 @@ func TestTheLogIsInTrouble(t *testing.T) {
 		return turns >= 2
 	}, 20*time.Second, time.Millisecond)
 	require.NoError(t, undo(t.Context()))
+}
+
+func TestMain(m *testing.M) {
+	Stores = append(Stores, unwatched, earlySQLite)
+	Child() // of what a test started
+	// A race in a node ends it: a violation.
+	if err := os.Setenv("GORACE", "halt_on_error=1 "+os.Getenv("GORACE")); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	code := m.Run()
+	time.Sleep(100 * time.Millisecond) // connections that were closed just now
+	if err := goleak.Find(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
 }

@@ -85,10 +85,11 @@ type torture struct {
 
 	storeOp sync.Mutex // one trouble of the store at a time
 
-	mu       sync.Mutex
+	mu       sync.Mutex // of these
 	done     []done
 	evils    []violation // that this process saw by itself
 	slowGone int         // nodes told to leave in a storm that did not, or not well
+
 	calms    []span
 	heals    []healing
 	nodeBack []time.Duration // until a node had an answer of every name
@@ -183,9 +184,7 @@ func (t *torture) weather(ctx context.Context, n int, storm []fault) {
 func (t *torture) heal(ctx context.Context, n int) {
 	at := machine.Now()
 	if n > 0 { // the first time nothing has been healed
-		t.mu.Lock()
 		t.heals = append(t.heals, healing{n, at})
-		t.mu.Unlock()
 	}
 	var nodes []int
 	var since []time.Duration
@@ -223,9 +222,7 @@ func (t *torture) calm(ctx context.Context, n int, moves []fault) {
 		t.inflict(ctx, f)
 		scene.Check(machine.Pause(ctx, 2*time.Second)) // shards move to who has come
 	}
-	t.mu.Lock()
 	t.calms = append(t.calms, span{from, machine.Now()})
-	t.mu.Unlock()
 	scene.Check(machine.Pause(ctx, calmAnswer))
 }
 
@@ -358,6 +355,8 @@ func (f fault) target() string {
 		return fmt.Sprintf("store-%d", f.Node)
 	case aNode:
 		return fmt.Sprintf("node-%d", f.Node)
+	case theStore:
+		return "store"
 	}
 	return f.kind.name
 }
@@ -469,14 +468,11 @@ func (p *plan) next() (r round) {
 	for _, when := range at {
 		for range 20 {
 			f := p.draw(p.kind())
-			if f.kind.on == theStore && busy["store"] > when || busy[f.target()] > when {
+			if busy[f.target()] > when {
 				continue // it is in trouble
 			}
 			f.After = when
 			busy[f.target()] = when + f.For + after
-			if f.kind.on == theStore {
-				busy["store"] = when + f.For + after
-			}
 			r.Storm = append(r.Storm, f)
 			break
 		}
@@ -592,7 +588,7 @@ func (t *torture) pauseNode(ctx context.Context, f fault) {
 
 // starve keeps the processors busy, with twice as many processes.
 func (t *torture) starve(ctx context.Context, f fault) {
-	end := scene.Must(machine.Burners(2 * runtime.NumCPU()))
+	end := machine.Burners(2 * runtime.NumCPU())
 	scene.Check(errors.Join(machine.Pause(ctx, f.For), end()))
 }
 
