@@ -47,7 +47,7 @@ func main() {
 // carryOut runs what the arguments say, and reports whether it passed.
 func carryOut() (passed bool) {
 	if filepath.Base(os.Args[0]) == checks.LaneName {
-		scene.Check(checks.Lane())
+		checks.Lane()
 	}
 	root := scene.Must(filepath.Abs(".."))
 	run := checks.New(root, os.Stdout)
@@ -70,21 +70,19 @@ func carryOut() (passed bool) {
 	case "nightly":
 		only := flags.String("only", "", "names of steps, separated by commas; empty: all of them")
 		again := flags.Bool("again", false, "also run steps that passed on this commit before")
-		within := flags.Duration("within", 6*time.Hour, "time for all steps together")
 		_ = flags.Parse(args)
 		var names []string
 		if *only != "" {
 			names = strings.Split(*only, ",")
 		}
-		passed = run.Night(ctx, run.Nightly(), names, *again, *within)
+		passed = run.Night(ctx, run.Nightly(), names, *again, 6*time.Hour)
 	case "planted":
 		only := flags.String("only", "", "regular expression that matches the whole name of each; empty: all")
 		in := flags.String("in", "", "folder in which each changes a file, as backends/postgres")
 		from := flags.String("from", "", "the first, in the order of names")
-		within := flags.Duration("within", 6*time.Minute, "time for each check")
 		_ = flags.Parse(args)
 		bugs := planted.Choose(planted.All(root), *only, *in, *from)
-		missed := (&planted.Hunter{Root: root, Within: *within, Out: os.Stdout}).Hunt(ctx, bugs)
+		missed := (&planted.Hunter{Root: root, Within: 6 * time.Minute, Out: os.Stdout}).Hunt(ctx, bugs)
 		fmt.Printf("%d of %d planted bugs were found; missed: %v\n", len(bugs)-len(missed), len(bugs), missed)
 		passed = len(missed) == 0
 	case "run":
@@ -106,7 +104,7 @@ func carryOut() (passed bool) {
 	case "etcd":
 		listen := flags.String("listen", "127.0.0.1:2379", "host:port for clients; port 0 is any that is free")
 		_ = flags.Parse(args)
-		scene.Check(leases.ServeEtcd(ctx, *listen))
+		leases.ServeEtcd(ctx, *listen)
 	case "list":
 		run.List()
 		for _, s := range scenarios {

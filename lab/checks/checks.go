@@ -259,11 +259,7 @@ func (p outcome) folder() string { return strings.TrimPrefix(strings.TrimPrefix(
 
 // path is the argument by which the go command finds the package from a module.
 func (p outcome) path(in string) string {
-	folder, err := filepath.Rel(in, p.folder())
-	if err != nil {
-		return p.name
-	}
-	return "./" + folder
+	return "./" + scene.Must(filepath.Rel(in, p.folder()))
 }
 
 // retryable reports whether the package may be run once more.

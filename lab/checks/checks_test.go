@@ -15,14 +15,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/holdfast-go/holdfast/lab/scene"
 )
 
 // The test binary is the lane of the steps that the tests run.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == LaneName {
-		fmt.Fprintln(os.Stderr, Lane())
-		os.Exit(1)
+		Lane()
 	}
 	os.Exit(m.Run())
 }
@@ -37,9 +38,8 @@ func repository(t *testing.T, tests map[string]string) (*Run, *bytes.Buffer) {
 	for _, args := range [][]string{{"init", "-q"}, {"add", "."}, {"-c", "user.name=x", "-c", "user.email=x@x", "commit", "-q", "-m", "x"}} {
 		cmd := exec.Command("git", args...)
 		cmd.Dir = root
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("git %v: %v\n%s", args, err, out)
-		}
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "git %v: %s", args, out)
 	}
 	var out bytes.Buffer
 	r := New(root, &out)
@@ -50,12 +50,8 @@ func repository(t *testing.T, tests map[string]string) (*Run, *bytes.Buffer) {
 func write(t *testing.T, root, file, text string) {
 	t.Helper()
 	file = filepath.Join(root, file)
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
 }
 
 var all = Step{Name: "go test", Module: ".", Go: []string{"test"}, Packages: []string{"./..."}, Limit: time.Minute}
@@ -88,17 +84,12 @@ func TestWhatRunsAgain(t *testing.T) {
 			r, out := repository(t, map[string]string{c.folder: c.body, "health": ""})
 			v := r.step(t.Context(), all)
 			for what, want := range map[string]string{strings.Join(v.Failed, "\n"): c.failed, strings.Join(v.Flakes, "\n"): c.flake} {
-				if (want == "") != (what == "") || !strings.Contains(what, want) {
-					t.Errorf("%q, want %q\n%s", what, want, out)
-				}
+				require.Equal(t, want == "", what == "", "%q\n%s", what, out)
+				require.Contains(t, what, want, out)
 			}
 			logs, _ := filepath.Glob(filepath.Join(r.logs, "*.log"))
-			if failing := c.failed+c.flake != ""; failing != (len(logs) > 0) {
-				t.Errorf("kept %v", logs)
-			}
-			if !strings.Contains(out.String(), "ok  \t"+module+"/health") {
-				t.Errorf("the other package did not run\n%s", out)
-			}
+			require.Equal(t, c.failed+c.flake != "", len(logs) > 0, "kept %v", logs)
+			require.Contains(t, out.String(), "ok  \t"+module+"/health", "the other package runs")
 		})
 	}
 }
@@ -109,13 +100,9 @@ func TestAllFailuresAreReported(t *testing.T) {
 	hangs := Step{Name: "hangs", Module: ".", Go: []string{"run", "./hangs"}, Limit: 2 * time.Second}
 	write(t, r.root, "hangs/main.go", "package main\n\nfunc main() { select {} }\n")
 	write(t, r.root, "hangs/more.go", "package main\n\nimport \"time\"\n\nfunc init() { go func() { time.Sleep(time.Hour) }() }\n")
-	if r.Lanes(t.Context(), []Step{all}, []Step{hangs}) {
-		t.Errorf("passed\n%s", out)
-	}
+	require.False(t, r.Lanes(t.Context(), []Step{all}, []Step{hangs}), out)
 	for _, want := range []string{"FAILED go test: " + module + "/lease: TestIt", "FAILED go test: " + module + "/health: TestIt", "FAILED hangs: ", "deadline exceeded"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("not printed: %s\n%s", want, out)
-		}
+		require.Contains(t, out.String(), want)
 	}
 }
 
@@ -123,9 +110,7 @@ func TestAllFailuresAreReported(t *testing.T) {
 // test sees the flags of its lane.
 func TestLanes(t *testing.T) {
 	own, err := syscall.Getpriority(syscall.PRIO_PROCESS, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	alone := `	f := "` + filepath.Join(t.TempDir(), "alone") + `"
 	if err := os.Mkdir(f, 0o755); err != nil {
 		t.Fatal("another one runs")
@@ -143,9 +128,7 @@ func TestLanes(t *testing.T) {
 		t.Fatal("priority", p, err)
 	}`
 	r, out := repository(t, map[string]string{"remoting": alone, "node": alone, "backends/etcd": alone, "lease": weak})
-	if v := r.round(t.Context(), all); len(v.Failed)+len(v.Flakes) > 0 {
-		t.Errorf("%+v\n%s", v, out)
-	}
+	require.Empty(t, r.round(t.Context(), all), out)
 }
 
 // The nightly tier runs steps by name, goes on where it stopped, and appends a line for each.
@@ -157,13 +140,10 @@ func TestNight(t *testing.T) {
 	steps := []Step{step("health"), step("lease")}
 	night := func(want bool, lines int, only []string, again bool, within time.Duration) {
 		t.Helper()
-		if good := r.Night(t.Context(), steps, only, again, within); good != want {
-			t.Errorf("%v, want %v\n%s", good, want, out)
-		}
+		require.Equal(t, want, r.Night(t.Context(), steps, only, again, within), out)
 		report, err := os.ReadFile(filepath.Join(r.logs, "nightly.txt"))
-		if n := strings.Count(string(report), "\n"); err != nil || n != lines {
-			t.Errorf("%d lines, want %d: %v\n%s", n, lines, err, report)
-		}
+		require.NoError(t, err)
+		require.Equal(t, lines, strings.Count(string(report), "\n"), "%s", report)
 	}
 	night(true, 1, []string{"health"}, false, time.Hour)
 	night(false, 2, nil, false, time.Hour) // lease fails; health passed before
@@ -171,14 +151,12 @@ func TestNight(t *testing.T) {
 	night(true, 3, nil, false, time.Hour)
 	night(true, 5, nil, true, time.Hour)
 	night(false, 7, nil, true, time.Nanosecond) // no time is left for any
-	if err := scene.Try(func() { r.Night(t.Context(), steps, []string{"nothing"}, false, time.Hour) }); err == nil {
-		t.Error("a step that does not exist")
-	}
+	none := []string{"nothing"}                 // no such step
+	require.Error(t, scene.Try(func() { r.Night(t.Context(), steps, none, false, time.Hour) }))
 	ended, end := context.WithCancel(t.Context())
 	end() // as by Ctrl-C
-	if err := scene.Try(func() { r.Night(ended, steps, nil, true, time.Hour) }); err == nil || r.Lanes(ended, steps) {
-		t.Error("passed though it was ended")
-	}
+	require.Error(t, scene.Try(func() { r.Night(ended, steps, nil, true, time.Hour) }))
+	require.False(t, r.Lanes(ended, steps))
 }
 
 // A step of several rounds counts the flakes of all of them.
@@ -191,17 +169,16 @@ func TestRoundsCountFlakes(t *testing.T) {
 	t.Fatal("every other time")`})
 	rounds := all
 	rounds.Rounds = 3
-	if v := r.step(context.Background(), rounds); len(v.Flakes) != 3 || len(v.Failed) != 0 {
-		t.Errorf("%+v\n%s", v, out)
-	}
+	v := r.step(t.Context(), rounds)
+	require.Empty(t, v.Failed, out)
+	require.Len(t, v.Flakes, 3, out)
 }
 
 // Every package that is listed as real exists.
 func TestRealPackagesExist(t *testing.T) {
 	for _, p := range slices.Concat(realPackages, readers, single) {
 		files, err := filepath.Glob(filepath.Join("../..", p, "*"))
-		if err != nil || len(files) == 0 {
-			t.Errorf("%s: %v", p, err)
-		}
+		require.NoError(t, err)
+		require.NotEmpty(t, files, p)
 	}
 }

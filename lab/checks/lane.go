@@ -3,11 +3,12 @@
 package checks
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
 	"syscall"
+
+	"github.com/holdfast-go/holdfast/lab/scene"
 )
 
 // LaneName is the name under which `go test -exec` runs this program in front of each test binary.
@@ -29,31 +30,16 @@ const (
 //
 // The lock is a POSIX record lock. It stays with the process over exec, the servers that the test
 // starts do not inherit it, and it ends with the process.
-func Lane() error {
+func Lane() {
 	runtime.LockOSThread() // Linux has a priority for each thread, and exec keeps that of the caller
-	dir, err := os.Getwd()
-	if err != nil {
-		return err
-	}
-	pkg, err := filepath.Rel(os.Getenv(laneRoot), dir)
-	if err != nil {
-		return err
-	}
-	if !Real(pkg) {
-		if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, low); err != nil {
-			return fmt.Errorf("low priority: %w", err)
-		}
+	if !Real(scene.Must(filepath.Rel(os.Getenv(laneRoot), scene.Must(os.Getwd())))) {
+		scene.Check(syscall.Setpriority(syscall.PRIO_PROCESS, 0, low), "low priority")
 	} else {
 		fd, err := syscall.Open(os.Getenv(laneLock), syscall.O_RDWR, 0) // stays open in the test binary
-		if err != nil {
-			return fmt.Errorf("the lane's lock: %w", err)
-		}
-		if err := syscall.FcntlFlock(uintptr(fd), syscall.F_SETLKW, &syscall.Flock_t{Type: syscall.F_WRLCK}); err != nil {
-			return fmt.Errorf("the lane's lock: %w", err)
-		}
+		scene.Check(err, "the lane's lock")
+		lock := &syscall.Flock_t{Type: syscall.F_WRLCK}
+		scene.Check(syscall.FcntlFlock(uintptr(fd), syscall.F_SETLKW, lock), "the lane's lock")
 	}
-	if err := os.Setenv("GOFLAGS", os.Getenv(laneFlags)); err != nil {
-		return err
-	}
-	return syscall.Exec(os.Args[1], os.Args[1:], os.Environ())
+	scene.Check(os.Setenv("GOFLAGS", os.Getenv(laneFlags)))
+	scene.Check(syscall.Exec(os.Args[1], os.Args[1:], os.Environ()))
 }

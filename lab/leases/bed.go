@@ -45,6 +45,11 @@ type bed struct {
 	server  *postgrestest.Server // with, for some faults,
 	standby *postgrestest.Server
 	bouncer *postgrestest.Bouncer
+	main    interface { // the member, or the server
+		Kill() error
+		Restart(ctx context.Context) error
+	}
+	shut    func() error         // ends all servers
 	url     func(n *node) string // of package open
 	listens bool                 // the first node listens for notifications
 
@@ -70,6 +75,7 @@ func newBed(ctx context.Context, run *scene.Run, store string, ttl time.Duration
 	switch store {
 	case onEtcd:
 		b.url, b.etcd = b.etcdRoute, scene.Must(etcdtest.Run(ctx, etcdtest.Options{}))
+		b.main, b.shut = b.member(), b.etcd.Close
 		return b
 	case onPostgres:
 	default:
@@ -80,14 +86,8 @@ func newBed(ctx context.Context, run *scene.Run, store string, ttl time.Duration
 		opt(&o)
 	}
 	b.url, b.listens, b.server = b.ownRoute, true, scene.Must(postgrestest.Run(ctx, o))
-	_, closeStore, err := open.Open(ctx, b.server.URL()+"&holdfast_migrate=true")
-	if err == nil {
-		err = errors.Join(closeStore(), b.server.Exec(ctx, rights))
-	}
-	if err != nil {
-		b.close()
-		scene.Check(err)
-	}
+	b.main, b.shut = b.server, b.server.Close
+	lab.Migrate(ctx, b.server, rights)
 	return b
 }
 
@@ -109,21 +109,6 @@ func (b *bed) etcdRoute(n *node) string {
 
 // member is the only one of etcd.
 func (b *bed) member() *etcdtest.Member { return b.etcd.Members()[0] }
-
-// kill ends the server with SIGKILL; restart starts it again with its data.
-func (b *bed) kill() error {
-	if b.etcd != nil {
-		return b.member().Kill()
-	}
-	return b.server.Kill()
-}
-
-func (b *bed) restart(ctx context.Context) error {
-	if b.etcd != nil {
-		return b.member().Restart(ctx)
-	}
-	return b.server.Restart(ctx)
-}
 
 // atEnd has f called when the bed is closed, those of later calls first.
 func (b *bed) atEnd(f func()) { b.end = append(b.end, f) }
@@ -157,14 +142,18 @@ func (b *bed) newNode(ctx context.Context, id string) *node {
 	if b.listens && len(b.nodes) == 0 { // the others look for changes
 		url += "&holdfast_listen=true"
 	}
-	var err error
-	n.store, n.close, err = open.Open(ctx, url)
-	scene.Check(err)
+	n.store, n.close = openStore(ctx, url)
 	b.atEnd(func() { _ = n.close() }) // one of a link that is cut may complain
 	n.keeper = newKeeper(n.store, n.id, b.ttl)
 	b.atEnd(func() { abandon(n.keeper) }) // what is left ends with the server
 	b.nodes = append(b.nodes, n)
 	return n
+}
+
+func openStore(ctx context.Context, url string) (store.Store, func() error) {
+	s, end, err := open.Open(ctx, url)
+	scene.Check(err)
+	return s, end
 }
 
 // abandon ends a Keeper as its process's death would: nothing is given back.
@@ -193,12 +182,7 @@ func (b *bed) stop() {
 
 // await calls is every 5 ms until it is true, and returns how long after since that was.
 func await(ctx context.Context, since, within time.Duration, what string, is func() bool) time.Duration {
-	for deadline := lab.Now() + within; !is(); {
-		if lab.Now() > deadline {
-			scene.Check(fmt.Errorf("%s: not within %v", what, within))
-		}
-		scene.Check(lab.Pause(ctx, 5*time.Millisecond))
-	}
+	scene.Check(lab.Until(ctx, within, what, is))
 	return lab.Now() - since
 }
 
@@ -228,14 +212,7 @@ func (b *bed) close() {
 	for _, end := range slices.Backward(b.end) {
 		end()
 	}
-	var err error
-	if b.etcd != nil {
-		err = b.etcd.Close()
-	}
-	if b.server != nil {
-		err = errors.Join(err, b.server.Close())
-	}
-	if err != nil {
+	if err := b.shut(); err != nil {
 		b.Violation("the end of the server: %v", err)
 	}
 }
@@ -259,4 +236,111 @@ func hold(ctx context.Context, h *lease.Handle) error {
 			_ = lab.Pause(ctx, 10*time.Millisecond) // the next try says that ctx has ended
 		}
 	}
+}
+
+// tenure is one term as its holder saw it: alive at First, at Last, and whenever it looked
+// between. The times are those that the checks went by, of the machine's clock.
+type tenure struct {
+	Name, Node  string
+	Token       lease.Token
+	First, Last time.Duration
+	Reason      string // of a loss, without "lease "
+}
+
+// journal collects tenures of all nodes of one bed. It judges from outside: all go by one clock.
+type journal struct {
+	mu   sync.Mutex
+	list []*tenure
+	look time.Duration
+}
+
+// contend wants the lease until ctx ends: it holds it for a while (0: as long as it can),
+// journals, gives it back, and wants it again.
+func (j *journal) contend(ctx context.Context, node string, h *lease.Handle, hold time.Duration) {
+	for ctx.Err() == nil {
+		err := lease.Run(ctx, h, func(ctx context.Context, t lease.Term) error {
+			j.follow(ctx, node, t, hold)
+			return nil
+		})
+		if errors.Is(err, lease.ErrClosed) {
+			return
+		}
+	}
+}
+
+func (j *journal) follow(ctx context.Context, node string, t lease.Term, hold time.Duration) {
+	at, alive := t.Check()
+	if !alive {
+		return
+	}
+	e := &tenure{Name: t.Name(), Node: node, Token: t.Token(), First: at, Last: at}
+	j.mu.Lock()
+	j.list = append(j.list, e)
+	j.mu.Unlock()
+	for alive && ctx.Err() == nil && (hold == 0 || at < e.First+hold) {
+		time.Sleep(max(j.look, 2*time.Millisecond))
+		if at, alive = t.Check(); alive {
+			j.mu.Lock()
+			e.Last = at
+			j.mu.Unlock()
+		}
+	}
+	if !alive || t.Context().Err() != nil { // and was not given back
+		err := cmp.Or(context.Cause(t.Context()), error(lease.ErrExpired)) // the timer that says so may be late
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		e.Reason = strings.TrimPrefix(err.Error(), "lease ")
+	}
+}
+
+// all is a copy, by name and time.
+func (j *journal) all() []tenure {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	list := make([]tenure, len(j.list))
+	for i, e := range j.list {
+		list[i] = *e
+	}
+	slices.SortStableFunc(list, func(a, b tenure) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.First, b.First)) })
+	return list
+}
+
+// verdict is what a journal shows of "one holder" and of growing tokens.
+type verdict struct {
+	terms    int
+	doubles  int           // terms that began while an earlier one of the name was believed in
+	longest  time.Duration // for which two believed, at the most
+	backward int           // terms whose token is not above that of an earlier one
+	furthest lease.Token   // by how much, at the most
+}
+
+// judge compares each term with those of its name that began before it.
+func judge(list []tenure) (v verdict) {
+	v.terms = len(list)
+	for i, b := range list {
+		double, back := false, false
+		for k := i - 1; k >= 0 && list[k].Name == b.Name; k-- {
+			a := list[k]
+			if a.Last >= b.First && a.Node != b.Node {
+				double = true
+				v.longest = max(v.longest, min(a.Last, b.Last)-b.First)
+			}
+			if a.Token >= b.Token {
+				back = true
+				v.furthest = max(v.furthest, a.Token-b.Token)
+			}
+		}
+		if double {
+			v.doubles++
+		}
+		if back {
+			v.backward++
+		}
+	}
+	return v
+}
+
+func (v verdict) String() string {
+	return fmt.Sprintf("%d terms, %d began while another believed (for %v at most), %d tokens did not grow (by %d at most)",
+		v.terms, v.doubles, v.longest.Round(time.Millisecond), v.backward, v.furthest)
 }

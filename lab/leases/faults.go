@@ -5,10 +5,18 @@ package leases
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/holdfast-go/holdfast/backends/postgres"
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
 	lab "github.com/holdfast-go/holdfast/lab/machine"
 	"github.com/holdfast-go/holdfast/lab/scene"
@@ -36,10 +44,10 @@ type fault struct {
 	clock, back bool
 }
 
-// names that nodes contend for: by how long each holder keeps one; 0: as long as it can.
-func contended() map[string]time.Duration {
-	return map[string]time.Duration{"long/1": 0, "long/2": 0, "short/1": 300 * time.Millisecond, "short/2": 400 * time.Millisecond}
-}
+// contended are names that nodes contend for: by how long each holder keeps one; 0: as long as it
+// can.
+var contended = map[string]time.Duration{"long/1": 0, "long/2": 0,
+	"short/1": 300 * time.Millisecond, "short/2": 400 * time.Millisecond}
 
 // finding is what a bed showed of a fault.
 type finding struct {
@@ -62,7 +70,7 @@ func (f fault) once(ctx context.Context, run *scene.Run, ttl time.Duration) find
 	defer b.close()
 	names := f.names
 	if names == nil {
-		names = contended()
+		names = contended
 	}
 	b.names, b.journal.look = map[string]time.Duration{}, f.look
 	if f.prepare != nil {
@@ -187,7 +195,7 @@ func outage(ctx context.Context, run *scene.Run) {
 	}
 	var early, late int // goroutines at most, in the halves of the outage
 	f.inflict = func(ctx context.Context, b *bed) {
-		scene.Check(b.kill())
+		scene.Check(b.main.Kill())
 		b.lost()
 		for since := lab.Now(); lab.Now() < since+away; {
 			to := &early
@@ -198,7 +206,7 @@ func outage(ctx context.Context, run *scene.Run) {
 			scene.Check(lab.Pause(ctx, 20*time.Millisecond))
 		}
 		b.returns()
-		scene.Check(b.restart(ctx))
+		scene.Check(b.main.Restart(ctx))
 	}
 	r := f.play(ctx, ttl, run)
 	run.AtMost("names that were not held before", float64(n-r.held), 0, "")
@@ -207,4 +215,367 @@ func outage(ctx context.Context, run *scene.Run) {
 		run.AtMost("goroutines that the second half adds", float64(late-early), 30, "")
 	}
 	run.Within("all held again after its return", r.heldAgain, ttl+2*time.Second)
+}
+
+// What some faults need.
+var (
+	faketime  = []postgrestest.Option{postgrestest.WithFaketime()}
+	smallDisk = []postgrestest.Option{postgrestest.WithDisk(256 << 20)}
+)
+
+// faults are what Postgres, and what stands before it, does to a store.
+func faults() []fault {
+	return []fault{
+		{name: "pg-postmaster-killed", title: "kill -9 of the postmaster, started again", keeps: true,
+			inflict: away(server((*postgrestest.Server).KillPostmaster), 0, restart)},
+		{name: "pg-all-killed", title: "kill -9 of all processes, started again", keeps: true, inflict: away(kill, 0, restart)},
+		{name: "pg-immediate-stop-under-load", title: "immediate stop under load of writes, crash recovery", keeps: true,
+			inflict: underLoad(away(server((*postgrestest.Server).StopImmediate), 0, restart))},
+		{name: "pg-stopped", title: "all processes stopped (SIGSTOP) for 3 TTLs", loses: true,
+			inflict: away(server((*postgrestest.Server).Pause), 3, server((*postgrestest.Server).Resume))},
+		{name: "pg-backends-terminated", title: "`pg_terminate_backend` of every connection", keeps: true,
+			inflict: terminated},
+		{name: "pg-sync-promoted", title: "primary killed, synchronous standby promoted", keeps: true,
+			prepare: withStandby(true), inflict: promoted},
+		{name: "pg-old-primary-back", title: "synchronous standby promoted; the old primary comes back as its standby, and takes over again",
+			prepare: withStandby(true), inflict: sequence(promoted, moved, follow, away(func(_ context.Context, b *bed) { scene.Check(b.standby.Kill()) }, 0,
+				func(ctx context.Context, b *bed) { scene.Check(b.server.Promote(ctx)) }))},
+		{name: "pg-two-primaries", title: "synchronous standby promoted; the old primary comes back as a primary that one of three nodes reaches, for 2 TTLs",
+			prepare: withStandby(true), inflict: twoPrimaries},
+		{name: "pg-bouncer-restarted", title: "PgBouncer (transaction mode) killed, started again", keeps: true,
+			prepare: withBouncer, inflict: away(func(_ context.Context, b *bed) { scene.Check(b.bouncer.Kill()) }, 0,
+				func(ctx context.Context, b *bed) { scene.Check(b.bouncer.Restart(ctx)) })},
+		{name: "pg-server-killed-behind-bouncer", title: "kill -9 of the server behind PgBouncer, started again",
+			prepare: withBouncer, inflict: away(kill, 0, restart)},
+		{name: "pg-too-many-connections", title: "every connection ended, and none given (53300), for 2 TTLs",
+			loses: true, inflict: away(noConnections, 2, exec("ALTER ROLE app CONNECTION LIMIT -1"))},
+		{name: "pg-statement-timeout", title: "`statement_timeout` = 20 ms for 2 TTLs",
+			inflict: setting("statement_timeout", "20ms")},
+		{name: "pg-table-locked", title: "`lock_timeout` = 50 ms, and sessions locked by another (55P03) for 2 TTLs",
+			loses: true, inflict: tableLocked()},
+		{name: "pg-read-only", title: "`default_transaction_read_only` = on (25006) for 2 TTLs", keeps: true,
+			inflict: setting("default_transaction_read_only", "on")},
+		{name: "pg-serializable", title: "`default_transaction_isolation` = serializable for 2 TTLs", keeps: true,
+			inflict: setting("default_transaction_isolation", "serializable")},
+		{name: "pg-disk-full", title: "no room on the disk for data (53100) for 2 TTLs", keeps: true,
+			options: smallDisk, inflict: diskFull},
+		{name: "pg-log-disk-full", title: "no room on the disk for the log, the server panics, for 2 TTLs",
+			options: smallDisk, inflict: logDiskFull},
+		{name: "pg-clock-forward", title: "the server's clock steps forward by TTL/2", clock: true, options: faketime,
+			inflict: clockStep(func(ttl time.Duration) time.Duration { return ttl / 2 })},
+		{name: "pg-clock-far-forward", title: "the server's clock steps forward by 10 TTLs", clock: true, options: faketime,
+			inflict: clockStep(func(ttl time.Duration) time.Duration { return 10 * ttl })},
+		{name: "pg-clock-back", title: "the server's clock steps back by an hour", keeps: true,
+			options: faketime,
+			inflict: clockStep(func(time.Duration) time.Duration { return -time.Hour })},
+		{name: "pg-clock-back-holder-dead", title: "the server's clock steps back by 2 TTLs, and a holder is cut off then",
+			options: faketime, inflict: clockBackHolderDead},
+		failover("pg-failover", "primary killed, asynchronous standby promoted that is 300 ms behind", 300*time.Millisecond, 0, false),
+		failover("pg-failover-cut", "as pg-failover, and one of three nodes is cut off for a TTL", 300*time.Millisecond, 0, true),
+		failover("pg-failover-behind", "as pg-failover-cut, and the standby's clock is 5 s behind", 200*time.Millisecond, 5*time.Second, true),
+	}
+}
+
+// action is something that is done to a bed.
+type action func(ctx context.Context, b *bed)
+
+func server(do func(*postgrestest.Server) error) action {
+	return func(_ context.Context, b *bed) { scene.Check(do(b.server)) }
+}
+
+func exec(sql string) action {
+	return func(ctx context.Context, b *bed) { scene.Check(b.server.Exec(ctx, sql)) }
+}
+
+var kill = server((*postgrestest.Server).Kill)
+
+func restart(ctx context.Context, b *bed) { scene.Check(b.server.Restart(ctx)) }
+
+// promoted has the standby take the place of the primary.
+var promoted = away(kill, 0, func(ctx context.Context, b *bed) { scene.Check(b.standby.Promote(ctx)) })
+
+// follow has the old primary come back as the synchronous standby of the new one.
+func follow(ctx context.Context, b *bed) {
+	scene.Check(b.server.Follow(ctx, b.standby))
+	scene.Check(b.standby.Synchronous(ctx, b.server))
+}
+
+func sequence(steps ...action) action {
+	return func(ctx context.Context, b *bed) {
+		for _, do := range steps {
+			do(ctx, b)
+		}
+	}
+}
+
+// during leaves what was done so for some TTLs. Service may go on.
+func during(do action, ttls int, undo action) action {
+	return func(ctx context.Context, b *bed) {
+		do(ctx, b)
+		scene.Check(lab.Pause(ctx, time.Duration(ttls)*b.ttl))
+		undo(ctx, b)
+	}
+}
+
+// away is during where service is gone from the end of what is done, if that does not say since when.
+func away(end action, ttls int, back action) action {
+	return during(func(ctx context.Context, b *bed) {
+		b.began = lab.Now()
+		end(ctx, b)
+		if b.gone < b.began {
+			b.lost()
+		}
+	}, ttls, func(ctx context.Context, b *bed) {
+		b.returns()
+		back(ctx, b)
+	})
+}
+
+// lost is called once service is surely gone, returns before what may make it answer again.
+func (b *bed) lost()    { b.gone = lab.Now() }
+func (b *bed) returns() { b.returning = lab.Now() }
+
+// underLoad does something while others write.
+func underLoad(do action) action {
+	return func(ctx context.Context, b *bed) {
+		scene.Check(b.server.Exec(ctx, "CREATE TABLE load (n serial, t text)"))
+		writing, cancel := context.WithCancel(ctx)
+		defer cancel()
+		var writers sync.WaitGroup
+		var done atomic.Int64
+		for range 4 {
+			writers.Go(func() {
+				for writing.Err() == nil {
+					if b.server.Exec(writing, "INSERT INTO load (t) SELECT repeat('x', 500) FROM generate_series(1, 20)") == nil {
+						done.Add(1)
+					} else {
+						_ = lab.Pause(writing, 10*time.Millisecond)
+					}
+				}
+			})
+		}
+		scene.Check(lab.Pause(ctx, b.ttl/2))
+		do(ctx, b)
+		cancel()
+		writers.Wait()
+		if n := done.Load(); n < 10 {
+			scene.Check(fmt.Errorf("hardly any load: %d transactions", n))
+		}
+	}
+}
+
+func terminated(ctx context.Context, b *bed) {
+	if n := scene.Must(b.server.TerminateBackends(ctx)); n < len(b.nodes) {
+		scene.Check(fmt.Errorf("%d backends of %d nodes", n, len(b.nodes)))
+	}
+}
+
+// withStandby adds a standby; nodes look for the one that takes writes.
+func withStandby(sync bool) action {
+	return func(ctx context.Context, b *bed) {
+		b.standby = scene.Must(b.server.NewStandby(ctx))
+		b.listens = false
+		b.url = func(n *node) string {
+			var routes []*postgrestest.Route
+			for _, s := range []*postgrestest.Server{b.server, b.standby} {
+				r := scene.Must(s.NewRoute())
+				routes, n.links = append(routes, r), append(n.links, r.Link)
+			}
+			return postgrestest.ReadWriteURLOf(role, "postgres", routes...)
+		}
+		if sync {
+			scene.Check(b.server.Synchronous(ctx, b.standby))
+		}
+	}
+}
+
+// moved waits until every node has used the server that was promoted. Names may be held long before:
+// a term that began at the old one goes on without any server.
+func moved(ctx context.Context, b *bed) {
+	for _, n := range b.nodes {
+		await(ctx, 0, most(b.ttl), n.id+" uses the promoted server", func() bool { return n.store.(*postgres.Store).Timeline() >= 2 })
+	}
+}
+
+func withBouncer(ctx context.Context, b *bed) {
+	b.bouncer = scene.Must(b.server.NewBouncer(ctx, map[string]string{"default_pool_size": "4"}, role))
+	b.listens = false // LISTEN does nothing there
+	b.url = func(*node) string { return b.bouncer.URLOf(role, "postgres") }
+}
+
+// noConnections ends the connections of nodes and gives them no other.
+func noConnections(ctx context.Context, b *bed) {
+	scene.Check(b.server.Exec(ctx, "ALTER ROLE app CONNECTION LIMIT 0"))
+	for quiet := 0; quiet < 20; quiet++ { // one may be connecting
+		if n := scene.Must(b.server.TerminateBackends(ctx)); n > 0 {
+			quiet = 0
+			b.lost()
+		}
+		scene.Check(lab.Pause(ctx, 10*time.Millisecond))
+	}
+	refused, err := pgx.Connect(ctx, b.server.URLOf(role, "postgres"))
+	var e *pgconn.PgError
+	if !errors.As(err, &e) || e.Code != "53300" {
+		scene.Check(fmt.Errorf("a connection was to be refused by 53300: %v, %w", refused, err))
+	}
+}
+
+// setting changes a setting of the server for two TTLs.
+func setting(name, value string) action {
+	return during(set(name, value), 2, func(ctx context.Context, b *bed) { scene.Check(b.server.Reset(ctx, name)) })
+}
+
+func set(name, value string) action {
+	return func(ctx context.Context, b *bed) { scene.Check(b.server.Set(ctx, name, value)) }
+}
+
+func tableLocked() action {
+	var conn *pgx.Conn
+	return sequence(set("lock_timeout", "50ms"), away(func(ctx context.Context, b *bed) {
+		conn = b.opened(ctx, "BEGIN; LOCK TABLE holdfast.session IN SHARE MODE")
+	}, 2, func(ctx context.Context, b *bed) {
+		hangUp(conn)
+		scene.Check(b.server.Reset(ctx, "lock_timeout"))
+	}))
+}
+
+// diskFull leaves no room for data. What leases write fits where rows have ended before.
+func diskFull(ctx context.Context, b *bed) {
+	scene.Check(b.server.Exec(ctx, "CREATE TABLE filler (b text); ALTER TABLE filler ALTER b SET STORAGE EXTERNAL"))
+	scene.Check(b.server.FillDisk(0))
+	full, cancel := context.WithTimeout(ctx, 2*b.ttl)
+	defer cancel()
+	refused := 0
+	for full.Err() == nil {
+		err := b.server.Exec(full, "INSERT INTO filler SELECT repeat('x', 100000) FROM generate_series(1, 10)")
+		var e *pgconn.PgError
+		if errors.As(err, &e) && e.Code == "53100" {
+			refused++
+		}
+		scene.Check(lab.Pause(ctx, b.ttl/5))
+	}
+	if refused < 3 {
+		scene.Check(fmt.Errorf("the disk was hardly full: %d writes were refused", refused))
+	}
+	scene.Check(b.server.FreeDisk())
+}
+
+// logDiskFull writes to the log until it has no room, upon which the server panics, and can't
+// recover until there is.
+func logDiskFull(ctx context.Context, b *bed) {
+	scene.Check(b.server.FillDisk(0))
+	for i := 0; ; i++ {
+		err := b.server.Exec(ctx, "SELECT pg_logical_emit_message(false, 'filler', repeat('x', 1000000))")
+		if err != nil {
+			break
+		}
+		if i > 500 {
+			scene.Check(errors.New("the log never was full"))
+		}
+	}
+	b.began = lab.Now()
+	b.lost()
+	b.returning = b.gone // it may answer for a moment, between two panics
+	scene.Check(lab.Pause(ctx, 2*b.ttl))
+	scene.Check(b.server.FreeDisk())
+	scene.Check(b.server.Restart(ctx)) // as an operator, or what supervises it, does
+}
+
+// opened is a connection on which something was done: a transaction may be left open.
+func (b *bed) opened(ctx context.Context, sql string) *pgx.Conn {
+	conn := scene.Must(b.server.Conn(ctx)) // which ends with the server
+	scene.Must(conn.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol))
+	return conn
+}
+
+// clockStep steps the clock, and lets it stay so.
+func clockStep(by func(ttl time.Duration) time.Duration) action {
+	return during(func(_ context.Context, b *bed) { scene.Check(b.server.SetClock(by(b.ttl))) }, 2, sequence())
+}
+
+// holder is the node that last held a name.
+func (b *bed) holder(name string) *node {
+	last := ""
+	for _, e := range b.journal.all() {
+		if e.Name == name {
+			last = e.Node
+		}
+	}
+	return b.nodes[slices.IndexFunc(b.nodes, func(n *node) bool { return n.id == last })]
+}
+
+// clockBackHolderDead returns once another has the name of the node that is cut off: its session
+// lives for as much longer as the clock went back.
+func clockBackHolderDead(ctx context.Context, b *bed) {
+	holder := b.holder("long/1")
+	holder.cut()
+	scene.Check(b.server.SetClock(-2 * b.ttl))
+	b.lost()
+	b.returning = b.gone // for the others service goes on
+	after := await(ctx, b.gone, 3*b.ttl+most(b.ttl), "the name of the holder that was cut off is another's", func() bool {
+		return slices.ContainsFunc(b.journal.all(), func(e tenure) bool { return e.Name == "long/1" && e.First > b.gone })
+	})
+	holder.heal()
+	// Its last renewal was sent a third of a TTL before, at most, and a tenth for jitter.
+	if after < 2*b.ttl+b.ttl/2 {
+		scene.Check(fmt.Errorf("the name of a holder that was cut off was free after %v: the session has not lived longer", after))
+	}
+}
+
+// twoPrimaries: the synchronous standby takes the primary's place, which then comes back as a
+// primary, too. All connections to the new one end, and those of one node, which tries the old one
+// first, lead there from then on; the others can't reach it. After 2 TTLs the old one is gone.
+func twoPrimaries(ctx context.Context, b *bed) {
+	promoted(ctx, b)
+	moved(ctx, b)
+	b.gone, b.returning = 0, 0 // it goes on
+	for _, n := range b.nodes[1:] {
+		n.links[0].Cut()
+	}
+	scene.Check(errors.Join(b.server.Restart(ctx), b.server.Synchronous(ctx)))
+	scene.Must(b.standby.TerminateBackends(ctx))
+	b.began = lab.Now()
+	scene.Check(lab.Pause(ctx, 2*b.ttl))
+	if _, err := b.nodes[0].store.Get(ctx, "any"); !errors.Is(err, postgres.ErrOldPrimary) {
+		scene.Check(fmt.Errorf("a node that reaches the old primary was answered: %w", err))
+	}
+	scene.Check(b.server.Kill())
+}
+
+// fresh is how many names are acquired in the second before the primary dies.
+const fresh = 100
+
+// failover kills a primary and promotes its asynchronous standby, which lacks the last of what was
+// told to holders, as its replication takes lag: two may believe then, for a TTL at most, which only
+// fencing makes up for. Tokens grow as long as the standby's clock is not behind. With cut one of the
+// nodes is cut off from all servers for a TTL.
+func failover(name, title string, lag, behind time.Duration, cut bool) fault {
+	f := fault{name: name, title: title, clock: true, back: behind != 0, prepare: func(ctx context.Context, b *bed) {
+		withStandby(false)(ctx, b)
+		b.standby.Replication().Delay(lag)
+		if behind != 0 {
+			scene.Check(b.standby.SetClock(-behind))
+		}
+	}, inflict: func(ctx context.Context, b *bed) {
+		for i := range fresh { // the last of them are lost, and are held on
+			b.contend(map[string]time.Duration{fmt.Sprintf("fresh/%d", i): 0})
+			scene.Check(lab.Pause(ctx, 10*time.Millisecond))
+		}
+		if cut {
+			b.nodes[0].cut()
+		}
+		b.standby.Replication().Refuse() // what is under way is lost with its sender
+		scene.Check(b.server.Kill())
+		b.lost()
+		b.returns()
+		scene.Check(b.standby.Promote(ctx))
+		if cut {
+			scene.Check(lab.Pause(ctx, b.ttl))
+			b.nodes[0].heal()
+		}
+	}}
+	if behind != 0 {
+		f.options = faketime
+	}
+	return f
 }

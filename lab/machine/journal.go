@@ -3,13 +3,14 @@
 package machine
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-go/holdfast/lab/scene"
 )
 
 // Journal is a file of entries that its node adds and others read, mapped into the memory of all of
@@ -31,39 +32,30 @@ type slot[E any] struct {
 
 const journalHead = 8
 
-// MakeJournal makes the file, with room for n entries, and opens it. It is an error if the file exists.
-func MakeJournal[E any](path string, n int) (*Journal[E], error) {
-	if n < 1 {
-		return nil, fmt.Errorf("%s: no room for an entry: %d", path, n)
-	}
+// MakeJournal makes the file, with room for n entries, and opens it. It is a failure if the file
+// exists. Like OpenJournal and Read it fails by scene.Check.
+func MakeJournal[E any](path string, n int) *Journal[E] {
 	return mapJournal[E](path, os.O_CREATE|os.O_EXCL, int64(n))
 }
 
 // OpenJournal opens a file that MakeJournal made.
-func OpenJournal[E any](path string) (*Journal[E], error) { return mapJournal[E](path, 0, 0) }
+func OpenJournal[E any](path string) *Journal[E] { return mapJournal[E](path, 0, 0) }
 
-func mapJournal[E any](path string, how int, n int64) (*Journal[E], error) {
-	f, err := os.OpenFile(path, os.O_RDWR|how, 0o600)
-	if err != nil {
-		return nil, err
-	}
+func mapJournal[E any](path string, how int, n int64) *Journal[E] {
+	f := scene.Must(os.OpenFile(path, os.O_RDWR|how, 0o600))
 	defer f.Close()
 	each := int64(unsafe.Sizeof(slot[E]{}))
 	if n > 0 {
-		err = f.Truncate(journalHead + n*each)
+		scene.Check(f.Truncate(journalHead + n*each))
 	}
-	info, err2 := f.Stat()
-	if err := errors.Join(err, err2); err != nil {
-		return nil, err
+	size := scene.Must(f.Stat()).Size()
+	if n = (size - journalHead) / each; n < 1 || size != journalHead+n*each {
+		scene.Check(fmt.Errorf("%s: %d bytes, not of entries of %d", path, size, each))
 	}
-	if n = (info.Size() - journalHead) / each; n < 1 || info.Size() != journalHead+n*each {
-		return nil, fmt.Errorf("%s: %d bytes, not of entries of %d", path, info.Size(), each)
-	}
-	mem, err := unix.Mmap(int(f.Fd()), 0, int(info.Size()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		return nil, fmt.Errorf("%s: mmap of %d bytes: %w", path, info.Size(), err)
-	}
-	return &Journal[E]{path, mem, (*uint64)(unsafe.Pointer(&mem[0])), unsafe.Slice((*slot[E])(unsafe.Pointer(&mem[journalHead])), n)}, nil
+	mem, err := unix.Mmap(int(f.Fd()), 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	scene.Check(err, fmt.Sprintf("%s: mmap of %d bytes", path, size))
+	slots := unsafe.Slice((*slot[E])(unsafe.Pointer(&mem[journalHead])), n)
+	return &Journal[E]{path, mem, (*uint64)(unsafe.Pointer(&mem[0])), slots}
 }
 
 // Close unmaps the file. Nothing is to be read after it.
@@ -90,11 +82,11 @@ func (j *Journal[E]) At(i int) (e E, ok bool) {
 	return j.slots[i].e, true
 }
 
-// Read copies the entries; it is an error if some found no room.
-func (j *Journal[E]) Read() ([]E, error) {
+// Read copies the entries; it is a failure if some found no room.
+func (j *Journal[E]) Read() []E {
 	n := j.Len()
 	if n > len(j.slots) {
-		return nil, fmt.Errorf("%d entries for a journal of %d: judge nothing", n, len(j.slots))
+		scene.Check(fmt.Errorf("%d entries for a journal of %d: judge nothing", n, len(j.slots)))
 	}
 	out := make([]E, 0, n)
 	for i := range n {
@@ -102,5 +94,5 @@ func (j *Journal[E]) Read() ([]E, error) {
 			out = append(out, e)
 		}
 	}
-	return out, nil
+	return out
 }

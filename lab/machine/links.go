@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-go/holdfast/internal/faultlink"
+	"github.com/holdfast-go/holdfast/lab/scene"
 )
 
 // Shape is what is done to what is sent over a link in one direction.
@@ -30,8 +31,8 @@ type Links struct {
 	ways  []*Way
 }
 
-// NewLinks makes the links between nodes by their ports.
-func NewLinks(ports []int) (*Links, error) {
+// NewLinks makes the links between nodes by their ports. Like NewWay it fails by scene.Check.
+func NewLinks(ports []int) *Links {
 	l := &Links{ports: ports, links: map[[2]int]*faultlink.Way{}, lines: map[[2]int]*faultlink.Proxy{}}
 	for i := range ports {
 		for j := range ports {
@@ -42,11 +43,7 @@ func NewLinks(ports []int) (*Links, error) {
 	}
 	for key, there := range l.links {
 		config := net.ListenConfig{Control: narrow}
-		ln, err := config.Listen(context.Background(), "tcp4", "127.0.0.1:0")
-		if err != nil {
-			l.Close()
-			return nil, err
-		}
+		ln := scene.Must(config.Listen(context.Background(), "tcp4", "127.0.0.1:0"))
 		link := faultlink.Of(there, l.links[[2]int{key[1], key[0]}])
 		l.lines[key] = faultlink.On(ln, func(from net.Conn) *faultlink.Link { small(from); return link }, func(ctx context.Context) (net.Conn, error) {
 			d := net.Dialer{Timeout: 2 * time.Second, Control: narrow}
@@ -57,7 +54,7 @@ func NewLinks(ports []int) (*Links, error) {
 			return to, err
 		})
 	}
-	return l, nil
+	return l
 }
 
 // sockets is how large the buffers of each socket are that the system is asked for, and segment how much a
@@ -134,17 +131,14 @@ type Way struct {
 }
 
 // NewWay makes a way to a server, "unix:///path" or "host:port". It ends with Close.
-func (l *Links) NewWay(server string) (*Way, error) {
+func (l *Links) NewWay(server string) *Way {
 	w := &Way{Requests: faultlink.NewWay(), Replies: faultlink.NewWay()}
 	link := faultlink.Of(w.Requests, w.Replies)
-	var err error
-	w.proxy, err = faultlink.Listen(func(net.Conn) *faultlink.Link { return link }, DialTo(server))
-	if err != nil {
-		return nil, err
-	}
+	of := func(net.Conn) *faultlink.Link { return link }
+	w.proxy = scene.Must(faultlink.Listen(of, DialTo(server)))
 	w.Address = w.proxy.Addr()
 	l.ways = append(l.ways, w)
-	return w, nil
+	return w
 }
 
 // DialTo returns what connects to a server, "unix:///path" or "host:port".
@@ -162,7 +156,7 @@ func DialTo(server string) func(context.Context) (net.Conn, error) {
 // FreePort finds a port of the loopback device that is free, below those that the
 // system gives to who connects; never the same one twice, and, so that two processes
 // that look at the same moment do not find the same, from a place of its process on.
-func FreePort() (int, error) {
+func FreePort() int {
 	for i := range 10000 {
 		port := 20000 + (os.Getpid()*97+i)%10000
 		taken.Lock()
@@ -173,10 +167,12 @@ func FreePort() (int, error) {
 			continue
 		}
 		if ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
-			return port, ln.Close()
+			scene.Check(ln.Close())
+			return port
 		}
 	}
-	return 0, errors.New("no free port from 20000 to 29999")
+	scene.Check(errors.New("no free port from 20000 to 29999"))
+	return 0
 }
 
 var taken = struct {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,9 +18,7 @@ import (
 // ports are free ones.
 func ports(t *testing.T, n int) (all []int) {
 	for range n {
-		port, err := FreePort()
-		require.NoError(t, err)
-		all = append(all, port)
+		all = append(all, FreePort())
 	}
 	return all
 }
@@ -27,8 +26,7 @@ func ports(t *testing.T, n int) (all []int) {
 // eachLinks runs f between two nodes.
 func eachLinks(t *testing.T, f func(t *testing.T, l *Links, dial func() net.Conn, ln net.Listener)) {
 	all := ports(t, 2)
-	l, err := NewLinks(all)
-	require.NoError(t, err)
+	l := NewLinks(all)
 	defer l.Close()
 	address := fmt.Sprintf("127.0.0.1:%d", all[1])
 	ln, err := net.Listen("tcp", address)
@@ -192,4 +190,64 @@ func TestAnEndTravelsBehindItsBytes(t *testing.T) {
 		write(t, b, "still heard")
 		hears(t, a, "still heard")
 	})
+}
+
+// A way leads to a server of TCP, or of the file system, and each direction of it is cut by itself.
+func TestWaysToServers(t *testing.T) {
+	l := NewLinks(ports(t, 2))
+	defer l.Close()
+	for _, network := range []string{"tcp4", "unix"} {
+		t.Run(network, func(t *testing.T) {
+			at, prefix := "127.0.0.1:0", ""
+			if network == "unix" {
+				at, prefix = filepath.Join(t.TempDir(), "socket"), "unix://"
+			}
+			server, err := net.Listen(network, at)
+			require.NoError(t, err)
+			defer server.Close()
+			w := l.NewWay(prefix + server.Addr().String())
+			a, err := net.Dial("tcp", w.Address)
+			require.NoError(t, err)
+			defer a.Close()
+			b, err := server.Accept()
+			require.NoError(t, err)
+			defer b.Close()
+			says := func(from, to net.Conn, arrives bool) {
+				t.Helper()
+				_, err := from.Write([]byte("x"))
+				require.NoError(t, err)
+				wait := 10 * time.Second
+				if !arrives {
+					wait = 100 * time.Millisecond
+				}
+				require.NoError(t, to.SetReadDeadline(time.Now().Add(wait)))
+				_, err = to.Read(make([]byte, 1))
+				require.Equal(t, arrives, err == nil, "%v", err)
+			}
+			says(a, b, true)
+			says(b, a, true)
+			w.Requests.Set(Shape{Stall: true})
+			says(a, b, false)
+			says(b, a, true)
+			w.Requests.Heal()
+			require.NoError(t, b.SetReadDeadline(time.Now().Add(10*time.Second)))
+			_, err = b.Read(make([]byte, 1))
+			require.NoError(t, err, "it waited")
+			w.Replies.Set(Shape{Stall: true})
+			says(b, a, false)
+			says(a, b, true)
+			w.Replies.Heal()
+			require.NoError(t, a.SetReadDeadline(time.Now().Add(10*time.Second)))
+			_, err = a.Read(make([]byte, 1))
+			require.NoError(t, err)
+			require.NoError(t, a.(*net.TCPConn).CloseWrite())
+			require.NoError(t, b.SetReadDeadline(time.Now().Add(10*time.Second)))
+			_, err = b.Read(make([]byte, 1))
+			require.ErrorIs(t, err, io.EOF, "the end travels")
+			w.Requests.Set(Shape{Cut: true})
+			require.NoError(t, a.SetReadDeadline(time.Now().Add(10*time.Second)))
+			_, err = a.Read(make([]byte, 1))
+			require.Error(t, err, "reset")
+		})
+	}
 }

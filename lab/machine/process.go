@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/child"
+	"github.com/holdfast-go/holdfast/lab/scene"
 )
 
 // ErrNever: a process did not say something in time.
@@ -36,16 +37,12 @@ type Process[R any] struct {
 
 // Start starts this program once more, or another if its path is not empty, with arg as JSON in the
 // environment variable env; in the network namespace of a place, unless that is nil.
-func Start[R any](at *Place, program, id, env string, arg any) (_ *Process[R], err error) {
+// It fails by scene.Check.
+func Start[R any](at *Place, program, id, env string, arg any) *Process[R] {
 	if program == "" {
-		if program, err = os.Executable(); err != nil {
-			return nil, err
-		}
+		program = scene.Must(os.Executable())
 	}
-	text, err := json.Marshal(arg)
-	if err != nil {
-		return nil, err
-	}
+	text := scene.Must(json.Marshal(arg))
 	cmd := exec.Command(program)
 	if at != nil {
 		cmd = exec.Command("nsenter", "--net="+at.Path, program) // which becomes the program
@@ -54,13 +51,11 @@ func Start[R any](at *Place, program, id, env string, arg any) (_ *Process[R], e
 	cmd.Env = append(os.Environ(), env+"="+string(text))
 	cmd.Stdout, cmd.Stderr = &reports[R]{Process: p}, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if p.in, err = cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	if p.Process, err = child.Start(cmd); err != nil {
-		return nil, fmt.Errorf("starting %s: %w", id, err)
-	}
-	return p, nil
+	p.in = scene.Must(cmd.StdinPipe())
+	var err error
+	p.Process, err = child.Start(cmd)
+	scene.Check(err, "starting "+id)
+	return p
 }
 
 // reports is what a process prints. What is no report ends the reading, and is how the process ended.
@@ -146,7 +141,3 @@ func (p *Process[R]) Await(ctx context.Context, within time.Duration, what strin
 		}
 	}
 }
-
-// RSS is the memory of the process that is its own, in bytes: what it shares, such as a
-// mapped journal, is not counted. 0: it has ended.
-func (p *Process[R]) RSS() uint64 { return RSS(p.Pid()) }

@@ -150,12 +150,10 @@ func (n *node) book(clients int, every time.Duration) {
 // insist sends a job until it is answered.
 func (n *node) insist(l letter) {
 	l.Sent = int64(machine.Now())
-	x := entry{at: time.Duration(l.Sent), kind: booked, sender: l.Sender, target: l.Target, seq: l.Seq, name: uint16(n.Names.of(int(l.Target)))}
-	n.journal.Note(x)
+	n.note(time.Duration(l.Sent), booked, l, 0)
 	for end := machine.Now() + patience; ; time.Sleep(20 * time.Millisecond) {
 		if got, err := n.inquire(l, max(n.TTL/4, 100*time.Millisecond)); err == nil {
-			x.kind, x.sent, x.at, x.token = finished, x.at, machine.Now(), got.Token
-			n.journal.Note(x)
+			n.note(machine.Now(), finished, l, got.Token)
 			return
 		}
 		if machine.Now() > end {
@@ -283,15 +281,13 @@ func (b books) play(ctx context.Context, r *scene.Run) {
 func (c *crew) midWork(ctx context.Context, by role, random *rand.Rand) (i int, since time.Duration) {
 	i, at := c.pick(by, random), machine.Now()
 	c.order(ctx, order{Do: doHold}, patience, i)
-	c.until(ctx, patience, fmt.Sprintf("node-%d gets a job", i), func() (is bool) {
-		c.look(func(v *view) { is = v.held[i] >= at })
-		return is
-	})
+	what := fmt.Sprintf("node-%d gets a job", i)
+	c.until(ctx, patience, what, func(v *view) bool { return v.held[i] >= at })
 	return i, machine.Now()
 }
 
 func (b books) judge(ctx context.Context, c *crew, r *scene.Run) {
-	h := scene.Must(c.servers.History(ctx))
+	h := c.servers.History(ctx)
 	var pages []page
 	var ws []Write
 	for _, w := range h.Writes {
@@ -300,7 +296,7 @@ func (b books) judge(ctx context.Context, c *crew, r *scene.Run) {
 		pages = append(pages, p)
 		ws = append(ws, Write{b.names.of(w.Name), w.Position, w.Text})
 	}
-	es, j := c.judged(func(ev *evidence) { ev.writes, ev.whole = ws, false })
+	es, j := c.judged(func(ev *evidence) { ev.Writes, ev.whole = ws, false })
 	legs := 1
 	if b.names.Singletons == 0 {
 		legs = 2

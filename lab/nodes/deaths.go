@@ -29,7 +29,7 @@ type deaths struct {
 
 	start time.Duration                            // bound of the answers after the start; 0: none
 	idle  *needs                                   // bounds of what nodes need while nothing is asked; nil: none
-	then  func(context.Context, *crew, *rand.Rand) // what is done besides
+	then  func(context.Context, *crew, *rand.Rand) // what is done besides, with one more node
 }
 
 // role is what a node is chosen by.
@@ -81,11 +81,7 @@ func upTo(n int) (all []int) {
 
 func (d deaths) play(ctx context.Context, r *scene.Run) {
 	random := rand.New(rand.NewPCG(r.Seed, 0))
-	spare := 0
-	if d.then != nil {
-		spare = 1
-	}
-	c := newLocal(ctx, r, d.nodes+spare, settings{TTL: d.ttl, Names: d.names})
+	c := newLocal(ctx, r, d.nodes+1, settings{TTL: d.ttl, Names: d.names})
 	defer c.end()
 	c.room = 200*d.names.count() + int(3*(d.asks+1000)*(120+float64(d.kills)*(60+d.ttl.Seconds())))
 	began := machine.Now()
@@ -185,9 +181,8 @@ func (d deaths) strike(ctx context.Context, c *crew, i int, stop bool, times *re
 	if _, since := c.hosts(); since > at {
 		times.hosted = append(times.hosted, since-at)
 	}
-	c.until(ctx, patience, "another coordinates", func() (is bool) {
-		c.look(func(v *view) { is = boss == "" || v.boss.token > old })
-		return is
+	c.until(ctx, patience, "another coordinates", func(v *view) bool {
+		return boss == "" || v.boss.token > old
 	})
 	c.look(func(v *view) {
 		for _, name := range had { // nothing but the end of the TTL tells of that
@@ -270,8 +265,8 @@ func succession(ctx context.Context, c *crew, random *rand.Rand) {
 	scene.Check(c.leaveBy(c.slots[leaves], patience))
 	left := machine.Now()
 	var boss home
-	c.until(ctx, patience, "another node coordinates", func() bool {
-		c.look(func(v *view) { boss = v.boss })
+	c.until(ctx, patience, "another node coordinates", func(v *view) bool {
+		boss = v.boss
 		return boss.token > old && boss.node != leaves
 	})
 	last := at

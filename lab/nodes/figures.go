@@ -3,8 +3,8 @@
 package nodes
 
 import (
-	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -29,14 +29,9 @@ func only(es []seen, k kind) (out []seen) {
 // answers are how long asks took that were sent in a span. One that was not answered is among them, as
 // long as it was waited for.
 func answers(es []seen, in ...span) (took []time.Duration) {
-	type key struct {
-		pairKey
-		seq uint64
-	}
-	open := map[key]bool{}
+	open := map[letterKey]bool{}
 	for _, e := range es {
-		k := key{pairKey{e.sender, e.target}, e.seq}
-		switch {
+		switch k := e.letter(); {
 		case e.kind == asked && asks(e.sender) && within(in, e.at):
 			open[k] = true
 		case e.kind == answered && open[k]:
@@ -116,8 +111,8 @@ func silences(es []seen, in []span) (all []time.Duration) {
 // judged judges what all nodes noted, but for the store's history: rules, and who sent what when. All of
 // it is one calm, unless some are named.
 func (c *crew) judged(change func(*evidence)) ([]seen, *judgement) {
-	es := c.evidence()
-	ev := evidence{entries: es, names: c.settings.Names, ttl: c.settings.TTL, margin: max(c.settings.TTL/10, 100*time.Millisecond), whole: true}
+	ev := c.collected()
+	ev.whole = true
 	change(&ev)
 	j := judge(ev)
 	c.violated(j)
@@ -126,7 +121,7 @@ func (c *crew) judged(change func(*evidence)) ([]seen, *judgement) {
 	if j.passes == 0 {
 		scene.Check(errNothing)
 	}
-	return es, j
+	return ev.entries, j
 }
 
 // counted sums what nodes say that they gave up, those of remoting apart: it may be the same ones.
@@ -155,10 +150,7 @@ type sample struct {
 }
 
 // series is all that one process told, in the order of time.
-type series struct {
-	id      string
-	samples []sample
-}
+type series []sample
 
 // fewest is how many samples a quarter must have.
 const fewest = 3
@@ -170,28 +162,25 @@ type grown struct {
 	medians [][4]float64
 }
 
-// judgeGrowth compares quarters of each series in a part of the run, and begins
+// judgeGrowth compares quarters of each process's series in a part of the run, and begins
 // later with a process that was started later, warm after its start. A series that
 // is shorter than half of that part says nothing.
-func judgeGrowth(all []series, in span, warm time.Duration) (judged []grown) {
-	for _, s := range all {
-		if len(s.samples) == 0 {
-			continue
-		}
-		from, to := in.from, min(in.to, s.samples[len(s.samples)-1].at+1)
-		if s.samples[0].at > in.from {
-			from = s.samples[0].at + warm
+func judgeGrowth(all map[string]series, in span, warm time.Duration) (judged []grown) {
+	for _, id := range slices.Sorted(maps.Keys(all)) {
+		s := all[id]
+		from, to := in.from, min(in.to, s[len(s)-1].at+1)
+		if s[0].at > in.from {
+			from = s[0].at + warm
 		}
 		if to-from < (in.to-in.from)/2 {
 			continue
 		}
-		g, enough := grown{s.id, make([][4]float64, len(figures))}, true
+		g, enough := grown{id, make([][4]float64, len(figures))}, true
 		for i := range 4 {
-			of := s.during(span{from + (to-from)*time.Duration(i)/4, from + (to-from)*time.Duration(i+1)/4})
-			if enough = enough && len(of) >= fewest; enough {
-				for k, f := range figures {
-					g.medians[k][i] = median(of, f.of)
-				}
+			in := span{from + (to-from)*time.Duration(i)/4, from + (to-from)*time.Duration(i+1)/4}
+			for k, f := range figures {
+				m, ok := s.median(in, f.of)
+				g.medians[k][i], enough = m, enough && ok
 			}
 		}
 		if enough {
@@ -201,22 +190,19 @@ func judgeGrowth(all []series, in span, warm time.Duration) (judged []grown) {
 	return judged
 }
 
-func (s series) during(in span) (all []weight) {
-	for _, x := range s.samples {
+// median is that of a figure in a part of the run; false if there are too few samples.
+func (s series) median(in span, figure func(weight) float64) (float64, bool) {
+	var all []float64
+	for _, x := range s {
 		if in.has(x.at) {
-			all = append(all, x.weight)
+			all = append(all, figure(x.weight))
 		}
 	}
-	return all
-}
-
-func median(of []weight, figure func(weight) float64) float64 {
-	var all []float64
-	for _, w := range of {
-		all = append(all, figure(w))
+	if len(all) < fewest {
+		return 0, false
 	}
-	slices.SortFunc(all, cmp.Compare[float64])
-	return all[len(all)/2]
+	slices.Sort(all)
+	return all[len(all)/2], true
 }
 
 // figures are what must not grow beyond a share and a rest of what it was.

@@ -4,7 +4,9 @@ package nodes
 
 import (
 	"bytes"
+	"cmp"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,12 +18,11 @@ import (
 )
 
 // lived is a process that told what it needed every 10 s, from one second to another.
-func lived(from, to int, what func(second int, w *weight)) series {
-	s := series{id: "node-1"}
+func lived(from, to int, what func(second int, w *weight)) (s series) {
 	for at := from; at <= to; at += 10 {
 		w := weight{Goroutines: 80, Heap: 6 * mebibyte, Files: 18, Sessions: 1}
 		what(at, &w)
-		s.samples = append(s.samples, sample{time.Duration(at) * time.Second, w})
+		s = append(s, sample{time.Duration(at) * time.Second, w})
 	}
 	return s
 }
@@ -59,7 +60,7 @@ func TestLeaksShowInTheSeries(t *testing.T) {
 		}, "goroutines"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := judgeGrowth([]series{lived(0, halfHour, c.what)}, judgedPart, theWarmUp)
+			g := judgeGrowth(map[string]series{"node-1": lived(0, halfHour, c.what)}, judgedPart, theWarmUp)
 			require.Len(t, g, 1)
 			r := &scene.Run{Out: &bytes.Buffer{}}
 			holdGrowth(r, g)
@@ -84,14 +85,13 @@ func TestWhichSeriesAreLongEnough(t *testing.T) {
 		"its second half and some":       {lived(700, halfHour, still), 1},
 		"half of it, warm-up included":   {lived(900, halfHour, still), 0},
 		"a few minutes":                  {lived(300, 600, still), 0},
-		"nothing":                        {series{}, 0},
-		"too few samples":                {series{"x", []sample{{0, weight{}}, {theWarmUp, weight{}}, {halfHour * time.Second, weight{}}}}, 0},
+		"too few samples":                {series{{0, weight{}}, {theWarmUp, weight{}}, {halfHour * time.Second, weight{}}}, 0},
 		"none at the end of a short one": {lived(0, 900, still), 0},
 	} {
-		require.Len(t, judgeGrowth([]series{c.s}, judgedPart, theWarmUp), c.want, name)
+		require.Len(t, judgeGrowth(map[string]series{"node-1": c.s}, judgedPart, theWarmUp), c.want, name)
 	}
 	late := lived(700, halfHour, func(at int, w *weight) { w.Goroutines += at - 700 })
-	g := judgeGrowth([]series{late}, judgedPart, theWarmUp)
+	g := judgeGrowth(map[string]series{"node-1": late}, judgedPart, theWarmUp)
 	require.InDelta(t, 80+180+115, g[0].medians[0][0], 10, "its quarters begin after its own warm-up")
 }
 
@@ -182,8 +182,7 @@ func TestLossesMustBeCounted(t *testing.T) {
 func TestTheViewFollowsTheHosts(t *testing.T) {
 	c := &crew{view: newView(), settings: settings{Names: names{Shards: 2}}, slots: []*slot{{index: 0}, {index: 1}}}
 	for _, s := range c.slots {
-		j, err := machine.MakeJournal[entry](t.TempDir()+"/journal", 10)
-		require.NoError(t, err)
+		j := machine.MakeJournal[entry](t.TempDir()+"/journal", 10)
 		defer j.Close()
 		s.book = j
 	}
@@ -251,4 +250,102 @@ func TestEveryShardHasItsAccounts(t *testing.T) {
 		}
 	}
 	require.Len(t, known, 3*maxNodes*senders)
+}
+
+// Node 1 hosts name 0, and is killed at 10 s, and again at 20 s, when it hosts nothing. Node 2 takes over at 14 s.
+// Node 0 hosts name 1 all the time.
+func TestHowAsksEnd(t *testing.T) {
+	const calm, struck, hung = "planned moves only", "after a kill", "by their own time, or never"
+	type ask struct {
+		from, to float64 // in seconds; 0: never
+		end      kind
+		name     uint16
+		asker    int
+	}
+	for what, c := range map[string]struct {
+		ask
+		want string
+	}{
+		"answered":                     {ask{1, 1.01, answered, 0, 0}, ""},
+		"answered late":                {ask{1, 6.5, answered, 0, 0}, calm},
+		"under way, told at once":      {ask{9.99, 10.1, failed, 0, 0}, ""},
+		"under way, told late":         {ask{9.99, 11.5, failed, 0, 0}, struck},
+		"waited for the next host":     {ask{10.5, 14.5, answered, 0, 0}, ""},
+		"waited for longer":            {ask{10.5, 15.5, answered, 0, 0}, struck},
+		"gave up while it waited":      {ask{10.5, 12, failed, 0, 0}, struck},
+		"waited for a host that lives": {ask{10.5, 16, answered, 1, 0}, calm},
+		"told of the next kill":        {ask{9.99, 20.01, failed, 0, 0}, calm},
+		"by its own time":              {ask{19.99, 50, failed, 0, 0}, hung},
+		"never":                        {ask{25, 0, 0, 0, 0}, hung},
+		"never, as its asker died":     {ask{9.99, 0, 0, 0, 1}, ""},
+	} {
+		t.Run(what, func(t *testing.T) {
+			at := func(second float64) time.Duration { return time.Duration(second * float64(time.Second)) }
+			es := []seen{{entry{kind: hosted, token: 1}, 1, 0}, {entry{kind: hosted, name: 1, token: 2}, 0, 0}, {entry{at: at(14), kind: hosted, token: 3}, 2, 0}}
+			for seq, a := range []ask{c.ask, {2, 2.1, answered, 1, 2}, {9.99, 10.1, answered, 1, 2}, {25, 25.1, answered, 1, 2}} {
+				e := entry{at: at(a.from), kind: asked, sender: senderOf(a.asker, 0, 0), name: a.name, target: a.name, seq: uint64(seq)}
+				if es = append(es, seen{e, a.asker, 0}); a.to > 0 {
+					e.at, e.sent, e.kind = at(a.to), e.at, a.end
+					es = append(es, seen{e, a.asker, 0})
+				}
+			}
+			slices.SortStableFunc(es, func(a, b seen) int { return cmp.Compare(a.at, b.at) })
+			r := &scene.Run{Out: &bytes.Buffer{}}
+			x := &moving{moves: moves{within: 30 * time.Second}, crew: &crew{Run: r}, kills: []killed{{at(10), 1, 0}, {at(20), 1, 1}}}
+			x.ends(es, &judgement{})
+			if c.want == "" {
+				require.Empty(t, r.Violations())
+				return
+			}
+			require.Len(t, r.Violations(), 1)
+			require.Contains(t, r.Violations()[0], c.want)
+		})
+	}
+}
+
+func TestTheLedgerIsJudged(t *testing.T) {
+	const a, b = uint32(1), uint32(2) // clients
+	at := func(target, place int, p page) page { p.Name, p.Place = target, place; return p }
+	job := func(target, place int, client uint32, seq uint64, amount, balance int64, done map[uint32]uint64) page {
+		return at(target, place, page{Sender: client, Seq: seq, Amount: amount, Balance: balance, Done: done})
+	}
+	note := func(k kind, client uint32, target uint16, seq uint64) seen {
+		return seen{entry: entry{kind: k, sender: client, target: target, seq: seq}}
+	}
+	// Client a moves 5 from account 0 to 1, then client b 2 from 1 to 0.
+	sound := func() ([]page, []seen) {
+		var es []seen
+		for _, k := range []kind{booked, finished} {
+			es = append(es, note(k, a, 0, 1), note(k, a, 1, 1), note(k, b, 1, 1), note(k, b, 0, 1))
+		}
+		return []page{job(1, 2, b, 1, -2, 3, map[uint32]uint64{a: 1, b: 1}), job(0, 1, a, 1, -5, -5, map[uint32]uint64{a: 1}),
+			job(1, 1, a, 1, 5, 5, map[uint32]uint64{a: 1}), job(0, 2, b, 1, 2, -3, map[uint32]uint64{a: 1, b: 1})}, es
+	}
+	for name, c := range map[string]struct {
+		broken func(ps []page, es []seen) ([]page, []seen)
+		want   ledger
+	}{
+		"nothing": {func(ps []page, es []seen) ([]page, []seen) { return ps, es }, ledger{jobs: 4}},
+		"a balance that does not follow": {func(ps []page, es []seen) ([]page, []seen) { ps[0].Balance = 4; return ps, es },
+			ledger{jobs: 4, broken: 1, sums: 1}},
+		"a job done twice": {func(ps []page, es []seen) ([]page, []seen) {
+			return append(ps, job(0, 3, b, 1, 2, -1, nil)), es
+		}, ledger{jobs: 4, twice: 1, sums: 2}},
+		"half of a transfer": {func(ps []page, es []seen) ([]page, []seen) { return ps[1:], es }, ledger{jobs: 3, hollow: 1, sums: 2}},
+		"no answer":          {func(ps []page, es []seen) ([]page, []seen) { return ps, es[:7] }, ledger{jobs: 4, unfinished: 1}},
+		"a tick of an account": {func(ps []page, es []seen) ([]page, []seen) {
+			return append(ps, at(0, 3, page{Tick: 1, Balance: -3})), es
+		}, ledger{jobs: 4, ticks: 1}},
+		"a tick too many": {func(ps []page, es []seen) ([]page, []seen) {
+			return append(ps, at(0, 3, page{Tick: 2, Balance: -3})), es
+		}, ledger{jobs: 4, ticks: 1, broken: 1}},
+	} {
+		ps, es := c.broken(sound())
+		require.Equal(t, c.want, judgeLedger(ps, es, 2), name)
+	}
+	p, err := pageOf(writeText(7, 1, 2, 3) + ` {"Sender":1,"Seq":2,"Balance":-4,"Done":{"1":2}}`)
+	require.NoError(t, err)
+	require.Equal(t, page{Sender: 1, Seq: 2, Balance: -4, Done: map[uint32]uint64{1: 2}}, p)
+	_, err = pageOf("nothing")
+	require.Error(t, err)
 }

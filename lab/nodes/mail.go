@@ -25,7 +25,7 @@ const (
 // newLinked starts nodes over links that can be slowed down, and waits until all names have answered
 // all nodes.
 func newLinked(ctx context.Context, r *scene.Run, n, room int, s settings) (*crew, *machine.Links) {
-	c := newCrew(ctx, r, n, 1, func(servers []string) network { return newProxies(servers, n) }, s)
+	c := newCrew(ctx, r, n, 1, newProxies, s)
 	c.room = room
 	if err := scene.Try(func() {
 		for i := range n { // the first comes first
@@ -36,7 +36,7 @@ func newLinked(ctx context.Context, r *scene.Run, n, room int, s settings) (*cre
 		c.end()
 		scene.Check(err)
 	}
-	return c, c.net.(*proxies).Links
+	return c, c.net.links
 }
 
 // settleMail ends the load, and judges: what was lost must have been counted since before. then is done
@@ -60,11 +60,12 @@ type window struct {
 	bytes int64
 }
 
-// watched lets time pass.
-func watched(ctx context.Context, links *machine.Links, d time.Duration) (w window) {
-	w.from, w.bytes = machine.Now(), links.Bytes()
+// watched lets time pass with all links of a shape.
+func watched(ctx context.Context, l *machine.Links, s machine.Shape, d time.Duration) (w window) {
+	l.Shape(s)
+	w.from, w.bytes = machine.Now(), l.Bytes()
 	scene.Check(machine.Pause(ctx, d))
-	w.to, w.bytes = machine.Now(), links.Bytes()-w.bytes
+	w.to, w.bytes = machine.Now(), l.Bytes()-w.bytes
 	return w
 }
 
@@ -89,15 +90,9 @@ func congestion(ctx context.Context, r *scene.Run) {
 		c.order(ctx, order{Do: doLoad, Rate: rate / nodes, Asks: asks / nodes}, patience)
 		end := c.drainOn(ctx, 2*time.Second)
 		scene.Check(machine.Pause(ctx, 3*time.Second))
-		var well, slow, healed window
-		for _, step := range []struct {
-			shape machine.Shape
-			share int // of eleven
-			w     *window
-		}{{machine.Shape{}, 4, &well}, {machine.Shape{Delay: farDelay, Jitter: farJitter}, 3, &slow}, {machine.Shape{}, 4, &healed}} {
-			links.Shape(step.shape)
-			*step.w = watched(ctx, links, length*time.Duration(step.share)/11)
-		}
+		well := watched(ctx, links, machine.Shape{}, length*4/11)
+		slow := watched(ctx, links, machine.Shape{Delay: farDelay, Jitter: farJitter}, length*3/11)
+		healed := watched(ctx, links, machine.Shape{}, length*4/11)
 		drained, undone := end()
 		if drained == 0 {
 			scene.Check(errNothing)
@@ -187,12 +182,10 @@ func stalledMove(ctx context.Context, r *scene.Run, set settings) {
 	scene.Check(machine.Pause(ctx, time.Second))
 	at := machine.Now()
 	drained := c.swap(ctx)
-	c.until(ctx, patience, "a shard was handed off", func() (moved bool) {
-		c.look(func(v *view) {
-			for _, h := range v.homes {
-				moved = moved || h.node == 1 && h.at >= at
-			}
-		})
+	c.until(ctx, patience, "a shard was handed off", func(v *view) (moved bool) {
+		for _, h := range v.homes {
+			moved = moved || h.node == 1 && h.at >= at
+		}
 		return moved
 	})
 	links.Link(0, 1).Set(machine.Shape{Stall: true})

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -57,8 +56,7 @@ type moving struct {
 	next   int // the node that is moved, or to, next
 	spans  []span
 	kills  []killed
-	series map[string]*series
-	last   map[string]weight // of each process
+	series map[string]series // of each process
 }
 
 // warmUp is how long a load lasts before the first move.
@@ -78,7 +76,8 @@ func (m moves) play(ctx context.Context, r *scene.Run) {
 	defer c.end()
 	// Four entries for each letter, all on one node at the worst; the file is sparse.
 	c.room = int(4*(m.rate+m.asks)*(m.length+6*changeWithin).Seconds()) + 100_000
-	x := &moving{moves: m, crew: c, random: rand.New(rand.NewPCG(r.Seed, 1)), series: map[string]*series{}, last: map[string]weight{}}
+	random := rand.New(rand.NewPCG(r.Seed, 1))
+	x := &moving{moves: m, crew: c, random: random, series: map[string]series{}}
 	c.up(ctx, upTo(n)...)
 	if m.set.Follows {
 		c.lead(ctx, 0)
@@ -153,7 +152,7 @@ func (x *moving) beBusy(ctx context.Context, from time.Duration) {
 		return
 	}
 	scene.Check(machine.Pause(ctx, from-machine.Now()))
-	end := scene.Must(machine.Burners(4))
+	end := machine.Burners(4)
 	scene.Check(errors.Join(machine.Pause(ctx, x.busy), end()))
 }
 
@@ -161,11 +160,7 @@ func (x *moving) beBusy(ctx context.Context, from time.Duration) {
 func (x *moving) weighed(ctx context.Context, nodes ...int) {
 	for k, w := range x.weights(ctx, nodes...) {
 		id := fmt.Sprintf("node-%d.%d", nodes[k], x.slots[nodes[k]].life)
-		if x.series[id] == nil {
-			x.series[id] = &series{id: id}
-		}
-		x.series[id].samples = append(x.series[id].samples, sample{machine.Now(), w})
-		x.last[id] = w
+		x.series[id] = append(x.series[id], sample{machine.Now(), w})
 	}
 }
 
@@ -175,12 +170,10 @@ func (x *moving) handOver(ctx context.Context) {
 	x.next = (x.next + 1) % x.nodes
 	to, at := x.next, machine.Now()
 	x.lead(ctx, to)
-	x.until(ctx, changeWithin, "a letter at the next host", func() (is bool) {
-		x.look(func(v *view) {
-			for name := range x.settings.Names.Singletons {
-				is = is || v.heard[[2]int{to, name}] >= at
-			}
-		})
+	x.until(ctx, changeWithin, "a letter at the next host", func(v *view) (is bool) {
+		for name := range x.settings.Names.Singletons {
+			is = is || v.heard[[2]int{to, name}] >= at
+		}
 		return is
 	})
 }
@@ -231,7 +224,11 @@ func (x *moving) drain(ctx context.Context) {
 }
 
 func (x *moving) judge(ctx context.Context, run span) {
-	sum, givenUp := counted(slices.Collect(maps.Values(x.last)))
+	var last []weight
+	for _, s := range x.series {
+		last = append(last, s[len(s)-1].weight)
+	}
+	sum, givenUp := counted(last)
 	es, j := x.judged(func(ev *evidence) {
 		var kills []span
 		for _, k := range x.kills {
@@ -247,13 +244,9 @@ func (x *moving) judge(ctx context.Context, run span) {
 		x.ends(es, j)
 		return
 	}
-	late := 0
-	for _, took := range answers(es, run) {
-		if took > answerWithin {
-			late++
-		}
-	}
-	x.AtMost(fmt.Sprintf("asks not answered within %v", answerWithin), float64(late), 0, "")
+	inTime := func(d time.Duration) bool { return d <= answerWithin }
+	late := slices.DeleteFunc(answers(es, run), inTime)
+	x.AtMost(fmt.Sprintf("asks not answered within %v", answerWithin), float64(len(late)), 0, "")
 	calm := between(run, x.spans)
 	x.Spread("an ask's answer, nothing moving", answers(es, calm...))
 	x.Spread("an ask's answer, during a move", answers(es, x.spans...))
@@ -279,13 +272,11 @@ func (x *moving) judge(ctx context.Context, run span) {
 	if !x.grow {
 		return
 	}
-	var all []series
 	var passivated int64
-	for id, s := range x.series {
-		all = append(all, *s)
-		passivated += x.last[id].Passivated
+	for _, w := range last {
+		passivated += w.Passivated
 	}
-	grown := judgeGrowth(all, span{run.from + x.length/10, run.to}, x.length/10)
+	grown := judgeGrowth(x.series, span{run.from + x.length/10, run.to}, x.length/10)
 	holdGrowth(x.Run, grown)
 	if passivated == 0 || len(grown) < x.nodes-1 {
 		scene.Check(fmt.Errorf("%w: %d accounts were stopped, and %d processes lived long enough", errNothing, passivated, len(grown)))
@@ -319,13 +310,10 @@ func (x *moving) killed(e seen) bool {
 
 // ends judges how asks ended. What was lost, doubled or out of order is judged before, but for what was under way at a kill.
 func (x *moving) ends(es []seen, j *judgement) {
-	type key struct {
-		pairKey
-		seq uint64
-	}
 	v, kill, next := newView(), time.Duration(0), 0
-	open, orphans := map[key]seen{}, map[uint16]time.Duration{} // names of who was killed last: when hosted again, or 0
-	var calm, struck []time.Duration                            // of asks on which no kill bears, and of others
+	open := map[letterKey]seen{}
+	orphans := map[uint16]time.Duration{} // names of who was killed last: when hosted again, or 0
+	var calm, struck []time.Duration      // of asks on which no kill bears, and of others
 	var hung []seen
 	failures, died, lost := 0, 0, 0
 	for _, e := range es { // in the order of time
@@ -349,7 +337,7 @@ func (x *moving) ends(es []seen, j *judgement) {
 			v.died(d.node, d.life)
 		}
 		v.take(e)
-		switch k := (key{pairKey{e.sender, e.target}, e.seq}); e.kind {
+		switch k := e.letter(); e.kind {
 		case asked:
 			open[k] = e
 		case handled, overran:

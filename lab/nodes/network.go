@@ -14,49 +14,79 @@ import (
 )
 
 // network is how the nodes reach each other and the store, and what can be cut.
-type network interface {
-	// String says what it is made of.
-	String() string
-	// place is the namespace of node i; nil is that of this process.
-	place(i int) *machine.Place
-	// host is where node i listens.
-	host(i int) (string, int)
-	// dials tells node i what to dial for an address; empty: the address itself.
-	dials(i int) map[string]string
-	// endpoints are where node i reaches the store's addresses, in their order.
-	endpoints(i int) []string
+type network struct {
+	about string // what it is made of
+	seats []seat // of the nodes
 	// link does something to what node i sends to node j; a stall is that it is lost, or waits.
-	link(i, j int, s machine.Shape) error
+	link func(i, j int, s machine.Shape)
 	// store does it to what node i sends to the store, and to what that replies.
-	store(i int, requests, replies machine.Shape) error
-	// shapes reports whether there are other shapes than a stall.
-	shapes() bool
-	close()
+	store  func(i int, requests, replies machine.Shape)
+	shapes bool           // there are other shapes than a stall
+	links  *machine.Links // of proxies
+	close  func()
 }
+
+// seat is where a node is.
+type seat struct {
+	place     *machine.Place // its namespace; nil: that of this process
+	host      string         // where it listens
+	port      int
+	dials     map[string]string // what it dials for an address; empty: the address itself
+	endpoints []string          // where it reaches the store's addresses, in their order
+}
+
+// wiring makes a network of n nodes and the store's servers.
+type wiring func(servers []string, n int) *network
 
 // newNetwork makes namespaces if that is permitted, else proxies.
-func newNetwork(servers []string, n int, proxied bool) network {
-	var why error
-	if !proxied {
-		s := &namespaces{}
-		if why = scene.Try(func() { s.open(servers, n) }); why == nil {
-			return s
-		}
-		s.close()
+func newNetwork(servers []string, n int) *network {
+	w := &network{}
+	why := scene.Try(func() { w.inNamespaces(servers, n) })
+	if why != nil {
+		w.close()
+		w = newProxies(servers, n)
+		w.about += ", as there is no bridge: " + why.Error()
 	}
-	p := newProxies(servers, n)
-	p.why = why
-	return p
+	return w
 }
 
-// namespaces: every node has a network namespace of its own, with one cable to a
-// bridge in the hub, a namespace too. A link is cut by the address that the
-// sender's neighbour table has for the receiver: what is sent then reaches nobody,
-// as if it were lost on the way.
-type namespaces struct {
-	hub    *machine.Place
-	places []*machine.Place
-	ports  []*faultlink.Proxy // to the store, in the hub
+// newLoopback has nodes listen on the loopback device, with nothing between them: that links
+// can't be cut is the scenario's mistake.
+func newLoopback(servers []string, n int) *network {
+	w := &network{about: "the loopback device", close: func() {}}
+	for range n {
+		at := seat{host: "127.0.0.1", port: machine.FreePort(), endpoints: servers}
+		w.seats = append(w.seats, at)
+	}
+	return w
+}
+
+// newProxies has nodes reach each other and the store over TCP proxies of this process. What is
+// sent over a cut link waits, as on a network that comes back.
+func newProxies(servers []string, n int) *network {
+	w, ports := newLoopback(servers, n), []int(nil)
+	for _, s := range w.seats {
+		ports = append(ports, s.port)
+	}
+	w.about, w.shapes, w.links = "TCP proxies", true, machine.NewLinks(ports)
+	w.close = w.links.Close
+	ways := make([][]*machine.Way, n)
+	for i := range n {
+		s := &w.seats[i]
+		s.dials, s.endpoints = w.links.Dials(i), nil
+		for _, server := range servers {
+			way := w.links.NewWay(server)
+			ways[i], s.endpoints = append(ways[i], way), append(s.endpoints, way.Address)
+		}
+	}
+	w.link = func(i, j int, s machine.Shape) { w.links.Link(i, j).Set(s) }
+	w.store = func(i int, requests, replies machine.Shape) {
+		for _, way := range ways[i] {
+			way.Requests.Set(requests)
+			way.Replies.Set(replies)
+		}
+	}
+	return w
 }
 
 const (
@@ -70,98 +100,78 @@ const (
 func nodeIP(i int) string  { return fmt.Sprintf("%s%d", subnet, 10+i) }
 func nodeMAC(i int) string { return fmt.Sprintf("02:77:00:00:01:%02x", i) }
 
-func (s *namespaces) open(servers []string, n int) {
-	scene.Must(exec.LookPath("nsenter"))
-	s.hub = scene.Must(machine.NewPlace())
-	scene.Check(s.hub.IP("link set lo up", "link add hub type bridge", "link set hub address "+hubMAC,
-		"addr add "+subnet+"1/24 dev hub", "link set hub up"))
-	for i := range n {
-		s.addNode(i, n)
+// neighbour is the command by which the device of a namespace sends what is for an address: to no
+// node while it is stalled. A kernel without netem has no other shape, and whether it has netem
+// shows only when it is too late.
+func neighbour(address, mac, device string, s machine.Shape) string {
+	switch s {
+	case machine.Shape{}:
+	case machine.Shape{Stall: true}:
+		mac = nobodysMAC
+	default:
+		scene.Check(errors.New("namespaces on a bridge have no such link"))
 	}
-	for k, server := range servers {
+	return "neigh replace " + address + " lladdr " + mac + " dev " + device + " nud permanent"
+}
+
+// inNamespaces gives every node a network namespace of its own, with one cable to a bridge in the
+// hub, a namespace too. A link is cut by the address that the sender's neighbour table has for the
+// receiver: what is sent then reaches no node, as if it were lost on the way.
+func (w *network) inNamespaces(servers []string, n int) {
+	var all []*machine.Place // the hub comes first
+	var ports []*faultlink.Proxy
+	w.close = func() {
+		for _, p := range ports {
+			p.Close()
+		}
+		for _, p := range all {
+			p.End()
+		}
+	}
+	newPlace := func() *machine.Place {
+		p := scene.Must(machine.NewPlace())
+		all = append(all, p)
+		return p
+	}
+	w.about = "network namespaces, a bridge between them"
+	scene.Must(exec.LookPath("nsenter"))
+	hub := newPlace()
+	scene.Check(hub.IP("link set lo up", "link add hub type bridge", "link set hub address "+hubMAC,
+		"addr add "+subnet+"1/24 dev hub", "link set hub up"))
+	var endpoints []string
+	for k, server := range servers { // to the store, in the hub
 		var ln net.Listener
-		scene.Check(s.hub.Do(func() (err error) {
+		scene.Check(hub.Do(func() (err error) {
 			ln, err = net.Listen("tcp", fmt.Sprintf("%s1:%d", subnet, storePort+k))
 			return err
 		}))
 		link := faultlink.New() // without faults
-		s.ports = append(s.ports, faultlink.On(ln, func(net.Conn) *faultlink.Link { return link }, machine.DialTo(server)))
+		of := func(net.Conn) *faultlink.Link { return link }
+		ports = append(ports, faultlink.On(ln, of, machine.DialTo(server)))
+		endpoints = append(endpoints, ports[k].Addr())
 	}
-}
-
-// addNode makes the namespace of node i of n, and its cable.
-func (s *namespaces) addNode(i, n int) {
-	p := scene.Must(machine.NewPlace())
-	s.places = append(s.places, p)
-	scene.Check(s.hub.IP(fmt.Sprintf("link add node%d type veth peer name eth0 netns %s", i, p.Path),
-		fmt.Sprintf("link set node%d master hub", i), fmt.Sprintf("link set node%d up", i),
-		fmt.Sprintf("neigh replace %s lladdr %s dev hub nud permanent", nodeIP(i), nodeMAC(i))))
-	setUp := []string{"link set lo up", "link set eth0 address " + nodeMAC(i), "addr add " + nodeIP(i) + "/24 dev eth0", "link set eth0 up",
-		"neigh replace " + subnet + "1 lladdr " + hubMAC + " dev eth0 nud permanent"}
-	for j := range n {
-		if j != i {
-			setUp = append(setUp, "neigh replace "+nodeIP(j)+" lladdr "+nodeMAC(j)+" dev eth0 nud permanent")
+	for i := range n {
+		p := newPlace()
+		w.seats = append(w.seats, seat{place: p, host: nodeIP(i), port: nodePort, endpoints: endpoints})
+		scene.Check(hub.IP(fmt.Sprintf("link add node%d type veth peer name eth0 netns %s", i, p.Path),
+			fmt.Sprintf("link set node%d master hub", i), fmt.Sprintf("link set node%d up", i),
+			neighbour(nodeIP(i), nodeMAC(i), "hub", machine.Shape{})))
+		setUp := []string{"link set lo up", "link set eth0 address " + nodeMAC(i),
+			"addr add " + nodeIP(i) + "/24 dev eth0", "link set eth0 up",
+			neighbour(subnet+"1", hubMAC, "eth0", machine.Shape{})}
+		for j := range n {
+			if j != i {
+				setUp = append(setUp, neighbour(nodeIP(j), nodeMAC(j), "eth0", machine.Shape{}))
+			}
 		}
+		scene.Check(p.IP(setUp...))
 	}
-	scene.Check(p.IP(setUp...))
-}
-
-func (s *namespaces) String() string { return "network namespaces, a bridge between them" }
-
-func (s *namespaces) place(i int) *machine.Place { return s.places[i] }
-
-func (s *namespaces) host(i int) (string, int) { return nodeIP(i), nodePort }
-
-func (s *namespaces) dials(int) map[string]string { return nil }
-
-func (s *namespaces) endpoints(int) (all []string) {
-	for _, p := range s.ports {
-		all = append(all, p.Addr())
+	w.link = func(i, j int, s machine.Shape) {
+		scene.Check(w.seats[i].place.IP(neighbour(nodeIP(j), nodeMAC(j), "eth0", s)))
 	}
-	return all
-}
-
-// pick is the address of who gets what is sent.
-func pick(s machine.Shape, mac string) (string, error) {
-	switch s {
-	case machine.Shape{}:
-		return mac, nil
-	case machine.Shape{Stall: true}:
-		return nobodysMAC, nil
-	}
-	return "", errors.New("namespaces on a bridge have no such link")
-}
-
-func (s *namespaces) link(i, j int, shape machine.Shape) error {
-	mac, err := pick(shape, nodeMAC(j))
-	if err != nil {
-		return err
-	}
-	return s.places[i].IP("neigh replace " + nodeIP(j) + " lladdr " + mac + " dev eth0 nud permanent")
-}
-
-// shapes: a kernel without netem can't, and whether it has it shows only when it is
-// too late.
-func (s *namespaces) shapes() bool { return false }
-
-func (s *namespaces) store(i int, requests, replies machine.Shape) error {
-	there, err1 := pick(requests, hubMAC)
-	back, err2 := pick(replies, nodeMAC(i))
-	if err := errors.Join(err1, err2); err != nil {
-		return err
-	}
-	return errors.Join(s.places[i].IP("neigh replace "+subnet+"1 lladdr "+there+" dev eth0 nud permanent"),
-		s.hub.IP("neigh replace "+nodeIP(i)+" lladdr "+back+" dev hub nud permanent"))
-}
-
-func (s *namespaces) close() {
-	for _, p := range s.ports {
-		p.Close()
-	}
-	for _, p := range s.places {
-		p.End()
-	}
-	if s.hub != nil {
-		s.hub.End()
+	w.store = func(i int, requests, replies machine.Shape) {
+		there := neighbour(subnet+"1", hubMAC, "eth0", requests)
+		back := neighbour(nodeIP(i), nodeMAC(i), "hub", replies)
+		scene.Check(errors.Join(w.seats[i].place.IP(there), hub.IP(back)))
 	}
 }

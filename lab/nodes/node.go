@@ -9,10 +9,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"os"
 	"os/signal"
+	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -73,7 +76,7 @@ const patience = 60 * time.Second
 const heapEvery = 250 * time.Millisecond
 
 // runNode is main for a node.
-func runNode(arg string, stores []Store) error {
+func runNode(arg string) error {
 	terms := make(chan os.Signal, 1)
 	signal.Notify(terms, syscall.SIGTERM)
 	n := &node{out: json.NewEncoder(os.Stdout)}
@@ -83,7 +86,7 @@ func runNode(arg string, stores []Store) error {
 	failed := make(chan error, 1)
 	up := make(chan struct{})
 	go func() {
-		if err := scene.Try(func() { n.open(stores) }); err != nil {
+		if err := scene.Try(func() { n.open() }); err != nil {
 			failed <- fmt.Errorf("%s: %w", n.id(), err)
 			return
 		}
@@ -93,37 +96,33 @@ func runNode(arg string, stores []Store) error {
 			n.say(said{What: hasHeap, Heap: machine.Heap(), RSS: machine.RSS(os.Getpid())})
 		}
 	}()
-	orders := make(chan order)
-	go n.listen(orders)
-	for {
-		select {
-		case err := <-failed:
-			return err
-		case o := <-orders:
-			go func() {
-				<-up
-				n.obey(o)
-			}()
-		case <-terms:
-			select {
-			case <-up:
-				return scene.Try(n.leave)
-			default:
-				return nil // it has not begun
-			}
-		}
+	go n.listen(up)
+	select {
+	case err := <-failed:
+		return err
+	case <-terms:
+	}
+	select {
+	case <-up:
+		return scene.Try(n.leave)
+	default:
+		return nil // it has not begun
 	}
 }
 
-// listen reads orders to the end of the input, which is the end of all.
-func (n *node) listen(orders chan<- order) {
+// listen reads orders, which are obeyed once the node is up. The end of the input is the end of
+// all.
+func (n *node) listen(up <-chan struct{}) {
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		var o order
 		if err := json.Unmarshal(lines.Bytes(), &o); err != nil {
 			fmt.Fprintf(os.Stderr, "%s: order %q: %v\n", n.id(), lines.Text(), err)
 			os.Exit(2)
 		}
-		orders <- o
+		go func() {
+			<-up
+			n.obey(o)
+		}()
 	}
 	os.Exit(2)
 }
@@ -190,9 +189,9 @@ func (n *node) obey(o order) {
 }
 
 // open starts everything.
-func (n *node) open(stores []Store) {
+func (n *node) open() {
 	register()
-	n.journal = scene.Must(machine.OpenJournal[entry](n.Journal))
+	n.journal = machine.OpenJournal[entry](n.Journal)
 	n.accounts, n.numbers, n.leaks.kinds = n.Names.accounts(), map[string]int{}, n.Leaks
 	for i, id := range n.accounts {
 		n.numbers[id] = n.Names.Singletons + i
@@ -214,7 +213,7 @@ func (n *node) open(stores []Store) {
 		}))
 	}
 	n.remote = scene.Must(remoting.Start(n.system, config))
-	n.client = scene.Must(scene.Must(kindOf(stores, n.Store)).Open(context.Background(), n.URL))
+	n.client = kindOf(n.Store).Open(context.Background(), n.URL)
 	logged := n.log.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core {
 		errors := zapcore.NewCore(zapcore.NewJSONEncoder(zapcore.EncoderConfig{}), zapcore.AddSync(io.Discard), zapcore.ErrorLevel)
 		return zapcore.NewTee(c, zapcore.RegisterHooks(errors, func(zapcore.Entry) error { n.errors.Add(1); return nil }))
@@ -234,14 +233,16 @@ func (n *node) open(stores []Store) {
 	n.host()
 }
 
-// pass notes what passes a gate.
-func (n *node) pass(number func(string) int) func(string, lease.Token, time.Duration) {
-	return func(name string, token lease.Token, at time.Duration) {
-		if n.Broken {
-			at = machine.Now() // the clock that was read is of no use
-		}
-		n.journal.Note(entry{at: at, kind: passed, name: uint16(number(name)), token: uint64(token)})
+// pass notes what passes the gate of a singleton ("singleton/lab-7", "host/lab-7") or of a shard.
+func (n *node) pass(name string, token lease.Token, at time.Duration) {
+	number := scene.Must(strconv.Atoi(name[strings.LastIndexAny(name, "/-")+1:]))
+	if strings.HasPrefix(name, shardLease) {
+		number += n.Names.Singletons
 	}
+	if n.Broken {
+		at = machine.Now() // the clock that was read is of no use
+	}
+	n.journal.Note(entry{at: at, kind: passed, name: uint16(number), token: uint64(token)})
 }
 
 // host takes part in everything.
@@ -249,7 +250,7 @@ func (n *node) host() {
 	proxy := n.Hosts > 0 && n.Index >= n.Hosts
 	n.managers = make([]*singleton.Manager, n.Names.Singletons)
 	for _, i := range rand.Perm(n.Names.Singletons) { // so that each node comes first with some
-		opts := []singleton.Option{singleton.WithJournal(n.pass(func(string) int { return i })), singleton.WithLogger(n.log)}
+		opts := []singleton.Option{singleton.WithJournal(n.pass), singleton.WithLogger(n.log)}
 		if n.Buffer > 0 {
 			opts = append(opts, singleton.WithBuffer(n.Buffer, hosting.DropNewest))
 		}
@@ -264,13 +265,8 @@ func (n *node) host() {
 	if n.Names.Shards == 0 {
 		return
 	}
-	opts := []sharding.Option{sharding.WithLogger(n.log), sharding.WithJournal(n.pass(n.shardNumber))}
-	if n.Idle > 0 {
-		opts = append(opts, sharding.WithPassivation(n.Idle))
-	}
-	if n.MaxActive > 0 {
-		opts = append(opts, sharding.WithMaxActive(n.MaxActive))
-	}
+	opts := []sharding.Option{sharding.WithLogger(n.log), sharding.WithJournal(n.pass),
+		sharding.WithPassivation(n.Idle), sharding.WithMaxActive(n.MaxActive)}
 	if n.Buffer > 0 {
 		opts = append(opts, sharding.WithBuffer(n.Buffer, n.Buffer, hosting.DropNewest))
 	}
@@ -303,15 +299,6 @@ func (n *node) host() {
 			scene.Check(err)
 		}
 	}
-}
-
-// shardNumber is the number of a shard's lease.
-func (n *node) shardNumber(name string) int {
-	i, err := strconv.Atoi(name[strings.LastIndexByte(name, '/')+1:])
-	if err != nil {
-		panic(fmt.Sprintf("a pass of %q, which is no shard", name))
-	}
-	return n.Names.Singletons + i
 }
 
 // shardKinds and singletonKinds are what is noted of events.
@@ -403,4 +390,335 @@ func (n *node) leave() {
 	scene.Check(n.keeper.Close(ctx))
 	n.remote.Shutdown(true)
 	n.journal.Note(entry{at: machine.Now(), kind: departed})
+}
+
+// load is what a node sends. The senders are numbered: see senderOf.
+type load struct {
+	end     chan struct{} // nil: nothing is sent
+	running sync.WaitGroup
+	asker   *actor.PID
+	tellers []*actor.PID // those that are actors
+
+	mu  sync.Mutex
+	seq [senders][]uint64 // of each sender, to each target
+}
+
+// pace is between looks at what is due.
+const pace = 5 * time.Millisecond
+
+// answerWithin is for how long an asker waits for answers before it stops.
+const answerWithin = 5 * time.Second
+
+// next notes the next letter of a sender.
+func (n *node) next(sender uint32, target int) letter {
+	n.load.mu.Lock()
+	seqs := &n.load.seq[sender%senders]
+	if *seqs == nil {
+		*seqs = make([]uint64, n.Names.targets())
+	}
+	(*seqs)[target]++
+	l := letter{Sender: sender, Target: uint16(target), Seq: (*seqs)[target], Sent: int64(machine.Now()), Fill: uint32(max(0, n.Size-letterSize))}
+	n.load.mu.Unlock()
+	n.note(time.Duration(l.Sent), asked, l, 0)
+	return l
+}
+
+// note notes what became of a letter, under which token.
+func (n *node) note(at time.Duration, k kind, l letter, token uint64) {
+	n.journal.Note(entry{at: at, kind: k, sent: time.Duration(l.Sent), token: token, seq: l.Seq,
+		sender: l.Sender, target: l.Target, name: uint16(n.Names.of(int(l.Target)))})
+}
+
+// post sends the next letter of a sender that is no actor.
+func (n *node) post(sender uint32, target int) {
+	l := n.next(sender, target)
+	if target < n.Names.Singletons {
+		n.system.Root.Send(n.managers[target].PID(), l)
+	} else {
+		_ = n.region.Tell(n.accounts[target-n.Names.Singletons], l) // one that is refused is not handled: it is judged
+	}
+}
+
+// request sends the next letter of an actor.
+func (n *node) request(ctx actor.Context, sender uint32, target int) letter {
+	l := n.next(sender, target)
+	if target < n.Names.Singletons {
+		ctx.Request(n.managers[target].PID(), l)
+	} else {
+		_ = n.region.Request(n.accounts[target-n.Names.Singletons], l, ctx.Self()) // likewise
+	}
+	return l
+}
+
+// begin begins to send.
+func (n *node) begin(o order) {
+	n.load.end = make(chan struct{})
+	id := func(k int) uint32 { return senderOf(n.Index, n.Life, k) }
+	tellers := senders - 1
+	if n.Names.Shards > 0 {
+		tellers = plain // all mail of accounts is sent outside of actors
+	}
+	for k := 1; k <= tellers && o.Rate > 0; k++ {
+		rate, count := o.Rate/float64(tellers), o.Count/tellers
+		if k <= plain {
+			n.load.steadily(&due{rate: rate, count: count}, func() { n.post(id(k), rand.IntN(n.Names.targets())) })
+			continue
+		}
+		n.load.tellers = append(n.load.tellers, n.system.Root.Spawn(actor.PropsFromProducer(func() actor.Actor {
+			return &sender{node: n, number: id(k), due: due{rate: rate, count: count}, pick: n.pick(rate)}
+		})))
+	}
+	switch pick := n.pick(o.Asks); {
+	case o.Within > 0:
+		n.load.steadily(&due{rate: o.Asks}, func() { n.question(id(0), pick(), o.Within) })
+	case o.Asks > 0:
+		n.load.asker = n.system.Root.Spawn(actor.PropsFromProducer(func() actor.Actor {
+			return &sender{node: n, number: id(0), due: due{rate: o.Asks}, pick: pick,
+				open: map[letterKey]letter{}}
+		}))
+	}
+}
+
+// steadily calls f as often as is due, until the load ends.
+func (l *load) steadily(d *due, f func()) {
+	l.running.Go(func() {
+		for tick := time.NewTicker(pace); d.left(); {
+			d.each(f)
+			select {
+			case <-tick.C:
+			case <-l.end:
+				return
+			}
+		}
+	})
+}
+
+// question asks from a goroutine of its own, and notes how that ends.
+func (n *node) question(sender uint32, target int, within time.Duration) {
+	l := n.next(sender, target)
+	n.load.running.Go(func() {
+		got, err := n.inquire(l, within)
+		end := answered
+		if err != nil {
+			end = failed
+		}
+		n.note(machine.Now(), end, l, got.Token)
+	})
+}
+
+// quiet ends the load, and waits for answers.
+func (n *node) quiet() {
+	if n.load.end == nil {
+		return
+	}
+	close(n.load.end)
+	n.load.running.Wait()
+	for _, pid := range append(n.load.tellers, n.load.asker) {
+		if pid != nil {
+			q := &quieting{until: machine.Now() + answerWithin, done: make(chan struct{})}
+			n.system.Root.Send(pid, q)
+			<-q.done
+		}
+	}
+	n.load.end, n.load.asker, n.load.tellers = nil, nil, nil
+}
+
+// due says what is to be sent by now. A sender that was held up for long does not make up for it:
+// that would be another load than the one asked for.
+type due struct {
+	rate  float64
+	count int // in all; 0: no bound
+	began time.Duration
+	done  int
+	sent  int
+}
+
+func (d *due) left() bool { return d.count == 0 || d.sent < d.count }
+
+func (d *due) each(f func()) {
+	if d.began == 0 {
+		d.began = machine.Now()
+	}
+	due := int((machine.Now() - d.began).Seconds() * d.rate)
+	for d.done = max(d.done, due-int(d.rate/10)-1); d.done < due && d.left(); d.done++ {
+		f()
+		d.sent++
+	}
+}
+
+type (
+	// beat is what a sender tells itself.
+	beat struct{}
+	// quieting tells a sender that it is to send no more, and to close done when all is answered.
+	quieting struct {
+		until time.Duration
+		done  chan struct{}
+	}
+)
+
+// sender is an actor that sends, without waiting for answers, and notes these.
+type sender struct {
+	*node
+	number uint32
+	due    due
+	pick   func() int
+	open   map[letterKey]letter // what was asked; nil: answers are not waited for
+	quiet  *quieting
+}
+
+// Receive implements actor.Actor.
+func (s *sender) Receive(ctx actor.Context) {
+	switch msg := ctx.Message().(type) {
+	case *actor.Started, beat:
+		s.beat(ctx)
+	case receipt:
+		key := letterKey{pairKey{s.number, msg.Target}, msg.Seq}
+		if l, ok := s.open[key]; ok {
+			delete(s.open, key)
+			s.note(machine.Now(), answered, l, msg.Token)
+		}
+	case *quieting:
+		s.quiet = msg
+	}
+}
+
+func (s *sender) beat(ctx actor.Context) {
+	maps.DeleteFunc(s.open, func(_ letterKey, l letter) bool {
+		return machine.Now()-time.Duration(l.Sent) > 2*answerWithin
+	})
+	if q := s.quiet; q == nil {
+		s.due.each(func() {
+			if l := s.request(ctx, s.number, s.pick()); s.open != nil {
+				s.open[letterKey{pairKey{l.Sender, l.Target}, l.Seq}] = l
+			}
+		})
+	} else if len(s.open) == 0 || machine.Now() > q.until {
+		close(q.done)
+		s.quiet, s.due.rate = nil, 0
+		return
+	}
+	system, self := ctx.ActorSystem(), ctx.Self()
+	time.AfterFunc(pace, func() { system.Root.Send(self, beat{}) })
+}
+
+// pick says whom an asker asks next: any target. Where accounts are stopped for idleness it is of eight
+// asks one a singleton, two the same as before, two an account that was asked so long ago that it is
+// about to be stopped, and three any.
+func (n *node) pick(rate float64) func() int {
+	any := func() int { return rand.IntN(n.Names.targets()) }
+	if n.MaxActive == 0 {
+		return any
+	}
+	any = func() int { return n.Names.Singletons + rand.IntN(len(n.accounts)) }
+	past := make([]int, max(4, int(rate*1.25*n.Idle.Seconds())))
+	for i := range past {
+		past[i] = any()
+	}
+	last, at := past[0], 0
+	return func() int {
+		switch rand.IntN(8) {
+		case 0, 1:
+		case 2, 3:
+			last = past[(at+rand.IntN(len(past)/4))%len(past)] // of the oldest quarter
+		case 4:
+			if n.Names.Singletons > 0 {
+				return rand.IntN(n.Names.Singletons)
+			}
+			fallthrough
+		default:
+			last = any()
+		}
+		past[at%len(past)] = last
+		at++
+		return last
+	}
+}
+
+// atOnce is how many asks of a sweep are on the way at a time, at least.
+const atOnce = 256
+
+// sweep asks every name, or every target, until it answers, or for so long that it was judged.
+func (n *node) sweep(within time.Duration, every bool) {
+	var targets []int
+	if every {
+		targets = upTo(n.Names.targets())
+	} else {
+		for name := range n.Names.count() {
+			targets = append(targets, n.Names.first(name))
+		}
+	}
+	var all sync.WaitGroup
+	room := make(chan struct{}, max(atOnce, len(targets)/8)) // all of a dead node's
+	end := machine.Now() + patience
+	for _, target := range targets {
+		room <- struct{}{}
+		all.Go(func() {
+			for from := machine.Now(); !n.askOnce(target, within) && machine.Now() < end; from = machine.Now() {
+				time.Sleep(within/10 - (machine.Now() - from)) // it may have failed at once
+			}
+			<-room
+		})
+	}
+	all.Wait()
+}
+
+func (n *node) askOnce(target int, within time.Duration) bool {
+	l := letter{Sender: senderOf(n.Index, n.Life, 0), Target: uint16(target), Sent: int64(machine.Now())}
+	got, err := n.inquire(l, within)
+	if err == nil {
+		n.note(machine.Now(), swept, l, got.Token)
+	}
+	return err == nil
+}
+
+// inquire sends one letter, and waits for its receipt.
+func (n *node) inquire(l letter, within time.Duration) (receipt, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	if target := int(l.Target); target >= n.Names.Singletons {
+		return sharding.Ask[receipt](ctx, n.region, n.accounts[target-n.Names.Singletons], l)
+	}
+	return singleton.Ask[receipt](ctx, n.managers[l.Target], l)
+}
+
+// weigh takes what the node needs.
+func (n *node) weigh() weight {
+	w := weight{Heap: machine.Live(), RSS: machine.RSS(os.Getpid()), Goroutines: runtime.NumGoroutine(), CPU: machine.Processor(),
+		Active: int(n.active.Load()), Counted: map[string]int64{}}
+	files, _ := os.ReadDir("/proc/self/fd") // of this process: it has no reason to fail
+	w.Files, w.Sessions = len(files), n.witness.sessions()
+	for _, m := range n.managers {
+		s := m.Status()
+		if s.Token != 0 {
+			w.Hosted++
+		}
+		givenUp("", s, w.Counted)
+	}
+	if n.region != nil {
+		in := n.region.Info()
+		w.Hosted += in.Held
+		w.Entries, w.Passivated = in.Entities, in.Passivated
+		givenUp("", in, w.Counted)
+	}
+	givenUp("remoting.", n.remote.Stats(), w.Counted)
+	w.Counted["dead letters"], w.Counted["order not kept"] = n.counts.dead.Load(), n.counts.order.Load()
+	return w
+}
+
+// givesUp are the names of counters that say that a message was given up.
+var givesUp = regexp.MustCompile(`(?i)dropped|undeliverable|lost|expired|refused`)
+
+// givenUp adds the numbers in a struct of the product whose names say that messages were given up,
+// whatever it calls them.
+func givenUp(prefix string, of any, into map[string]int64) {
+	text, err := json.Marshal(of)
+	var all map[string]any
+	if err != nil || json.Unmarshal(text, &all) != nil {
+		panic(fmt.Sprintf("%T has no JSON: %v", of, err))
+	}
+	for name, v := range all {
+		if n, ok := v.(float64); ok && givesUp.MatchString(name) {
+			into[prefix+name] += int64(n)
+		}
+	}
 }

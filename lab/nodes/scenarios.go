@@ -24,7 +24,7 @@ func Child() {
 	if arg == "" {
 		return
 	}
-	if err := runNode(arg, Stores); err != nil {
+	if err := runNode(arg); err != nil {
 		fmt.Fprintln(os.Stderr, "lab node:", err)
 		os.Exit(2)
 	}
@@ -34,8 +34,8 @@ func Child() {
 // Scenarios returns them all.
 func Scenarios() []scene.Scenario {
 	return []scene.Scenario{
-		{Name: "torture", About: "storms of faults from a seed, on nodes, servers and links, with calms between; I1 to I7 and the fenced journal hold", Do: tortureScenario(false)},
-		{Name: "torture-proxies", About: "torture over links that are also delayed, throttled and stalled", Do: tortureScenario(true)},
+		{Name: "torture", About: "storms of faults from a seed, on nodes, servers and links, with calms between; I1 to I7 and the fenced journal hold", Do: tortureScenario(newNetwork)},
+		{Name: "torture-proxies", About: "torture over links that are also delayed, throttled and stalled", Do: tortureScenario(newProxies)},
 		{Name: "kills", About: "the node that hosts a singleton is killed, again and again; every survivor has an answer in time",
 			Do: deaths{nodes: 3, names: names{Singletons: 1}, ttl: 2 * time.Second, kills: 20, target: host, back: time.Second}.sized(20, 1, 0)},
 		{Name: "stops", About: "nodes that host singletons are killed, or stopped (SIGSTOP) for 3 TTLs, and go on; the others take over in time, and no sooner than the TTL allows",

@@ -16,6 +16,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/holdfast-go/holdfast/backends/sqlite"
+	"github.com/holdfast-go/holdfast/lab/scene"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -26,55 +27,45 @@ var overSQLite = Store{Name: "sqlite", Start: startSQLite, Open: openSQLite}
 const filePatience = 50 * time.Second
 
 // openSQLite makes a node's connections.
-func openSQLite(ctx context.Context, path string) (c Client, err error) {
+func openSQLite(ctx context.Context, path string) Client {
 	ctx, cancel := context.WithTimeout(ctx, filePatience)
 	defer cancel()
-	var store *sqlite.Store
-	for {
+	store, err := sqlite.New(ctx, path)
+	for errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil { // it passes with a lock
 		store, err = sqlite.New(ctx, path)
-		if err == nil {
-			break
-		}
-		if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) { // nothing that passes with a lock
-			return c, err
-		}
 	}
-	db, err := openDB(path)
-	if err != nil {
-		return c, err
-	}
-	write := func(ctx context.Context, o lease.Ownership, name int, text string) (bool, error) {
+	scene.Check(err)
+	db := openDB(path)
+	write := func(ctx context.Context, o lease.Ownership, name int, text string) error {
 		tx, err := db.BeginTx(ctx, nil)
 		if err != nil {
-			return false, err
+			return err
 		}
 		defer func() { _ = tx.Rollback() }() // none is left after a commit
 		if o != nil {
-			if err := sqlite.Guard(ctx, tx, o); errors.Is(err, lease.ErrStale) {
-				return false, nil
-			} else if err != nil {
-				return false, err
+			if err := sqlite.Guard(ctx, tx, o); err != nil {
+				return err
 			}
 		}
 		if _, err := tx.ExecContext(ctx, sqliteWrite, name, text); err != nil {
-			return false, err
+			return err
 		}
-		err = tx.Commit()
-		return err == nil, err
+		return tx.Commit()
 	}
 	read := func(ctx context.Context, name int) (text string, err error) {
 		err = db.QueryRowContext(ctx, "SELECT coalesce((SELECT text FROM torture_write WHERE name = ? ORDER BY rowid DESC LIMIT 1), '')", name).Scan(&text)
 		return text, err
 	}
-	return Client{Leases: store, Write: write, Read: read, Close: func() error { return errors.Join(db.Close(), store.Close()) }}, nil
+	return Client{Leases: store, Write: write, Read: read,
+		Close: func() error { return errors.Join(db.Close(), store.Close()) }}
 }
 
 const sqliteWrite = "INSERT INTO torture_write (name, text) VALUES (?, ?)"
 
 // openDB makes a program's own connections to the file.
-func openDB(path string) (*sql.DB, error) {
+func openDB(path string) *sql.DB {
 	u := url.URL{Scheme: "file", Path: path, RawQuery: "mode=rw&_pragma=busy_timeout(1500)&_pragma=synchronous(NORMAL)"}
-	return sql.Open("sqlite", u.String())
+	return scene.Must(sql.Open("sqlite", u.String()))
 }
 
 // file is a file of SQLite for one torture.
@@ -83,32 +74,17 @@ type file struct {
 	db        *sql.DB
 }
 
-func startSQLite(ctx context.Context, _ int) (_ Servers, err error) {
-	f := &file{}
-	if f.dir, err = os.MkdirTemp("", "holdfast-torture-"); err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, f.Close())
-		}
-	}()
-	f.path = filepath.Join(f.dir, "leases.db")
-	store, err := sqlite.New(ctx, f.path) // makes the tables
-	if err != nil {
-		return nil, err
-	}
-	if err := store.Close(); err != nil {
-		return nil, err
-	}
-	if f.db, err = openDB(f.path); err != nil {
-		return nil, err
-	}
+func startSQLite(ctx context.Context, _ int) Servers {
+	dir := scene.Must(os.MkdirTemp("", "holdfast-torture-"))
+	f := &file{dir: dir, path: filepath.Join(dir, "leases.db")}
+	scene.Check(scene.Must(sqlite.New(ctx, f.path)).Close()) // makes the tables
+	f.db = openDB(f.path)
 	// AUTOINCREMENT: no position is given twice. There is one write lock, so their order is that of
 	// the commits.
-	_, err = f.db.ExecContext(ctx, `CREATE TABLE torture_write (position INTEGER PRIMARY KEY AUTOINCREMENT, name INTEGER NOT NULL, text TEXT NOT NULL);
-		CREATE TABLE torture_busy (n INTEGER)`)
-	return f, err
+	scene.Must(f.db.ExecContext(ctx, `CREATE TABLE torture_write (
+			position INTEGER PRIMARY KEY AUTOINCREMENT, name INTEGER NOT NULL, text TEXT NOT NULL);
+		CREATE TABLE torture_busy (n INTEGER)`))
+	return f
 }
 
 func (f *file) String() string { return "SQLite, one file, a disk with fsync" }
@@ -119,7 +95,6 @@ func (f *file) Addresses() []string { return nil }
 func (f *file) URL([]string) string { return f.path }
 
 func (f *file) Troubles() []Trouble {
-	type undo = func(context.Context) error
 	return []Trouble{
 		{Name: "write lock held by another program", Weight: 4, Least: 0.1, Most: 3, Do: func(ctx context.Context, _ uint64) (string, undo, error) {
 			end, err := f.hold("BEGIN IMMEDIATE", "INSERT INTO torture_busy VALUES (1)")
@@ -182,26 +157,17 @@ func (f *file) busy() (end func(context.Context) error) {
 
 // History implements Servers. What the file has confirmed it keeps: it is excused from no
 // overlap, so there are no Changes.
-func (f *file) History(ctx context.Context) (h History, err error) {
-	rows, err := f.db.QueryContext(ctx, "SELECT name, position, text FROM torture_write")
-	if err != nil {
-		return h, err
-	}
+func (f *file) History(ctx context.Context) (h History) {
+	rows := scene.Must(f.db.QueryContext(ctx, "SELECT name, position, text FROM torture_write"))
 	defer rows.Close()
 	for rows.Next() {
 		var w Write
-		if err := rows.Scan(&w.Name, &w.Position, &w.Text); err != nil {
-			return h, err
-		}
+		scene.Check(rows.Scan(&w.Name, &w.Position, &w.Text))
 		h.Writes = append(h.Writes, w)
 	}
-	return h, rows.Err()
+	scene.Check(rows.Err())
+	return h
 }
 
 // Close implements Servers.
-func (f *file) Close() (err error) {
-	if f.db != nil {
-		err = f.db.Close()
-	}
-	return errors.Join(err, os.RemoveAll(f.dir))
-}
+func (f *file) Close() error { return errors.Join(f.db.Close(), os.RemoveAll(f.dir)) }

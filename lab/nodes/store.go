@@ -16,11 +16,12 @@ type Store struct {
 	// Name is what -store says: "etcd".
 	Name string
 	// Start starts servers that this run alone uses, so many if the kind has members, in the process that
-	// tortures. They must die with it, whatever ends it.
-	Start func(ctx context.Context, members int) (Servers, error)
+	// tortures. They must die with it, whatever ends it. Like Open and History it fails by
+	// scene.Check.
+	Start func(ctx context.Context, members int) Servers
 	// Open makes a node's connection of a URL of Servers.URL, in the node's process. It waits for
 	// no server: they may be down.
-	Open func(ctx context.Context, url string) (Client, error)
+	Open func(ctx context.Context, url string) Client
 }
 
 // Servers are a store that runs for one torture, in the hands of the process that tortures.
@@ -38,7 +39,7 @@ type Servers interface {
 	Troubles() []Trouble
 	// History is all that was written since Start, by what the store itself keeps. All servers run
 	// when it is asked, and nodes go on meanwhile: what they write then may be missing.
-	History(ctx context.Context) (History, error)
+	History(ctx context.Context) History
 	// Close ends the servers.
 	Close() error
 }
@@ -50,9 +51,9 @@ type Client struct {
 	// Entities remembers accounts; nil: they are not remembered.
 	Entities sharding.EntityStore
 	// Write appends text to the fenced journal of name, on the condition that o still owns its
-	// lease, as the store's guard has it: false if it does not, and then nothing is written. A nil
-	// o is no condition at all. An error means that it is not known, now or later.
-	Write func(ctx context.Context, o lease.Ownership, name int, text string) (bool, error)
+	// lease, as the store's guard has it: lease.ErrStale if it does not, and then nothing is
+	// written. A nil o is no condition at all. After another error it is not known, now or later.
+	Write func(ctx context.Context, o lease.Ownership, name int, text string) error
 	// Read is the last text in the journal of name; empty if there is none.
 	Read func(ctx context.Context, name int) (string, error)
 	// Close ends the connections. Those of a node end with its process.

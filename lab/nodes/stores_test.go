@@ -6,11 +6,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
 	"github.com/holdfast-go/holdfast/internal/tier"
@@ -25,8 +27,7 @@ func each(t *testing.T, f func(t *testing.T, s Servers)) {
 			if kind.Name == overPostgres.Name {
 				postgrestest.Skip(t)
 			}
-			s, err := kind.Start(t.Context(), 1)
-			require.NoError(t, err)
+			s := kind.Start(t.Context(), 1)
 			t.Cleanup(func() { require.NoError(t, s.Close()) })
 			f(t, s)
 		})
@@ -40,8 +41,7 @@ func connected(t *testing.T, s Servers) Client {
 	if len(s.Addresses()) == 0 {
 		open = openSQLite
 	}
-	c, err := open(t.Context(), s.URL(s.Addresses()))
-	require.NoError(t, err)
+	c := open(t.Context(), s.URL(s.Addresses()))
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	return c
 }
@@ -71,8 +71,7 @@ func (o owned) Token() lease.Token { return o.token }
 // texts are those of a name, in the order of their positions.
 func texts(t *testing.T, s Servers, name int) (all []string) {
 	t.Helper()
-	h, err := s.History(t.Context())
-	require.NoError(t, err)
+	h := s.History(t.Context())
 	require.Nil(t, h.Changes, "no overlap is excused")
 	slices.SortFunc(h.Writes, func(a, b Write) int { return cmp.Compare(a.Position, b.Position) })
 	for _, w := range h.Writes {
@@ -87,20 +86,15 @@ func texts(t *testing.T, s Servers, name int) (all []string) {
 func TestTheJournalIsFenced(t *testing.T) {
 	each(t, func(t *testing.T, s Servers) {
 		c := connected(t, s)
-		write := func(o lease.Ownership, text string) bool {
-			ok, err := c.Write(t.Context(), o, 3, text)
-			require.NoError(t, err)
-			return ok
-		}
+		write := func(o lease.Ownership, text string) error { return c.Write(t.Context(), o, 3, text) }
 		former := acquire(t, c.Leases, 1, "name", 0)
-		require.True(t, write(former, "first"))
+		require.NoError(t, write(former, "first"))
 		latter := acquire(t, c.Leases, 2, "name", former.token)
-		require.False(t, write(former, "stale"))
-		require.True(t, write(latter, "second"))
-		require.False(t, write(owned{"another", latter.token}, "of no owner"))
-		require.True(t, write(nil, "third"), "a nil owner is no condition")
-		_, err := c.Write(t.Context(), nil, 4, "elsewhere")
-		require.NoError(t, err)
+		require.ErrorIs(t, write(former, "stale"), lease.ErrStale)
+		require.NoError(t, write(latter, "second"))
+		require.ErrorIs(t, write(owned{"another", latter.token}, "of no owner"), lease.ErrStale)
+		require.NoError(t, write(nil, "third"), "a nil owner is no condition")
+		require.NoError(t, c.Write(t.Context(), nil, 4, "elsewhere"))
 		require.Equal(t, []string{"first", "second", "third"}, texts(t, s, 3))
 		require.Equal(t, []string{"elsewhere"}, texts(t, s, 4))
 	})
@@ -129,10 +123,7 @@ func TestPositionsAreTheOrderOfCommits(t *testing.T) {
 			commit = func() error { return tx.Commit(t.Context()) }
 		}
 		done := make(chan error, 1)
-		go func() {
-			_, err := c.Write(t.Context(), nil, 3, "late")
-			done <- err
-		}()
+		go func() { done <- c.Write(t.Context(), nil, 3, "late") }()
 		select {
 		case err := <-done:
 			t.Fatalf("it did not wait: %v", err)
@@ -163,8 +154,8 @@ func TestTroubles(t *testing.T) {
 			defer cancel()
 			n++
 			text := fmt.Sprint(n)
-			ok, err := c.Write(ctx, nil, 0, text)
-			if ok {
+			err := c.Write(ctx, nil, 0, text)
+			if err == nil {
 				confirmed = append(confirmed, text)
 			}
 			return err
@@ -192,8 +183,7 @@ func TestTroubles(t *testing.T) {
 // A node that begins while the file is locked waits, for longer than sqlite.New does.
 func TestANodeBeginsWhileTheFileIsLocked(t *testing.T) {
 	t.Parallel()
-	s, err := overSQLite.Start(t.Context(), 1)
-	require.NoError(t, err)
+	s := overSQLite.Start(t.Context(), 1)
 	defer func() { require.NoError(t, s.Close()) }()
 	_, undo, err := s.Troubles()[0].Do(t.Context(), 0)
 	require.NoError(t, err)
@@ -205,15 +195,13 @@ func TestANodeBeginsWhileTheFileIsLocked(t *testing.T) {
 // The troubles of SQLite in which a write succeeds at once: a read keeps the log from being emptied,
 // and who writes all the time empties it in between.
 func TestTheLogIsInTrouble(t *testing.T) {
-	started, err := overSQLite.Start(t.Context(), 1)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, started.Close()) }()
-	f := started.(*file)
+	f := overSQLite.Start(t.Context(), 1).(*file)
+	defer func() { require.NoError(t, f.Close()) }()
 	troubles := map[string]Trouble{}
 	for _, x := range f.Troubles() {
 		troubles[x.Name] = x
 	}
-	_, err = f.db.ExecContext(t.Context(), "INSERT INTO torture_busy VALUES (1)")
+	_, err := f.db.ExecContext(t.Context(), "INSERT INTO torture_busy VALUES (1)")
 	require.NoError(t, err)
 	_, undo, err := troubles["long read by another program"].Do(t.Context(), 0)
 	require.NoError(t, err)
@@ -242,4 +230,21 @@ func TestTheLogIsInTrouble(t *testing.T) {
 		return turns >= 2
 	}, 20*time.Second, time.Millisecond)
 	require.NoError(t, undo(t.Context()))
+}
+
+func TestMain(m *testing.M) {
+	Stores = append(Stores, unwatched, earlySQLite)
+	Child() // of what a test started
+	// A race in a node ends it: a violation.
+	if err := os.Setenv("GORACE", "halt_on_error=1 "+os.Getenv("GORACE")); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	code := m.Run()
+	time.Sleep(100 * time.Millisecond) // connections that were closed just now
+	if err := goleak.Find(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
 }

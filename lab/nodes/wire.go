@@ -194,14 +194,14 @@ const (
 
 // weight is what a node needs, and what went wrong on it.
 type weight struct {
-	Heap, RSS             uint64 // bytes
-	Goroutines            int
-	CPU                   time.Duration // used so far
-	Hosted                int           // names that run here
-	Entries, Active       int           // accounts that are kept track of, and that run
-	Files, Sessions       int           // that are open
-	Passivated, HandedOff int64
-	Counted               map[string]int64 // what the product says that it gave up
+	Heap, RSS       uint64 // bytes
+	Goroutines      int
+	CPU             time.Duration    // used so far
+	Hosted          int              // names that run here
+	Entries, Active int              // accounts that are kept track of, and that run
+	Passivated      int64            // accounts, so far
+	Files, Sessions int              // that are open
+	Counted         map[string]int64 // what the product says that it gave up
 }
 
 // letter is number Seq of its sender to its target; 0: of a sweep. If it was asked, a receipt

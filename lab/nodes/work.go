@@ -130,6 +130,11 @@ func (w *worker) jot(n int) {
 	_ = w.append(writeText(uint64(w.own.Token()), w.node.Index, w.node.Life, n)) // what is not known the journal will show
 }
 
+// writeText is what a worker appends: its token, and who it is.
+func writeText(token uint64, index, life, n int) string {
+	return fmt.Sprintf("%d %d %d %d", token, index, life, n)
+}
+
 // append writes to the fenced journal: of the worker's name, or, for a ledger, its own. lease.ErrStale:
 // the store refused it.
 func (w *worker) append(text string) error {
@@ -148,16 +153,15 @@ func (w *worker) append(text string) error {
 			return err
 		}
 	}
-	ok, err := w.node.client.Write(ctx, condition, name, text)
-	switch {
-	case err != nil:
-		return err
-	case !ok:
-		w.note(entry{at: machine.Now(), kind: refused, target: w.target})
-		return lease.ErrStale
+	err := w.node.client.Write(ctx, condition, name, text)
+	switch e := (entry{at: machine.Now(), kind: wrote, target: w.target}); {
+	case err == nil:
+		w.note(e)
+	case errors.Is(err, lease.ErrStale):
+		e.kind = refused
+		w.note(e)
 	}
-	w.note(entry{at: machine.Now(), kind: wrote, target: w.target})
-	return nil
+	return err
 }
 
 // account is a worker that hands its state over: the token it ran under, and how many

@@ -20,6 +20,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/holdfast-go/holdfast/lab/scene"
 )
 
@@ -28,9 +30,7 @@ const root = "../.."
 func load(t *testing.T) []Bug {
 	t.Helper()
 	bugs := All(root)
-	if len(bugs) < 100 {
-		t.Fatalf("%d bugs", len(bugs))
-	}
+	require.Greater(t, len(bugs), 99)
 	return bugs
 }
 
@@ -80,9 +80,7 @@ func exists(t *testing.T, pkg string, test *regexp.Regexp) bool {
 	files, _ := filepath.Glob(filepath.Join(root, pkg, "*_test.go"))
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, m := range declared.FindAllSubmatch(text, -1) {
 			if test.Match(m[1]) {
 				return true
@@ -105,9 +103,7 @@ func (s *sources) check(t *testing.T, folder string, planted map[string]string) 
 		cmd := exec.Command("go", "list", "-trimpath", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", ".")
 		cmd.Dir, cmd.Stderr = filepath.Join(root, folder), os.Stderr
 		out, err := cmd.Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for line := range strings.Lines(string(out)) {
 			pkg, export, _ := strings.Cut(strings.TrimSpace(line), " ")
 			if s.exports[pkg] == "" {
@@ -157,12 +153,8 @@ func TestHunt(t *testing.T) {
 		"bugs/elsewhere.patch": "What: w\nFound-by: p ^TestAnswer$\n" + strings.Replace(diff("return 43"), "-func answer", "-func other", 1),
 	} {
 		file = filepath.Join(src, file)
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
 	}
 	bugs := Load(filepath.Join(src, "bugs"))
 	for want, c := range map[string][3]string{"found": {"fo.*", "", ""}, "missed nothing unclean": {"", "p", "missed"}, "": {"", "q", ""}} {
@@ -172,25 +164,19 @@ func TestHunt(t *testing.T) {
 				names = append(names, b.Name)
 			}
 		})
-		if strings.Join(names, " ") != want || (err == nil) != (want != "") {
-			t.Errorf("%v chose %v: %v", c, names, err)
-		}
+		require.Equal(t, want, strings.Join(names, " "), c)
+		require.Equal(t, want == "", err != nil, c)
 	}
 	var out bytes.Buffer
 	h := &Hunter{Root: src, Within: 4 * time.Second, Out: &out}
-	if missed := strings.Join(h.Hunt(t.Context(), bugs), " "); missed != "breakage broken elsewhere missed nothing unclean" {
-		t.Errorf("missed %s\n%s", missed, &out)
-	}
+	missed := strings.Join(h.Hunt(t.Context(), bugs), " ")
+	require.Equal(t, "breakage broken elsewhere missed nothing unclean", missed, &out)
 	for _, want := range []string{"found by p ^TestAnswer$: TestAnswer", "it hangs", "NOT FOUND", "fails with nothing planted", "no test ran", "undefined: none", "a breakage, and no bug", "does not apply"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("not said: %s\n%s", want, &out)
-		}
+		require.Contains(t, out.String(), want)
 	}
 	ended, end := context.WithCancel(t.Context())
 	end() // as by Ctrl-C
-	if missed := h.Hunt(ended, bugs); len(missed) != len(bugs) {
-		t.Errorf("missed only %s of %d", missed, len(bugs))
-	}
+	require.Len(t, h.Hunt(ended, bugs), len(bugs))
 }
 
 func diff(instead string) string {

@@ -38,22 +38,19 @@ type Options struct {
 	root         string
 	n            int
 	only, replay string
-	first        uint64
-	times        int
-	smaller      time.Duration
-	overlay      string
+
+	first   uint64        // the seed of the first history of each kind; 0: random
+	times   int           // a replay is repeated so often until it fails
+	smaller time.Duration // a failing history is made smaller for so long
+	overlay string        // to build with: see go help build
 }
 
 // Flags defines the flags of the command for the repository at root.
 func Flags(f *flag.FlagSet, root string) *Options {
-	o := &Options{root: root}
+	o := &Options{root: root, times: 500, smaller: 3 * time.Minute}
 	f.IntVar(&o.n, "n", 1000, "how many histories in all")
 	f.StringVar(&o.only, "only", "", "those of one package only: "+strings.Join(packages(), ", "))
-	f.Uint64Var(&o.first, "first", 0, "seed of the first history of each kind; 0: random")
 	f.StringVar(&o.replay, "replay", "", "one history: package:test:seed, and :steps to leave out")
-	f.IntVar(&o.times, "times", 500, "how often a replay is repeated until it fails")
-	f.DurationVar(&o.smaller, "smaller", 3*time.Minute, "how long a failing history is made smaller; 0: not at all")
-	f.StringVar(&o.overlay, "overlay", "", "overlay to build with: see go help build")
 	return o
 }
 
@@ -99,8 +96,8 @@ func (k kind) String() string { return k.pkg + " " + k.test }
 
 // Play plays them. An error says that one failed, or that they could not be played.
 func (o Options) Play(ctx context.Context) error {
-	if o.n < 1 || o.times < 1 {
-		return fmt.Errorf("-n %d, -times %d: must be at least 1", o.n, o.times)
+	if o.n < 1 {
+		return fmt.Errorf("-n %d: must be at least 1", o.n)
 	}
 	chosen, sum := []kind{}, 0.0
 	for _, k := range kinds {
@@ -134,7 +131,7 @@ func (o Options) Play(ctx context.Context) error {
 	}
 	for i, h := range failing {
 		fmt.Printf("\nFAILED %s seed %d: %s\n", h.kind, h.seed, h.what)
-		if i < mostSmaller && o.smaller > 0 {
+		if i < mostSmaller {
 			p.smaller(ctx, &h)
 		}
 		fmt.Printf("  replay: go run -C lab . simulate -replay %s\n", h)
@@ -143,14 +140,15 @@ func (o Options) Play(ctx context.Context) error {
 }
 
 func newPlayer(o Options) *player {
-	return &player{Options: o, bin: scene.Must(os.MkdirTemp("", "holdfast-simulate")), built: map[string]string{}}
+	bin := scene.Must(os.MkdirTemp("", "holdfast-simulate"))
+	return &player{Options: o, bin: bin, built: map[string]bool{}}
 }
 
 // player runs test binaries.
 type player struct {
 	Options
 	bin   string
-	built map[string]string
+	built map[string]bool // packages
 }
 
 func (p *player) close() { _ = os.RemoveAll(p.bin) }
@@ -229,16 +227,16 @@ func (p *player) test(ctx context.Context, k kind, args ...string) result {
 
 // build makes the test binary of a package, once.
 func (p *player) build(pkg string) string {
-	if bin := p.built[pkg]; bin != "" {
+	bin := filepath.Join(p.bin, strings.ReplaceAll(pkg, "/", "-"))
+	if p.built[pkg] {
 		return bin
 	}
-	bin := filepath.Join(p.bin, strings.ReplaceAll(pkg, "/", "-"))
 	cmd := exec.Command("go", "test", "-c", "-overlay", p.overlay, "-o", bin, "./"+pkg)
 	cmd.Dir = p.root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		scene.Check(fmt.Errorf("go test -c ./%s: %w\n%s", pkg, err, out))
 	}
-	p.built[pkg] = bin
+	p.built[pkg] = true
 	return bin
 }
 
@@ -264,7 +262,8 @@ func (p *player) play(ctx context.Context, k kind, n int) (failing []history, to
 		}
 		seeds := failedSeed.FindAllStringSubmatchIndex(r.output, -1)
 		if len(seeds) == 0 {
-			scene.Check(fmt.Errorf("%s, seeds from %d: no history failed, but their process did:\n%s", k, from, tail(r.output, 40)))
+			scene.Check(fmt.Errorf("%s, seeds from %d: no history failed, but their process did:\n%s",
+				k, from, r.output))
 		}
 		for i, at := range seeds {
 			seed, _ := strconv.ParseUint(r.output[at[2]:at[3]], 10, 64)
@@ -276,11 +275,6 @@ func (p *player) play(ctx context.Context, k kind, n int) (failing []history, to
 		}
 	}
 	return failing, time.Since(began)
-}
-
-func tail(s string, lines int) string {
-	all := strings.Split(strings.TrimRight(s, "\n"), "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
 var (

@@ -25,9 +25,6 @@ func (r *Run[M, O]) Alive(i int) bool {
 	return n.Term != 0 && h.Alive && h.Claim == n.Term
 }
 
-// phase is that of node i.
-func (w *World[M, O]) phase(o Owner[M, O], i int) handover.Phase { return o.Hold(w.N[i].M).Phase }
-
 // Fire feeds the machine of node i.
 func (r *Run[M, O]) Fire(i int, e handover.Event) {
 	n := &r.W.N[i]

@@ -151,7 +151,7 @@ func (r *Run[M, O]) peerLost(i, j int) {
 	n := &r.W.N[i]
 	n.Lost &^= Bit(j)
 	r.PeerLost(r, i, j)
-	if r.W.phase(r.Owner, i).Asks() && n.Inv != 0 && int(n.To) == j+1 {
+	if r.Hold(n.M).Phase.Asks() && n.Inv != 0 && int(n.To) == j+1 {
 		r.unanswered(i)
 	}
 }

@@ -3,6 +3,8 @@
 package nodes
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -10,7 +12,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/backends/sqlite"
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lab/machine"
+	"github.com/holdfast-go/holdfast/lab/scene"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 func sizes() options {
@@ -46,9 +52,6 @@ func TestEveryKindIsDrawnAndNoTargetTwiceAtATime(t *testing.T) {
 			kinds[f.kind.name]++
 			require.Less(t, f.After, 12*time.Second)
 			on := f.target()
-			if f.kind.on == theStore {
-				on = "store"
-			}
 			require.GreaterOrEqual(t, f.After, busy[on], "%v", r)
 			busy[on] = f.After + f.For
 			require.NotEqual(t, f.Node, f.Other)
@@ -109,4 +112,65 @@ func TestTroublesLastAsLongAsTheyMay(t *testing.T) {
 		picks[f.Pick] = true
 	}
 	require.Len(t, picks, 100)
+}
+
+// earlySQLite has sessions that end 1.2 s before what their holders are told.
+var earlySQLite = Store{Name: "early", Start: startSQLite,
+	Open: func(ctx context.Context, path string) Client {
+		c := openSQLite(ctx, path)
+		c.Leases = early{c.Leases.(*sqlite.Store)}
+		return c
+	}}
+
+// unwatched is etcd without watches, without what it says of its history, and without remembered
+// accounts.
+var unwatched = Store{Name: "unwatched", Start: startEtcd,
+	Open: func(ctx context.Context, url string) Client {
+		c := openEtcd(ctx, url)
+		c.Leases, c.Entities = blind{c.Leases, c.Leases.(store.Transferrer)}, nil
+		return c
+	}}
+
+type blind struct {
+	store.Store
+	store.Transferrer
+}
+
+const tooEarly = 1200 * time.Millisecond
+
+type early struct{ *sqlite.Store }
+
+func (e early) OpenSession(ctx context.Context, want store.Session) (store.Grant, error) {
+	want.TTL -= tooEarly
+	g, err := e.Store.OpenSession(ctx, want)
+	g.TTL += tooEarly
+	return g, err
+}
+
+func (e early) Renew(ctx context.Context, sessions []store.Session) ([]store.Grant, error) {
+	gs, err := e.Store.Renew(ctx, sessions)
+	for i := range gs {
+		gs[i].TTL += tooEarly
+	}
+	return gs, err
+}
+
+// What is planted in the store of a file is found out, though no network can be cut.
+func TestABrokenFileIsFoundOut(t *testing.T) {
+	tier.NightlyOnly(t, "TestEveryViolationIsFound judges broken journals")
+	var out bytes.Buffer
+	for _, seed := range []uint64{3, 2, 3, 2} { // a seed fixes the faults, and not which node hosts what
+		r := &scene.Run{Seed: seed, Store: earlySQLite.Name, Dir: t.TempDir(), Out: &out}
+		// Nodes are cut off from the file more often than anything else.
+		often := &faultKind{name: cutFile.name, weight: 100, on: aWay, least: 1, most: 1.5, do: cutFile.do}
+		var j *judgement
+		require.NoError(t, scene.Try(func() {
+			j = play(t.Context(), r, options{length: time.Second, nodes: 3, ttl: 2 * time.Second, rate: 200, storm: 8 * time.Second, faults: 12,
+				more: []*faultKind{often}, wires: newNetwork})
+		}), "%s", &out)
+		if slices.ContainsFunc(j.violations, func(v violation) bool { return v.rule == ruleI1 }) {
+			return
+		}
+	}
+	t.Fatal(out.String())
 }

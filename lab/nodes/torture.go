@@ -3,19 +3,296 @@
 package nodes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/holdfast-go/holdfast/lab/machine"
 	"github.com/holdfast-go/holdfast/lab/scene"
 )
+
+// options are the sizes of a torture.
+type options struct {
+	length time.Duration
+	nodes  int // besides the spare one that joins and leaves
+	ttl    time.Duration
+	rate   float64 // asks a second, of each node
+	storm  time.Duration
+	faults int // of a storm, at most
+	wires  wiring
+	more   []*faultKind // drawn besides
+	broken bool         // the nodes are, so that the oracle has something to find
+}
+
+// tortureScenario breaks nodes and their servers by faults that are drawn; over proxies, which also
+// delay, throttle and stall what is sent.
+func tortureScenario(wires wiring) func(context.Context, *scene.Run) {
+	return func(ctx context.Context, r *scene.Run) {
+		o := options{length: cmp.Or(r.For, 5*time.Minute), nodes: 4, ttl: 2 * time.Second, rate: 25,
+			storm: 12 * time.Second, faults: 16, wires: wires}
+		if r.Short {
+			o.length, o.nodes, o.rate, o.storm, o.faults = cmp.Or(r.For, time.Second), 3, 20, 4*time.Second, 5
+		}
+		play(ctx, r, o)
+	}
+}
+
+// play is one torture, from the start of the store to the report.
+func play(ctx context.Context, r *scene.Run, o options) *judgement {
+	t := newTorture(ctx, r, o)
+	defer t.end()
+	t.run(ctx)
+	return t.report(ctx)
+}
+
+// The bounds of I7, beyond the TTL. A name's is for its lease to end late, to be
+// acquired, and for nodes to find the store and each other again. A node's is longer: what
+// TCP has not delivered over a link that was cut it tries again after a pause that has
+// doubled each time.
+const (
+	nameBound = 5 * time.Second
+	nodeBound = 20 * time.Second
+)
+
+// idle is how long an account may have nothing to do: about as long as the mean time
+// between two asks of it, so that many are stopped and started again.
+const idle = 300 * time.Millisecond
+
+// leaveBound is how long a node that is told to leave may take.
+const leaveBound = 25 * time.Second
+
+// done is a fault that was done.
+type done struct {
+	fault
+	from, to time.Duration
+}
+
+// torture is a run.
+type torture struct {
+	options
+	*crew
+	plan  *plan
+	began time.Duration
+
+	storeOp sync.Mutex // one trouble of the store at a time
+
+	mu       sync.Mutex // of these
+	done     []done
+	evils    []violation // that this process saw by itself
+	slowGone int         // nodes told to leave in a storm that did not, or not well
+
+	calms    []span
+	heals    []healing
+	nodeBack []time.Duration // until a node had an answer of every name
+	ended    time.Duration
+}
+
+// newTorture starts the store's servers and the nodes.
+func newTorture(ctx context.Context, r *scene.Run, o options) *torture {
+	t := &torture{options: o}
+	set := settings{TTL: o.ttl, Names: names{Singletons: 2, Shards: 16, Each: 2}, Broken: o.broken,
+		Idle: idle, Remember: true, State: stateSize, Writes: true}
+	t.crew = newCrew(ctx, r, o.nodes+1, 3, o.wires, set)
+	t.began = machine.Now()
+	t.plan = newPlan(o, r.Seed, t.net.shapes, len(t.servers.Addresses()) > 0, t.servers.Troubles())
+	t.Printf("   %d nodes and a spare one, TTL %v, %d singletons, %d shards, %d accounts, %.0f asks a second of each node",
+		o.nodes, o.ttl, set.Names.Singletons, set.Names.Shards, set.Names.Shards*set.Names.Each, o.rate)
+	return t
+}
+
+// start starts a process for a node, which asks.
+func (t *torture) start(i int) {
+	if t.slots[i].current() == nil {
+		t.crew.start(i)
+		scene.Check(t.slots[i].current().Tell(order{Do: doLoad, Asks: t.rate})) // once it is up
+	}
+}
+
+// say prints with the time since the run began.
+func (t *torture) say(format string, args ...any) {
+	t.Printf("%9.3f  "+format, append([]any{(machine.Now() - t.began).Seconds()}, args...)...)
+}
+
+// evil is a violation that needs no journal.
+func (t *torture) evil(rule string, err error) {
+	t.say("VIOLATION %s: %v", rule, err)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.evils = append(t.evils, violation{rule: rule, text: err.Error()})
+}
+
+// run tortures until the time has passed.
+func (t *torture) run(ctx context.Context) {
+	t.begin(ctx)
+	for n := 1; n == 1 || machine.Now()-t.began < t.length; n++ {
+		r := t.plan.next()
+		t.weather(ctx, n, r.Storm)
+		t.heal(ctx, n)
+		t.calm(ctx, n, r.Calm)
+	}
+	t.ended = machine.Now()
+}
+
+// begin starts the nodes, and waits until every name has answered each.
+func (t *torture) begin(ctx context.Context) {
+	for i := range t.nodes {
+		t.start(i)
+	}
+	for i := range t.nodes {
+		scene.Must(t.awaitUp(ctx, i))
+	}
+	t.heal(ctx, 0)
+}
+
+// weather is a storm: it returns when all its faults were undone.
+func (t *torture) weather(ctx context.Context, n int, storm []fault) {
+	t.say("storm %d: %d faults", n, len(storm))
+	began := machine.Now()
+	errs := make([]error, len(storm))
+	var all sync.WaitGroup
+	for i, f := range storm {
+		all.Go(func() {
+			errs[i] = scene.Try(func() {
+				scene.Check(machine.Pause(ctx, began+f.After-machine.Now()))
+				t.inflict(ctx, f)
+			})
+		})
+	}
+	all.Wait()
+	for _, s := range t.slots {
+		if err := s.check(); err != nil {
+			t.evil(ruleProcess, err)
+			t.gone(s)
+			if s.index < t.nodes {
+				t.start(s.index)
+			}
+		}
+	}
+	scene.Check(errors.Join(errs...))
+}
+
+// heal waits until every node runs, and has had an answer of every name.
+func (t *torture) heal(ctx context.Context, n int) {
+	at := machine.Now()
+	if n > 0 { // the first time nothing has been healed
+		t.heals = append(t.heals, healing{n, at})
+	}
+	var nodes []int
+	var since []time.Duration
+	for i := range t.nodes {
+		if up, err := t.awaitUp(ctx, i); err != nil {
+			t.evil(ruleI7, err)
+		} else {
+			nodes, since = append(nodes, i), append(since, max(at, up.At))
+		}
+	}
+	got, err := t.ask(ctx, order{Do: doSweep, Within: askWithin}, patience+10*time.Second, nodes...)
+	scene.Check(ctx.Err())
+	if err != nil {
+		t.evil(ruleI7, err)
+	}
+	for k, r := range got {
+		if took := r.At - since[k]; n > 0 && r.At > 0 {
+			t.nodeBack = append(t.nodeBack, took)
+			if took > t.ttl+nodeBound {
+				t.evil(ruleI7, fmt.Errorf("node-%d had an answer of every name only %v after storm %d", nodes[k], took, n))
+			}
+		}
+	}
+	t.say("storm %d is over: every name has answered every node after %v", n, (machine.Now() - at).Round(time.Millisecond))
+}
+
+// askWithin bounds each ask of a sweep, which is repeated.
+const askWithin = 700 * time.Millisecond
+
+// calm does planned moves, with no fault before or after it for a while.
+func (t *torture) calm(ctx context.Context, n int, moves []fault) {
+	scene.Check(machine.Pause(ctx, calmPause)) // answers that are under way have come
+	from := machine.Now()
+	for _, f := range moves {
+		t.inflict(ctx, f)
+		scene.Check(machine.Pause(ctx, 2*time.Second)) // shards move to who has come
+	}
+	t.calms = append(t.calms, span{from, machine.Now()})
+	scene.Check(machine.Pause(ctx, calmAnswer))
+}
+
+// bring is all evidence, with what was ever written to the store, by its own history.
+func (t *torture) bring(ctx context.Context) evidence {
+	ev := t.collected()
+	ev.calms, ev.heals, ev.back, ev.History = t.calms, t.heals, nameBound, t.servers.History(ctx)
+	return ev
+}
+
+// errNothing: a run that was too quiet, or too short-lived, to say anything.
+var errNothing = errors.New("nothing was judged")
+
+// report judges everything and prints it.
+func (t *torture) report(ctx context.Context) *judgement {
+	ev := t.bring(ctx)
+	j := judge(ev)
+	j.violations = append(j.violations, t.evils...)
+
+	times := map[string][]time.Duration{}
+	planned := 0
+	for _, d := range t.done {
+		times[d.kind.name] = append(times[d.kind.name], d.to-d.from)
+		if d.kind.planned {
+			planned++
+		}
+	}
+	t.Printf("   %d faults and %d planned moves in %d storms and calms, %v:", len(t.done)-planned, planned, len(t.heals), (t.ended - t.began).Round(time.Second))
+	for _, name := range slices.Sorted(maps.Keys(times)) {
+		t.Spread(name, times[name])
+	}
+	t.Printf("journals: %d entries: %d passes under %d terms, %d sessions confirmed, %d losses under work that went on",
+		len(ev.entries), j.passes, j.terms, j.confirmed, j.moments)
+	t.Printf("overruns, counted apart: %d asks handled after the lease had ended", j.overruns)
+	t.Printf("leases that the store ended though it had just confirmed them, and others had while their holders believed, counted apart: %d", len(j.revoked))
+	for _, r := range j.revoked {
+		t.Printf("  %s: for %v\n    %v\n    %v", r.name, r.last.at-r.next.at, r.last, r.next)
+	}
+	t.Printf("fenced journal: %d writes in the store's history; by the writers' count %d accepted, %d refused as stale", j.records, j.wrote, j.refused)
+	t.Printf("asks: %d sent, %d handled (%d of them again), %d answered", j.asked, j.handled, j.twice, j.answered)
+	t.Printf("states of accounts: %d left for the next host, %d taken up", j.left, j.got)
+	t.Printf("in calm: %d asks, %d handled without an answer at the asker, %d out of order or twice after a move that had said so", j.calm, j.calmUnanswered, j.unordered)
+	t.Printf("calms: %d, in %d of which a lease ran out under work that went on; lost, doubled or overtaken in these, and excused: %d", j.calms, j.unquiet, j.excused)
+	t.Printf("told to leave in a storm, and had not left within %v, or not in order: %d", leaveBound, t.slowGone)
+	t.Spread("after a storm, each name's first answer", j.back)
+	t.Spread("after a storm, all names' answers at a node", t.nodeBack)
+	unheld := ev.Changes != nil && j.changes == 0
+	if j.passes == 0 || j.calm == 0 || j.records == 0 || unheld || len(j.back) == 0 {
+		scene.Check(errNothing)
+	}
+	t.violated(j)
+	return j
+}
+
+// violated reports the violations of a judgement, with the lines that show them.
+func (c *crew) violated(j *judgement) {
+	for _, v := range j.violations {
+		word := "SAFETY"
+		if v.slow() {
+			word = "late"
+		}
+		c.Violation("%s: %s: %s", word, v.rule, v.text)
+		for _, l := range v.lines {
+			c.Printf("    %v", l)
+		}
+	}
+	for rule, n := range j.more {
+		c.Printf("%s: %d more", rule, n)
+	}
+}
 
 // Trouble is a fault of the store's servers.
 type Trouble struct {
@@ -27,8 +304,11 @@ type Trouble struct {
 	Least, Most float64
 	// Do does it: of pick it may make a choice, such as of the server. It returns what that was,
 	// for the report, and what undoes it, which returns when the servers can be used again.
-	Do func(ctx context.Context, pick uint64) (what string, undo func(context.Context) error, err error)
+	Do func(ctx context.Context, pick uint64) (what string, end undo, err error)
 }
+
+// undo ends a trouble.
+type undo = func(context.Context) error
 
 // what a fault is done to: no other is drawn for it meanwhile.
 type what int
@@ -75,6 +355,8 @@ func (f fault) target() string {
 		return fmt.Sprintf("store-%d", f.Node)
 	case aNode:
 		return fmt.Sprintf("node-%d", f.Node)
+	case theStore:
+		return "store"
 	}
 	return f.kind.name
 }
@@ -186,14 +468,11 @@ func (p *plan) next() (r round) {
 	for _, when := range at {
 		for range 20 {
 			f := p.draw(p.kind())
-			if f.kind.on == theStore && busy["store"] > when || busy[f.target()] > when {
+			if busy[f.target()] > when {
 				continue // it is in trouble
 			}
 			f.After = when
 			busy[f.target()] = when + f.For + after
-			if f.kind.on == theStore {
-				busy["store"] = when + f.For + after
-			}
 			r.Storm = append(r.Storm, f)
 			break
 		}
@@ -262,17 +541,18 @@ func (t *torture) inflict(ctx context.Context, f fault) {
 	if f.kind.ends != nil {
 		there, back = f.kind.ends(f.Shape)
 	}
-	set := func(there, back machine.Shape) error {
+	set := func(there, back machine.Shape) {
 		if f.kind.on == aWay {
-			return t.net.store(f.Node, there, back)
+			t.net.store(f.Node, there, back)
+			return
 		}
-		return errors.Join(t.net.link(f.Node, f.Other, there), t.net.link(f.Other, f.Node, back))
+		t.net.link(f.Node, f.Other, there)
+		t.net.link(f.Other, f.Node, back)
 	}
-	err := set(there, back)
-	if err == nil {
-		err = machine.Pause(ctx, f.For)
-	}
-	scene.Check(errors.Join(err, set(machine.Shape{}, machine.Shape{})))
+	set(there, back)
+	err := machine.Pause(ctx, f.For)
+	set(machine.Shape{}, machine.Shape{})
+	scene.Check(err)
 }
 
 func (t *torture) killNode(ctx context.Context, f fault) {
@@ -308,7 +588,7 @@ func (t *torture) pauseNode(ctx context.Context, f fault) {
 
 // starve keeps the processors busy, with twice as many processes.
 func (t *torture) starve(ctx context.Context, f fault) {
-	end := scene.Must(machine.Burners(2 * runtime.NumCPU()))
+	end := machine.Burners(2 * runtime.NumCPU())
 	scene.Check(errors.Join(machine.Pause(ctx, f.For), end()))
 }
 

@@ -17,7 +17,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/lab/machine"
 	"github.com/holdfast-go/holdfast/lab/scene"
-	"github.com/holdfast-go/holdfast/lease"
 )
 
 // roomForLife is how many entries a process may note, if nothing else is said; the file is sparse.
@@ -52,7 +51,7 @@ func (e seen) String() string {
 // crew is servers of a store and all nodes, in processes of their own.
 type crew struct {
 	*scene.Run
-	net      network
+	net      *network
 	servers  Servers
 	dir      string
 	settings settings // of each, but for what differs
@@ -65,59 +64,52 @@ type crew struct {
 }
 
 // kindOf is the store of that name.
-func kindOf(all []Store, name string) (Store, error) {
-	i := slices.IndexFunc(all, func(s Store) bool { return s.Name == name })
+func kindOf(name string) Store {
+	i := slices.IndexFunc(Stores, func(s Store) bool { return s.Name == name })
 	if i < 0 {
-		return Store{}, fmt.Errorf("%w: there is no store %q", lease.ErrInvalid, name)
+		scene.Check(fmt.Errorf("there is no store %q", name))
 	}
-	return all[i], nil
+	return Stores[i]
 }
 
 // newCrew starts servers and makes a network for n nodes, which start starts. Their store is that of
 // the run, or etcd.
-func newCrew(ctx context.Context, r *scene.Run, n, members int, wires func(servers []string) network, s settings) *crew {
+func newCrew(ctx context.Context, r *scene.Run, n, members int, wires wiring, s settings) *crew {
 	s.Store = cmp.Or(r.Store, "etcd")
-	store := scene.Must(kindOf(Stores, s.Store))
-	c := &crew{Run: r, settings: s, room: roomForLife, view: newView(), dir: scene.Must(os.MkdirTemp(r.Dir, "nodes-")), servers: scene.Must(store.Start(ctx, members))}
-	if err := scene.Try(func() { c.net = wires(c.servers.Addresses()) }); err != nil {
+	c := &crew{Run: r, settings: s, room: roomForLife, view: newView(),
+		dir:     scene.Must(os.MkdirTemp(r.Dir, "nodes-")),
+		servers: kindOf(s.Store).Start(ctx, members)}
+	if err := scene.Try(func() { c.net = wires(c.servers.Addresses(), n) }); err != nil {
 		c.end()
 		scene.Check(err)
 	}
 	for i := range n {
 		c.slots = append(c.slots, &slot{index: i})
 	}
-	r.Printf("   %v; %v", c.servers, c.net)
+	r.Printf("   %v; %v", c.servers, c.net.about)
 	return c
 }
 
 // newLocal is newCrew with one server, and nothing between nodes.
 func newLocal(ctx context.Context, r *scene.Run, n int, s settings) *crew {
-	return newCrew(ctx, r, n, 1, func(servers []string) network { return newLoopback(servers, n) }, s)
+	return newCrew(ctx, r, n, 1, newLoopback, s)
 }
 
 // start starts a process for a node, unless it has one.
-func (c *crew) start(i int) error {
-	s := c.slots[i]
+func (c *crew) start(i int) {
+	s, at := c.slots[i], c.net.seats[i]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.proc != nil {
-		return nil
+		return
 	}
 	set := c.settings
 	set.Index, set.Life = i, s.life
-	set.Host, set.Port = c.net.host(i)
-	set.Dials, set.URL = c.net.dials(i), c.servers.URL(c.net.endpoints(i))
+	set.Host, set.Port, set.Dials = at.host, at.port, at.dials
+	set.URL = c.servers.URL(at.endpoints)
 	set.Journal = filepath.Join(c.dir, fmt.Sprintf("%d-%d", i, s.life))
-	book, err := machine.MakeJournal[entry](set.Journal, c.room)
-	if err != nil {
-		return err
-	}
-	p, err := startProcess(c.net.place(i), set)
-	if err != nil {
-		return errors.Join(err, book.Close())
-	}
-	s.proc, s.book, s.viewed = p, book, 0
-	return nil
+	s.book, s.viewed = machine.MakeJournal[entry](set.Journal, c.room), 0
+	s.proc = startProcess(at.place, set)
 }
 
 // current is the process of a node; nil if it has none.
@@ -128,29 +120,32 @@ func (s *slot) current() *process {
 }
 
 // gone takes up what a process left that has ended.
-func (c *crew) gone(s *slot) error {
+func (c *crew) gone(s *slot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.proc == nil {
-		return nil
+		return
 	}
-	es, err := s.book.Read()
-	if err != nil {
-		return err
-	}
+	es := s.readLocked()
+	s.past = append(s.past, es...)
 	c.viewing.Lock()
-	for i, e := range es {
-		s.past = append(s.past, seen{e, s.index, s.life})
-		if i >= s.viewed {
-			c.view.take(seen{e, s.index, s.life})
-		}
+	for _, e := range es[min(s.viewed, len(es)):] {
+		c.view.take(e)
 	}
 	c.view.died(s.index, s.life)
 	c.viewing.Unlock()
-	err = errors.Join(s.book.Close(), os.Remove(s.book.Path))
+	err := errors.Join(s.book.Close(), os.Remove(s.book.Path))
 	s.proc, s.book = nil, nil
 	s.life++
-	return err
+	scene.Check(err)
+}
+
+// readLocked is what the present process has noted.
+func (s *slot) readLocked() (es []seen) {
+	for _, e := range s.book.Read() {
+		es = append(es, seen{e, s.index, s.life})
+	}
+	return es
 }
 
 // check returns an error if the process ended by itself.
@@ -167,62 +162,64 @@ func (s *slot) check() error {
 	}
 }
 
-// kill ends the process with SIGKILL.
-func (c *crew) kill(s *slot) error {
+// endBy has the process end, unless it has ended by itself, and takes up what it left.
+func (c *crew) endBy(s *slot, end func(*process) error) error {
 	p := s.current()
 	if p == nil {
 		return nil
 	}
-	if err := s.check(); err != nil {
-		return errors.Join(err, c.gone(s))
+	err := s.check()
+	if err == nil {
+		err = end(p)
 	}
-	if err := p.Kill(); err != nil {
-		return err
-	}
-	return c.gone(s)
+	c.gone(s)
+	return err
 }
 
-// errTooLong: a node was told to leave and did not.
-var errTooLong = errors.New("has not left in time")
+// kill ends the process with SIGKILL.
+func (c *crew) kill(s *slot) error { return c.endBy(s, (*process).Kill) }
 
-// leave tells the process to leave in order, and kills it if that takes too long.
+// leaveBy tells the process to leave in order, and kills it if that takes too long.
 func (c *crew) leaveBy(s *slot, within time.Duration) error {
-	p := s.current()
-	if p == nil {
-		return nil
-	}
-	if err := s.check(); err != nil {
-		return errors.Join(err, c.gone(s))
-	}
-	if err := p.Signal(syscall.SIGTERM); err != nil {
-		return err
-	}
-	select {
-	case <-p.Done():
-		if _, up := p.Find(tookPart); up && p.Err() != nil { // one that has not begun may not know the signal yet
-			return errors.Join(fmt.Errorf("%s, told to leave: %w", p.ID, p.Err()), c.gone(s))
+	return c.endBy(s, func(p *process) error {
+		if err := p.Signal(syscall.SIGTERM); err != nil {
+			return errors.Join(err, p.Kill())
 		}
-		return c.gone(s)
-	case <-time.After(within):
-		return errors.Join(fmt.Errorf("%s %w, %v", p.ID, errTooLong, within), c.kill(s))
-	}
+		select {
+		case <-p.Done():
+			// One that has not begun may not know the signal yet.
+			if _, up := p.Find(tookPart); up && p.Err() != nil {
+				return fmt.Errorf("%s, told to leave: %w", p.ID, p.Err())
+			}
+			return nil
+		case <-time.After(within):
+			return errors.Join(fmt.Errorf("%s has not left within %v", p.ID, within), p.Kill())
+		}
+	})
+}
+
+// collected is the evidence of all nodes.
+func (c *crew) collected() evidence {
+	ttl := c.settings.TTL
+	return evidence{entries: c.evidence(), names: c.settings.Names, ttl: ttl,
+		margin: max(ttl/10, 100*time.Millisecond)}
 }
 
 // evidence is what all nodes noted.
 func (c *crew) evidence() (all []seen) {
 	for _, s := range c.slots {
-		func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			all = append(all, s.past...)
-			if s.proc != nil {
-				for _, e := range scene.Must(s.book.Read()) {
-					all = append(all, seen{e, s.index, s.life})
-				}
-			}
-		}()
+		all = append(all, s.all()...)
 	}
 	return all
+}
+
+func (s *slot) all() []seen {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc == nil {
+		return s.past
+	}
+	return append(slices.Clone(s.past), s.readLocked()...)
 }
 
 // end kills what still runs, and ends the servers.
@@ -250,7 +247,7 @@ func (c *crew) end() {
 // process is one node's.
 type process = machine.Process[said]
 
-func startProcess(at *machine.Place, s settings) (*process, error) {
+func startProcess(at *machine.Place, s settings) *process {
 	program := ""
 	if (s.Index+s.Life)%2 == 1 {
 		program = s.Former
@@ -273,7 +270,7 @@ func (c *crew) awaitUp(ctx context.Context, i int) (said, error) {
 // up starts nodes, and waits until all take part.
 func (c *crew) up(ctx context.Context, nodes ...int) {
 	for _, i := range nodes {
-		scene.Check(c.start(i))
+		c.start(i)
 	}
 	for _, i := range nodes {
 		scene.Must(c.awaitUp(ctx, i))
@@ -428,40 +425,44 @@ func (c *crew) look(f func(v *view)) {
 
 // hosts are how many names each node hosts, and since when all are hosted; 0 if they are not.
 func (c *crew) hosts() (has []int, since time.Duration) {
+	c.look(func(v *view) { has, since = c.hostsIn(v) })
+	return has, since
+}
+
+func (c *crew) hostsIn(v *view) (has []int, since time.Duration) {
 	has = make([]int, len(c.slots))
-	c.look(func(v *view) {
-		for name := range c.settings.Names.count() {
-			h := v.homes[uint16(name)]
-			if !h.hosted {
-				since = -1
-				continue
-			}
-			has[h.node]++
-			if since >= 0 {
-				since = max(since, h.at)
-			}
+	for name := range c.settings.Names.count() {
+		h := v.homes[uint16(name)]
+		if !h.hosted {
+			since = -1
+			continue
 		}
-	})
+		has[h.node]++
+		if since >= 0 {
+			since = max(since, h.at)
+		}
+	}
 	return has, max(since, 0)
 }
 
-// until waits for cond. machine.ErrNever says that it took too long.
-func (c *crew) until(ctx context.Context, within time.Duration, what string, cond func() bool) {
-	for end := machine.Now() + within; !cond(); {
-		if machine.Now() >= end {
-			has, _ := c.hosts()
-			scene.Check(fmt.Errorf("%s: %w within %v; the nodes host %v of %d", what, machine.ErrNever, within, has, c.settings.Names.count()))
-		}
-		scene.Check(machine.Pause(ctx, 5*time.Millisecond))
+// until waits for what a view shows. machine.ErrNever says that it took too long.
+func (c *crew) until(ctx context.Context, within time.Duration, what string, is func(*view) bool) {
+	err := machine.Until(ctx, within, what, func() (ok bool) {
+		c.look(func(v *view) { ok = is(v) })
+		return ok
+	})
+	if err != nil {
+		has, _ := c.hosts()
+		scene.Check(fmt.Errorf("%w; the nodes host %v of %d", err, has, c.settings.Names.count()))
 	}
 }
 
 // settled waits until these nodes host all shards evenly, and have for a while, and returns since
 // when.
 func (c *crew) settled(ctx context.Context, within, calm time.Duration, among ...int) (since time.Duration) {
-	c.until(ctx, within, fmt.Sprintf("the shards are even among %v", among), func() bool {
+	c.until(ctx, within, fmt.Sprintf("the shards are even among %v", among), func(v *view) bool {
 		var has []int
-		has, since = c.hosts()
+		has, since = c.hostsIn(v)
 		return since > 0 && even(has, c.settings.Names, among) && machine.Now()-since >= calm
 	})
 	return since
