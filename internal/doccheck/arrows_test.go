@@ -41,6 +41,22 @@ var layered = []layers{
 		// what knows neither
 		"events.go", "type.go", "remember.go", "errors.go",
 	}, 10},
+	{"singleton", []string{
+		// what users call, and the beginning
+		"doc.go", "start.go",
+		// the actor, and how it ends
+		"controller.go", "end.go",
+		// the lease and the child, as they move: to the next host, here, from the last host
+		"handover.go", "child.go", "successor.go",
+		// who would host
+		"candidates.go", "leader.go",
+		// mail, from where it comes in to the gate or the next node
+		"door.go", "proxy.go", "host.go",
+		// what a node has: of the lease, of one singleton, of all of them
+		"tenure.go", "health.go", "registry.go", "manager.go",
+		// what knows none of that
+		"record.go", "events.go", "options.go", "machine.go",
+	}, 0},
 }
 
 // TestFilesUseFilesBelowThem: a file that uses what a file above it declares makes a package
