@@ -14,48 +14,35 @@ import (
 	"github.com/holdfast-go/holdfast/internal/simulate"
 	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
 // ownTeam is nodes whose singleton obeys a lease of the four methods, of a store of its own, and
 // follows a leader.
 type ownTeam struct {
-	ns      []*node
-	links   []*barelease.Node // to that store
-	leases  []*barelease.Lease
-	leaders []*membership.Static
-	ms      []*singleton.Manager
+	*team
+	links  []*barelease.Node // to that store
+	leases []*barelease.Lease
 }
 
 func newOwnTeam(c *cluster, ids ...string) *ownTeam {
-	c.t.Helper()
-	x, book := &ownTeam{ns: c.nodes(ids...)}, barelease.NewBook()
-	for _, n := range x.ns {
+	x, book := &ownTeam{}, barelease.NewBook()
+	x.team = newTeamOf(c, c.nodes(ids...), keeperOwner, func(n *node, leads singleton.Option) *singleton.Manager {
 		link := barelease.NewNode(book, n.clock)
 		l, err := link.Lease("x", ttl)
 		require.NoError(c.t, err)
 		c.atEnd(link.Heal)
 		x.links, x.leases = append(x.links, link), append(x.leases, l)
-		x.leaders = append(x.leaders, membership.NewStatic(n.keeper.Owner()))
-	}
+		return n.run("x", singleton.WithLease(l), leads)
+	})
 	x.lead(0)
-	for i, n := range x.ns {
-		x.ms = append(x.ms, n.run("x", singleton.WithLease(x.leases[i]), singleton.WithLeadership(x.leaders[i])))
-	}
 	return x
 }
 
-func (x *ownTeam) lead(i int) {
-	for _, l := range x.leaders {
-		l.Set(x.ns[i].keeper.Owner())
-	}
-}
-
-// hosts waits until a node hosts, and asks it from every node.
-func (x *ownTeam) hosts(t *testing.T, c *cluster, i int, number int) {
+// serves waits until a node hosts, and asks it from every node.
+func (x *ownTeam) serves(t *testing.T, c *cluster, i int, number int) {
 	t.Helper()
-	until(t, 30*time.Second, "hosts", active(x.ms[i]))
+	x.hosts(i)
 	require.True(t, x.leases[i].CheckAlive())
 	for j, n := range x.ns {
 		d := n.mustAsk(x.ms[j].PID(), 10*number+j)
@@ -72,9 +59,9 @@ func TestABareLeaseFollowsTheLeader(t *testing.T) {
 		x := newOwnTeam(c, "a", "b")
 		for round := range 6 {
 			x.lead(round % 2)
-			x.hosts(t, c, round%2, round)
+			x.serves(t, c, round%2, round)
 			time.Sleep(2 * ttl) // it is renewed
-			x.hosts(t, c, round%2, 10+round)
+			x.serves(t, c, round%2, 10+round)
 		}
 		require.Equal(t, 1, c.log.most, "never two")
 		require.Len(t, c.log.snapshot(), 6)
@@ -92,11 +79,11 @@ func TestABareLeaseFollowsTheLeader(t *testing.T) {
 func TestABareLeaseIsLostInTime(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		x := newOwnTeam(c, "a", "b")
-		x.hosts(t, c, 0, 0)
+		x.serves(t, c, 0, 0)
 		time.Sleep(2 * ttl)
 		x.links[0].Cut()
 		x.leaders[1].Set(x.ns[1].keeper.Owner()) // the first does not hear of it
-		x.hosts(t, c, 1, 1)
+		x.serves(t, c, 1, 1)
 		lives := c.log.snapshot()
 		require.Len(t, lives, 2)
 		require.False(t, lives[0].to.IsZero() || lives[0].to.After(lives[1].from), "the first has ended before")
@@ -105,7 +92,7 @@ func TestABareLeaseIsLostInTime(t *testing.T) {
 		time.Sleep(2 * ttl)
 		require.Len(t, c.log.snapshot(), 2, "who was cut off does not come back beside the leader")
 		x.lead(0)
-		x.hosts(t, c, 0, 2)
+		x.serves(t, c, 0, 2)
 		require.Equal(t, 1, c.log.most, "never two")
 	})
 }

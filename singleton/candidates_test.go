@@ -176,12 +176,7 @@ func TestALossWhileYieldingIsReported(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b := c.node("a"), c.node("b")
 		release := make(chan struct{})
-		c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
-			if _, ok := ctx.Message().(job); ok {
-				<-release
-			}
-			return false
-		}
+		when(c, nil, func(job) { <-release })
 		ma := a.hosts("x", singleton.WithStop(func() any { return bye{} }, time.Second), singleton.WithOverdue(hosting.ReleaseAfterTTL))
 		ea := a.events()
 		mb := b.run("x")
@@ -221,12 +216,7 @@ func TestAFormerHostForwardsForTheQuietPeriod(t *testing.T) {
 func TestACandidateCalledOffEarlyTakesAFreeLease(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b := c.node("a"), c.node("b")
-		c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
-			if _, ok := ctx.Message().(job); ok {
-				panic("the child fails")
-			}
-			return false
-		}
+		when(c, nil, func(job) { panic("the child fails") })
 		ma, mb := a.hosts("x"), b.run("x")
 		time.Sleep(time.Second)
 		rule := func(f faultstore.Fault, ops ...faultstore.Op) {
@@ -247,12 +237,7 @@ func TestACandidateCalledOffEarlyTakesAFreeLease(t *testing.T) {
 func TestNothingIsHandedOverToANodeThatDiedMeanwhile(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b, d := c.node("a"), c.node("b"), c.node("d")
-		c.log.behave = func(n *node, ctx actor.Context, _ *life) bool {
-			if _, ok := ctx.Message().(*actor.Stopping); ok && n == a {
-				time.Sleep(2 * time.Second)
-			}
-			return false
-		}
+		when(c, a, func(*actor.Stopping) { time.Sleep(2 * time.Second) })
 		ma := a.hosts("x")
 		mb, md := b.run("x"), d.run("x")
 		time.Sleep(time.Second)
@@ -363,12 +348,7 @@ func TestAPreferredNodeThatWasBusyIsAskedLater(t *testing.T) {
 		prefer := singleton.WithPreferred("best")
 		other, best := c.node("other"), c.node("best")
 		end := make(chan struct{})
-		c.log.behave = func(n *node, ctx actor.Context, _ *life) bool {
-			if _, ok := ctx.Message().(job); ok && n == best {
-				<-end
-			}
-			return false
-		}
+		when(c, best, func(job) { <-end })
 		mb := best.run("x", prefer)
 		until(t, 2*time.Second, "hosts", active(mb))
 		mo := other.run("x", prefer)
@@ -458,12 +438,7 @@ func TestALossOvertakesAStopMessage(t *testing.T) {
 func TestACandidateThatHasToGoTakesItsOfferBack(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b, d := c.node("a"), c.node("b"), c.node("d")
-		c.log.behave = func(n *node, ctx actor.Context, _ *life) bool {
-			if _, ok := ctx.Message().(*actor.Stopping); ok && n == a {
-				time.Sleep(2 * time.Second)
-			}
-			return false
-		}
+		when(c, a, func(*actor.Stopping) { time.Sleep(2 * time.Second) })
 		ma := a.hosts("x")
 		mb, md := b.run("x"), d.run("x")
 		time.Sleep(time.Second)

@@ -43,19 +43,6 @@ func propsWith(n *node, at string, f func()) *actor.Props {
 
 var placesOfProps = []string{"producer", "OnInit", "SpawnFunc", "SpawnFunc, after"}
 
-func (n *node) runProps(name string, props *actor.Props, opts ...singleton.Option) *singleton.Manager {
-	n.c.t.Helper()
-	m, err := singleton.Start(n.system, n.keeper, name, props, opts...)
-	require.NoError(n.c.t, err)
-	n.c.managers = append(n.c.managers, m)
-	n.c.atEnd(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		_ = m.Stop(ctx)
-	})
-	return m
-}
-
 // hung is a node whose manager hosts, and whose child's Props hang.
 func hung(t *testing.T, c *cluster, at string) (a *node, m *singleton.Manager, release func()) {
 	a = c.node("a")
@@ -224,12 +211,7 @@ func TestAStartedThatHangsUnderPropsThatHang(t *testing.T) {
 				a := c.node("a")
 				hold := make(chan struct{})
 				release := sync.OnceFunc(func() { close(hold) })
-				c.log.behave = func(n *node, ctx actor.Context, _ *life) bool {
-					if _, ok := ctx.Message().(*actor.Started); ok && n == a {
-						<-hold
-					}
-					return false
-				}
+				when(c, a, func(*actor.Started) { <-hold })
 				ma := a.runProps("x", a.worker().Clone(
 					actor.WithSpawnFunc(func(system *actor.ActorSystem, id string, props *actor.Props, parent actor.SpawnerContext) (*actor.PID, error) {
 						defer func() { <-hold }()
@@ -577,12 +559,11 @@ func TestAChildThatMissesItsDeadlineIsShutOff(t *testing.T) {
 		bubble(t, func(t *testing.T, c *cluster) {
 			a, b := c.node("a"), c.node("b")
 			release := make(chan struct{})
-			c.log.behave = func(n *node, ctx actor.Context, l *life) bool {
-				if j, ok := ctx.Message().(job); ok && j.Number == 1 {
+			when(c, nil, func(j job) {
+				if j.Number == 1 {
 					<-release
 				}
-				return false
-			}
+			})
 			ma := a.hosts("x", singleton.WithStop(func() any { return bye{} }, 2*time.Second), singleton.WithOverdue(policy))
 			ea := a.events()
 			mb := b.run("x")
@@ -610,13 +591,7 @@ func TestAChildThatMissesItsDeadlineIsShutOff(t *testing.T) {
 			close(release)
 			until(t, 5*time.Second, "hosts", active(mb))
 			<-ma.Done()
-			var jobs []int
-			for _, l := range c.log.snapshot() {
-				for _, j := range l.jobs {
-					jobs = append(jobs, j.Number)
-				}
-			}
-			require.Equal(t, []int{1, 2}, jobs, "what it had not taken reached the next host")
+			require.Equal(t, []job{{"a", 1}, {"a", 2}}, c.log.jobs(""), "what it had not taken reached the next host")
 		})
 	}
 }
@@ -655,12 +630,11 @@ func TestASubscriberOfFailuresThatPanics(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b := c.node("a"), c.node("b")
 		called := subscribe(a, 1, func(e any) bool { _, ok := e.(*actor.SupervisorEvent); return ok }, func() { panic("a subscriber's bug") })
-		c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
-			if j, ok := ctx.Message().(job); ok && j.Number == 100 {
+		when(c, nil, func(j job) {
+			if j.Number == 100 {
 				panic("a child's bug")
 			}
-			return false
-		}
+		})
 		ma, mb := a.hosts("x"), b.run("x")
 		a.system.Root.Send(ma.PID(), job{"a", 100})
 		time.Sleep(time.Second)
@@ -686,11 +660,7 @@ func TestASubscriberOfDeadLettersThatPanics(t *testing.T) {
 		ma := a.run("x")
 		until(t, 5*time.Second, "delivered", func() bool { return mp.Status().Buffered == 0 })
 		time.Sleep(time.Second)
-		got := 0
-		for _, l := range c.log.snapshot() {
-			got += len(l.jobs)
-		}
-		require.Equal(t, 10, got)
+		require.Len(t, c.log.jobs(""), 10)
 		require.Equal(t, 1, mp.Status().Undeliverable)
 		require.EqualValues(t, 6, called.Load())
 		p.mustAsk(mp.PID(), 1)
@@ -785,12 +755,11 @@ func TestScenario06AChildThatIgnoresStop(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b := c.node("a"), c.node("b")
 		hang := make(chan struct{})
-		c.log.behave = func(n *node, ctx actor.Context, _ *life) bool {
-			if j, ok := ctx.Message().(job); ok && j.Number < 0 && n.id == "a" {
+		when(c, a, func(j job) {
+			if j.Number < 0 {
 				<-hang // deaf to its context
 			}
-			return false
-		}
+		})
 		var reports []singleton.Event
 		a.system.EventStream.Subscribe(func(e any) {
 			if ev, ok := e.(singleton.Event); ok && ev.Kind == singleton.NotStopping {
@@ -828,12 +797,7 @@ func TestScenario06HoldWhilePlanned(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b := c.node("a"), c.node("b")
 		hang := make(chan struct{})
-		c.log.behave = func(n *node, ctx actor.Context, _ *life) bool {
-			if _, ok := ctx.Message().(*actor.Stopping); ok && n.id == "a" {
-				<-hang
-			}
-			return false
-		}
+		when(c, a, func(*actor.Stopping) { <-hang })
 		ma, mb := a.run("scheduler"), (*singleton.Manager)(nil)
 		until(t, time.Second, "hosts", active(ma))
 		mb = b.run("scheduler")

@@ -95,7 +95,7 @@ func TestTheDoorKeepsOrder(t *testing.T) {
 		a, b := c.node("a"), c.node("b")
 		room := singleton.WithBuffer(100_000, hosting.DropNewest) // the door may be shut for long
 		ma, mb := a.hosts("x", room), b.run("x", room)
-		b.mustAsk(mb.PID(), 0)
+		b.mustAsk(mb.PID(), 1)
 		const each = 3000
 		var all sync.WaitGroup
 		ms := []*singleton.Manager{ma, mb}
@@ -127,19 +127,9 @@ func TestTheDoorKeepsOrder(t *testing.T) {
 		all.Wait()
 		time.Sleep(time.Second)
 		synctest.Wait()
-		next := map[string]int{}
-		for _, l := range c.log.snapshot() {
-			for _, j := range l.jobs {
-				if j.Number > 0 {
-					require.Equal(t, next[j.Sender]+1, j.Number, j.Sender)
-					next[j.Sender] = j.Number
-				}
-			}
-		}
-		require.Len(t, next, 6)
-		for s, n := range next {
-			require.Equal(t, each, n, s)
-		}
+		got := c.log.ordered()
+		delete(got, "b") // which asked once
+		require.Equal(t, map[string]int{"a0": each, "a1": each, "a2": each, "b0": each, "b1": each, "b2": each}, got)
 	})
 }
 
@@ -346,12 +336,11 @@ func TestAMarkerDoesNotOvertakeMail(t *testing.T) {
 		a, b := c.node("a"), c.node("b")
 		ma := a.hosts("x", slowToWarn())
 		var handled, answered time.Time
-		c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
-			if j, ok := ctx.Message().(job); ok && j.Sender == "b" {
+		when(c, nil, func(j job) {
+			if j.Sender == "b" {
 				handled = time.Now()
 			}
-			return false
-		}
+		})
 		_, err := b.system.Root.SpawnNamed(actor.PropsFromFunc(func(ctx actor.Context) {
 			if _, ok := ctx.Message().(*wire.MarkerAck); ok {
 				answered = time.Now()
@@ -432,13 +421,7 @@ func TestABatchIsTakenApartUnderNoLock(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
 		require.True(t, free, "another sender was held up by a batch's code")
-		var got []job
-		for _, j := range c.log.snapshot()[0].jobs {
-			if j.Sender == "a" {
-				got = append(got, j)
-			}
-		}
-		require.Equal(t, []job{{"a", 1}, {"a", 2}}, got)
+		require.Equal(t, []job{{"a", 1}, {"a", 2}}, c.log.jobs("a"))
 	})
 }
 
@@ -495,12 +478,7 @@ func TestADeadlineGoesWithAPlainMessage(t *testing.T) {
 		t.Run(form, func(t *testing.T) {
 			bubble(t, func(t *testing.T, c *cluster) {
 				a, b := c.node("a"), c.node("b")
-				c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
-					if _, ok := ctx.Message().(*actor.Stopping); ok {
-						time.Sleep(3 * time.Second)
-					}
-					return false
-				}
+				when(c, nil, func(*actor.Stopping) { time.Sleep(3 * time.Second) })
 				ma, mb := a.hosts("x"), b.run("x")
 				b.mustAsk(mb.PID(), 0)
 				go func() { _ = ma.Stop(context.Background()) }()
@@ -511,11 +489,7 @@ func TestADeadlineGoesWithAPlainMessage(t *testing.T) {
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 				until(t, 30*time.Second, "the other hosts", active(mb))
 				time.Sleep(time.Second)
-				for _, l := range c.log.snapshot() {
-					for _, j := range l.jobs {
-						require.False(t, strings.HasPrefix(j.Sender, "late"), "nobody waits for it any more")
-					}
-				}
+				require.Empty(t, c.log.jobs("late"), "its asker does not wait for it any more")
 			})
 		})
 	}

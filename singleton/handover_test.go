@@ -12,6 +12,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/internal/memnet"
 	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
@@ -27,29 +28,40 @@ type team struct {
 	ns      []*node
 	ms      []*singleton.Manager
 	leaders []*membership.Static
+	owner   func(*node) lease.Owner // how leaders are named
 	events  []*events
 	sent    map[string]int
 }
 
 // newTeam starts the singleton x on n nodes.
 func newTeam(c *cluster, n int, opts ...singleton.Option) *team {
-	t := &team{cluster: c, sent: map[string]int{}}
+	var ns []*node
 	for i := range n {
-		t.ns = append(t.ns, c.node(fmt.Sprint("n", i)))
+		ns = append(ns, c.node(fmt.Sprint("n", i)))
 	}
-	for _, x := range t.ns {
-		l := membership.NewStatic(x.keeper.Owner())
+	return newTeamOf(c, ns, keeperOwner, func(x *node, leads singleton.Option) *singleton.Manager {
+		return x.run("x", append([]singleton.Option{leads}, opts...)...)
+	})
+}
+
+// newTeamOf starts the singleton on nodes by a function, which gets the source of leadership.
+func newTeamOf(c *cluster, ns []*node, owner func(*node) lease.Owner, run func(*node, singleton.Option) *singleton.Manager) *team {
+	t := &team{cluster: c, ns: ns, owner: owner, sent: map[string]int{}}
+	for _, x := range ns {
+		l := membership.NewStatic(owner(x))
 		t.leaders = append(t.leaders, l)
 		t.events = append(t.events, x.events())
-		t.ms = append(t.ms, x.run("x", append([]singleton.Option{singleton.WithLeadership(l)}, opts...)...))
+		t.ms = append(t.ms, run(x, singleton.WithLeadership(l)))
 	}
 	return t
 }
 
+func keeperOwner(n *node) lease.Owner { return n.keeper.Owner() }
+
 // lead makes node i the leader, as all nodes see it.
 func (t *team) lead(i int) {
 	for _, l := range t.leaders {
-		l.Set(t.ns[i].keeper.Owner())
+		l.Set(t.owner(t.ns[i]))
 	}
 }
 
@@ -80,14 +92,7 @@ func (t *team) all() {
 // done asserts that every job was done, once, in the order of its sender.
 func (t *team) done() {
 	t.t.Helper()
-	done := map[string]int{}
-	for _, l := range t.log.snapshot() {
-		for _, j := range l.jobs {
-			done[j.Sender]++
-			require.Equal(t.t, done[j.Sender], j.Number, "jobs of %s, in order; %s", j.Sender, t.statuses())
-		}
-	}
-	require.Equal(t.t, t.sent, done, "%s", t.statuses())
+	require.Equal(t.t, t.sent, t.log.ordered(), "%s", t.statuses())
 	for _, m := range t.ms {
 		require.Zero(t.t, m.Status().Dropped)
 	}
@@ -170,6 +175,7 @@ func TestScenario09AHostThatEndsHandsOver(t *testing.T) {
 type keepsake struct {
 	n        *node
 	last     int
+	takes    time.Duration // to stop
 	big      int
 	fail     string
 	restored *[]string
@@ -181,6 +187,8 @@ func (m *keepsake) Receive(ctx actor.Context) {
 		*m.restored = append(*m.restored, fmt.Sprintf("started with %d on %s", m.last, m.n.id))
 	case job:
 		m.last = max(m.last, msg.Number) // of one sender alone they come in order
+	case *actor.Stopping:
+		time.Sleep(m.takes)
 	}
 }
 
@@ -190,6 +198,8 @@ func (m *keepsake) HandOverState() ([]byte, error) {
 		return nil, errors.New("not today")
 	case "panic":
 		panic("not today")
+	case "leave nothing":
+		return nil, nil
 	}
 	return append([]byte(fmt.Sprint(m.last)), make([]byte, m.big)...), nil
 }
@@ -296,35 +306,14 @@ func TestPreferredNodesHost(t *testing.T) {
 // while before it hands over again, so the backlog gets done and does not only travel.
 func TestAHostWorksThoughTheLeaderChangesFasterThanItStops(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
-		ns := c.nodes("a", "b", "c")
-		for _, from := range ns {
-			for _, to := range ns {
-				c.net.SetDelay(from.system.Address(), to.system.Address(), 5*time.Millisecond)
-			}
-		}
-		c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
-			if _, ok := ctx.Message().(*actor.Stopping); ok {
-				time.Sleep(3 * time.Second)
-			}
-			return false
-		}
-		var leaders []*membership.Static
-		lead := func(n *node) {
-			for _, l := range leaders {
-				l.Set(n.keeper.Owner())
-			}
-		}
-		s := &speaker{n: ns[0], name: "s"}
-		for i, n := range ns {
-			leaders = append(leaders, membership.NewStatic(n.keeper.Owner()))
-			if m := n.run("x", singleton.WithLeadership(leaders[i])); i == 0 {
-				s.m = m
-			}
-		}
-		lead(ns[0])
-		until(t, time.Second, "hosts", active(s.m))
+		x := newTeam(c, 3)
+		x.shape(memnet.Link{Delay: 5 * time.Millisecond})
+		when(c, nil, func(*actor.Stopping) { time.Sleep(3 * time.Second) })
+		x.lead(0)
+		x.hosts(0)
+		s := x.speakers(0)[0]
 		for i := range 60 {
-			lead(ns[i%3])
+			x.lead(i % 3)
 			for range 200 {
 				s.say()
 				time.Sleep(10 * time.Millisecond)
@@ -457,13 +446,9 @@ func TestCandidatesThatDoNotAnswer(t *testing.T) {
 // the state.
 func TestTheWordOfTheOldHostIsLost(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
-		p := newPair(c, func(_ *node, _ int, k *keepsake) actor.Actor { return &slow{k, time.Second} }, keeperOwner)
-		p.lead(0, keeperOwner)
-		until(t, time.Second, "hosts", active(p.ms[0]))
-		p.ns[0].system.Root.Send(p.ms[0].PID(), job{Number: 7})
-		time.Sleep(time.Second)
+		p := newPair(c, time.Second)
 		events := p.ns[1].events()
-		p.lead(1, keeperOwner)
+		p.lead(1)
 		until(t, 2*time.Second, "hands over", func() bool { return p.ms[0].Status().Phase == singleton.HandingOver })
 		c.net.SetLoss(func(from, to string) bool { return from == "n0:1" && to == "n1:1" })
 		until(t, 2*time.Second, "handed over", func() bool { return p.ms[0].Status().Phase == singleton.Standby })
@@ -479,12 +464,7 @@ func TestTheWordOfTheOldHostIsLost(t *testing.T) {
 func TestTheBackoffStartsOver(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a := c.node("a")
-		c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
-			if _, ok := ctx.Message().(job); ok {
-				panic("a bad job")
-			}
-			return false
-		}
+		when(c, nil, func(job) { panic("a bad job") })
 		m := a.run("x", singleton.WithBackoff(10*time.Millisecond, 10*time.Second))
 		crash := func() time.Duration {
 			until(t, 20*time.Second, "hosts", active(m))
@@ -507,14 +487,10 @@ func TestTheBackoffStartsOver(t *testing.T) {
 // State that came with a lease that did not is no state to begin a later one with.
 func TestStateIsNotKeptForALaterLease(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
-		p := newPair(c, func(_ *node, _ int, k *keepsake) actor.Actor { return k }, keeperOwner)
-		p.lead(0, keeperOwner)
-		until(t, time.Second, "hosts", active(p.ms[0]))
-		p.ns[0].system.Root.Send(p.ms[0].PID(), job{Number: 7})
-		time.Sleep(time.Second)
+		p := newPair(c, 0)
 		events := p.ns[1].events()
 		c.net.SetDelay("n0:1", "n1:1", 100*time.Millisecond)
-		p.lead(1, keeperOwner)
+		p.lead(1)
 		until(t, time.Second, "handed over", func() bool { return p.ms[0].Status().Phase == singleton.Standby })
 		p.ns[1].store.Partition() // before the word has come
 		time.Sleep(3 * ttl)
@@ -630,11 +606,7 @@ func TestTheNewHostDiesMidway(t *testing.T) {
 		x.hosts(2)
 		time.Sleep(ttl)
 		c.log.check()
-		got := 0
-		for _, l := range c.log.snapshot() {
-			got += len(l.jobs)
-		}
-		require.Equal(t, 10, got, "what waited for the dead host reached the next")
+		require.Len(t, c.log.jobs(""), 10, "what waited for the dead host reached the next")
 	})
 }
 

@@ -55,12 +55,7 @@ func TestHealthFailsWhileAChildDoesNotStop(t *testing.T) {
 			bubble(t, func(t *testing.T, c *cluster) {
 				a := c.node("a")
 				release := make(chan struct{})
-				c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
-					if _, ok := ctx.Message().(*actor.Stopping); ok {
-						<-release
-					}
-					return false
-				}
+				when(c, nil, func(*actor.Stopping) { <-release })
 				m := a.hosts("scheduler")
 				health := singleton.Health(a.system)
 				end(a, m)
@@ -293,12 +288,11 @@ func TestMetricsCountWhatTheySay(t *testing.T) {
 			c.atEnd(func() { _ = p.Shutdown(t.Context()) })
 			return singleton.WithMeterProvider(p)
 		}
-		c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
-			if j, ok := ctx.Message().(job); ok && j.Number == 13 {
+		when(c, nil, func(j job) {
+			if j.Number == 13 {
 				panic("a bad job")
 			}
-			return false
-		}
+		})
 		a, b := c.node("a"), c.node("b")
 		ma := a.hosts("x", metered(ra), singleton.WithStop(func() any { return bye{} }, time.Second))
 		mb := b.run("x", metered(rb), singleton.WithBuffer(2, hosting.DropNewest))

@@ -134,7 +134,13 @@ func (n *node) crash() { n.Crash() }
 // run starts the singleton here with the journal's worker as child.
 func (n *node) run(name string, opts ...singleton.Option) *singleton.Manager {
 	n.c.t.Helper()
-	m, err := singleton.Start(n.system, n.keeper, name, n.worker(), opts...)
+	return n.runProps(name, n.worker(), opts...)
+}
+
+// runProps starts the singleton here with a child of other Props.
+func (n *node) runProps(name string, props *actor.Props, opts ...singleton.Option) *singleton.Manager {
+	n.c.t.Helper()
+	m, err := singleton.Start(n.system, n.keeper, name, props, opts...)
 	require.NoError(n.c.t, err)
 	n.c.managers = append(n.c.managers, m)
 	n.c.atEnd(func() {
@@ -154,13 +160,10 @@ func (n *node) hosts(name string, opts ...singleton.Option) *singleton.Manager {
 }
 
 // keeping starts the singleton x on a node, with a child that has a state.
-func (n *node) keeping(log *[]string) *singleton.Manager {
+func (n *node) keeping(log *[]string, opts ...singleton.Option) *singleton.Manager {
 	n.c.t.Helper()
-	m, err := singleton.Start(n.system, n.keeper, "x",
-		actor.PropsFromProducer(func() actor.Actor { return &keepsake{n: n, restored: log} }))
-	require.NoError(n.c.t, err)
-	n.c.atEnd(func() { _ = m.Stop(n.c.t.Context()) })
-	return m
+	n.c.t.Helper()
+	return n.runProps("x", actor.PropsFromProducer(func() actor.Actor { return &keepsake{n: n, restored: log} }), opts...)
 }
 
 // worker is a child that reports to the cluster's journal and answers jobs.
@@ -307,6 +310,30 @@ func (j *journal) snapshot() []life {
 	return out
 }
 
+// jobs returns what was handled, in order: all, or what one sent.
+func (j *journal) jobs(by string) (all []job) {
+	for _, l := range j.snapshot() {
+		for _, x := range l.jobs {
+			if by == "" || by == x.Sender {
+				all = append(all, x)
+			}
+		}
+	}
+	return all
+}
+
+// ordered asserts that what each sender numbered from 1 on was handled once and in order, and
+// returns how much that was.
+func (j *journal) ordered() map[string]int {
+	j.t.Helper()
+	done := map[string]int{}
+	for _, x := range j.jobs("") {
+		done[x.Sender]++
+		require.Equal(j.t, done[x.Sender], x.Number, "of %s, in order", x.Sender)
+	}
+	return done
+}
+
 func (j *journal) running() int {
 	synctest.Wait()
 	j.mu.Lock()
@@ -325,6 +352,16 @@ func (j *journal) check() {
 		if a.on == b.on {
 			require.False(j.t, a.to.IsZero() || a.to.After(b.from), "life %d overlaps the next on %s", i-1, a.node)
 		}
+	}
+}
+
+// when has f called when a child on a node, or on any if that is nil, is given an M.
+func when[M any](c *cluster, on *node, f func(M)) {
+	c.log.behave = func(n *node, ctx actor.Context, _ *life) bool {
+		if m, ok := ctx.Message().(M); ok && (on == nil || on == n) {
+			f(m)
+		}
+		return false
 	}
 }
 

@@ -8,14 +8,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
-	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/singleton"
 	"github.com/holdfast-go/holdfast/store"
@@ -54,14 +52,7 @@ func TestAFormerHostForwardsUntilOthersHaveLooked(t *testing.T) {
 			require.Equal(t, singleton.Active, next.Status().Phase)
 			host = next
 		}
-		got := 0
-		for _, l := range c.log.snapshot() {
-			for _, j := range l.jobs {
-				got++
-				require.Equal(t, got, j.Number)
-			}
-		}
-		require.Equal(t, number, got)
+		require.Equal(t, map[string]int{"d": number}, c.log.ordered())
 	})
 }
 
@@ -228,48 +219,26 @@ func TestAHostThatReleasedBeforeItWasStoppedForwards(t *testing.T) {
 	}
 }
 
-// lent is three nodes whose singleton obeys a lease of a Keeper's that they made, so that its record
-// is not followed, and follows a leader.
-type lent struct {
-	ns      []*node
-	leases  []*lease.Handle
-	leaders []*membership.Static
-	ms      []*singleton.Manager
-}
-
-func newLent(t *testing.T, c *cluster) *lent {
-	t.Helper()
-	x := &lent{ns: c.nodes("a", "b", "d")}
-	for _, n := range x.ns {
+// newLent is three nodes whose singleton obeys a lease of a Keeper's that they made, so that its record
+// is not followed, and follows a leader; run starts it once more.
+func newLent(c *cluster) (x *team, run func(i int)) {
+	lent := map[*node][]singleton.Option{}
+	x = newTeamOf(c, c.nodes("a", "b", "d"), keeperOwner, func(n *node, leads singleton.Option) *singleton.Manager {
 		h, err := n.keeper.Lease("own")
-		require.NoError(t, err)
-		l := membership.NewStatic(n.keeper.Owner())
-		x.leases, x.leaders = append(x.leases, h), append(x.leaders, l)
-	}
+		require.NoError(c.t, err)
+		lent[n] = []singleton.Option{singleton.WithLease(h), leads}
+		return n.run("x", lent[n]...)
+	})
 	x.lead(0)
-	for i := range x.ns {
-		x.run(i)
-	}
-	until(t, 10*time.Second, "hosts", active(x.ms[0]))
-	return x
-}
-
-func (x *lent) run(i int) {
-	m := x.ns[i].run("x", singleton.WithLease(x.leases[i]), singleton.WithLeadership(x.leaders[i]))
-	x.ms = append(x.ms[:i], append([]*singleton.Manager{m}, x.ms[min(i+1, len(x.ms)):]...)...)
-}
-
-func (x *lent) lead(i int) {
-	for _, l := range x.leaders {
-		l.Set(x.ns[i].keeper.Owner())
-	}
+	x.hosts(0)
+	return x, func(i int) { x.ms[i] = x.ns[i].run("x", lent[x.ns[i]]...) }
 }
 
 // Where the record can't be followed, a former host that is idle looks for the next one for the
 // sake of others' order, so that neither they wait for it nor its end does.
 func TestAFormerHostLooksForOthersMarkers(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
-		x := newLent(t, c)
+		x, run := newLent(c)
 		for i := range 8 {
 			x.ns[2].mustAsk(x.ms[2].PID(), 1)
 			x.lead((i + 1) % 2)
@@ -294,7 +263,7 @@ func TestAFormerHostLooksForOthersMarkers(t *testing.T) {
 			require.Zero(t, x.ms[2].Status().Unordered)
 			require.NoError(t, <-ended)
 			if i%4 > 1 {
-				x.run(i % 2)
+				run(i % 2)
 				time.Sleep(time.Second)
 			}
 		}
@@ -304,7 +273,7 @@ func TestAFormerHostLooksForOthersMarkers(t *testing.T) {
 // Where the record can't be followed, mail of others has a former host look for the next one.
 func TestAFormerHostLooksForOthersMail(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
-		x := newLent(t, c)
+		x, _ := newLent(c)
 		number := 0
 		for i := range tier.Draws(20, 20) {
 			x.lead((i + 1) % 2)
@@ -318,14 +287,7 @@ func TestAFormerHostLooksForOthersMail(t *testing.T) {
 			require.Zero(t, x.ms[i%2].Status().Buffered)
 		}
 		time.Sleep(5 * time.Second)
-		got := map[string]int{}
-		for _, l := range c.log.snapshot() {
-			for _, j := range l.jobs {
-				got[j.Sender]++
-				require.Equal(t, got[j.Sender], j.Number)
-			}
-		}
-		require.Equal(t, map[string]int{"a": number, "b": number, "d": number}, got)
+		require.Equal(t, map[string]int{"a": number, "b": number, "d": number}, c.log.ordered())
 		for _, m := range x.ms {
 			require.Zero(t, m.Status().Unordered)
 		}
@@ -381,12 +343,7 @@ func TestAHostThatIsCutOffBehindSlowLinks(t *testing.T) {
 func TestTheNextOfAHostThatIsCutOffDies(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		all := members(t, c)
-		c.log.behave = func(n *node, ctx actor.Context, _ *life) bool {
-			if _, ok := ctx.Message().(job); ok && n.id == "a" {
-				time.Sleep(ttl)
-			}
-			return false
-		}
+		when(c, all.ns[0], func(job) { time.Sleep(ttl) })
 		a := all.ns[0]
 		for i := range 5 {
 			a.system.Root.Send(all.ms[0].PID(), job{Sender: "a", Number: i + 1})

@@ -392,12 +392,11 @@ func TestMailForTheManagerIsBounded(t *testing.T) {
 				return nil
 			})
 			a := c.node("a")
-			c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
-				if j, ok := ctx.Message().(job); ok && j.Number == 100 {
+			when(c, nil, func(j job) {
+				if j.Number == 100 {
 					panic("a child's bug")
 				}
-				return false
-			}
+			})
 			core := zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(nowhere{}), zap.WarnLevel)
 			ma := a.hosts("x", singleton.WithBuffer(most, policy), singleton.WithLogger(zap.New(core, hang)),
 				singleton.WithBackoff(100*time.Millisecond, time.Second))

@@ -70,12 +70,7 @@ func TestScenario02LeaderFlapsWhileTheOldInstanceIsStopping(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b := c.node("a"), c.node("b")
 		const slow = 3 * time.Second
-		c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
-			if _, ok := ctx.Message().(*actor.Stopping); ok {
-				time.Sleep(slow)
-			}
-			return false
-		}
+		when(c, nil, func(*actor.Stopping) { time.Sleep(slow) })
 		sa, sb := membership.NewStatic(a.keeper.Owner()), membership.NewStatic(b.keeper.Owner())
 		lead := func(n *node) { sa.Set(n.keeper.Owner()); sb.Set(n.keeper.Owner()) }
 		ma := a.run("scheduler", singleton.WithLeadership(sa))
@@ -172,12 +167,7 @@ func TestScenario04ReleasedStrictlyAfterTerminated(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b := c.node("a"), c.node("b")
 		const slow = 25 * time.Second // longer than the TTL
-		c.log.behave = func(n *node, ctx actor.Context, _ *life) bool {
-			if _, ok := ctx.Message().(*actor.Stopping); ok && n.id == "a" {
-				time.Sleep(slow)
-			}
-			return false
-		}
+		when(c, a, func(*actor.Stopping) { time.Sleep(slow) })
 		ma, mb := a.hosts("scheduler"), b.run("scheduler")
 		began := time.Now()
 		stopped := make(chan error, 1)
@@ -334,12 +324,8 @@ func (t *team) speakers(padding int) (all []*speaker) {
 
 // handled returns the numbers of its jobs, in the order in which they were handled.
 func (s *speaker) handled() (numbers []int) {
-	for _, l := range s.n.c.log.snapshot() {
-		for _, j := range l.jobs {
-			if j.Sender == s.name {
-				numbers = append(numbers, j.Number)
-			}
-		}
+	for _, j := range s.n.c.log.jobs(s.name) {
+		numbers = append(numbers, j.Number)
 	}
 	return numbers
 }
@@ -512,16 +498,6 @@ func TestMessagesOfAskersThatGaveUpAreNotDelivered(t *testing.T) {
 		_, err := singleton.Ask[done](ctx, m, job{"asks", number})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	}
-	jobs := func(c *cluster, sender string) (n int) {
-		for _, l := range c.log.snapshot() {
-			for _, j := range l.jobs {
-				if j.Sender == sender {
-					n++
-				}
-			}
-		}
-		return n
-	}
 	t.Run("here", func(t *testing.T) {
 		bubble(t, func(t *testing.T, c *cluster) {
 			x := newTeam(c, 2)
@@ -530,8 +506,8 @@ func TestMessagesOfAskersThatGaveUpAreNotDelivered(t *testing.T) {
 			x.lead(1)
 			x.hosts(1)
 			time.Sleep(5 * time.Second)
-			require.Equal(t, 1, jobs(c, "tells"))
-			require.Zero(t, jobs(c, "asks"))
+			require.Len(t, c.log.jobs("tells"), 1)
+			require.Empty(t, c.log.jobs("asks"))
 			require.Equal(t, 1, x.ms[0].Status().Undeliverable)
 		})
 	})
@@ -560,8 +536,8 @@ func TestMessagesOfAskersThatGaveUpAreNotDelivered(t *testing.T) {
 			x.ns[2].system.Root.Send(x.ms[2].PID(), job{"tells", 1})
 			x.hosts(1)
 			time.Sleep(5 * time.Second)
-			require.Equal(t, 1, jobs(c, "tells"))
-			require.Zero(t, jobs(c, "asks"))
+			require.Len(t, c.log.jobs("tells"), 1)
+			require.Empty(t, c.log.jobs("asks"))
 			require.Equal(t, 1, x.ms[0].Status().Undeliverable)
 		})
 	})

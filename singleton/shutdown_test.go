@@ -20,12 +20,7 @@ import (
 
 // slowly makes children take d to stop.
 func (c *cluster) slowly(d time.Duration) {
-	c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
-		if _, ok := ctx.Message().(*actor.Stopping); ok {
-			time.Sleep(d)
-		}
-		return false
-	}
+	when(c, nil, func(*actor.Stopping) { time.Sleep(d) })
 }
 
 // ended asserts that m has ended.
