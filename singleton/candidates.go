@@ -9,7 +9,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/wire"
-	"github.com/holdfast-go/holdfast/lease"
 )
 
 // This file is how a host knows the nodes that would take over, its candidates. Each says so
@@ -37,7 +36,6 @@ const mostAgain = time.Hour
 // candidates are the nodes that would take over; this one, too, for other hosts.
 type candidates struct {
 	*core
-	host  *host
 	proxy *proxy
 	lead  *leadership
 
@@ -146,7 +144,7 @@ func (c *candidates) doubt(address string) {
 // again.
 func (c *candidates) introduce(gone bool) {
 	c.introduction.Stop()
-	if _, ok := lease.As[lease.TransferLease](c.lease); !ok || c.set.proxyOnly {
+	if c.transfers() == nil || c.set.proxyOnly {
 		return
 	}
 	host := c.proxy.Holder()
@@ -161,7 +159,7 @@ func (c *candidates) introduce(gone bool) {
 			return
 		}
 		again = c.pace()
-		if host != nil && (c.lead.leads || c.rank() < c.rankOf(c.host.record.Owner.ID)) {
+		if host != nil && (c.lead.leads || c.rank() < c.rankOf(c.proxy.host.record.Owner.ID)) {
 			again = introduceAgain
 		}
 		c.introduceIn(again)

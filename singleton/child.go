@@ -206,7 +206,7 @@ func (c *child) giveWay() {
 		return
 	}
 	e := hopeless
-	if _, can := lease.As[lease.TransferLease](c.lease); !can {
+	if c.transfers() == nil {
 		e = resign
 	}
 	if len(c.candidates.certain()) > 0 || e == resign && c.set.leadership == nil {

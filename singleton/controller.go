@@ -71,17 +71,17 @@ func newController(m *Manager) *controller {
 	c.host = &host{troubles: c.troubles}
 	c.proxy = newProxy(core, c.host)
 	c.door = newDoor(c.proxy)
-	c.candidates = &candidates{core: core, host: c.host, proxy: c.proxy, lead: c.lead, known: map[string]candidate{}}
+	c.candidates = &candidates{core: core, proxy: c.proxy, lead: c.lead, known: map[string]candidate{}}
 	c.lead.led = func() { c.candidates.introduce(false) } // a host that can't hear of it otherwise hears it from us
 	c.host.lookedUp = func() { c.candidates.introduce(false) }
 	c.port = port{core, c.proxy}
-	c.successor = &successor{core: core, host: c.host, tenure: c.tenure, port: c.port}
+	c.successor = &successor{port: c.port, tenure: c.tenure}
 	c.states = &states{core: core}
 	c.child = &child{troubles: c.troubles, tenure: c.tenure, proxy: c.proxy, door: c.door, candidates: c.candidates,
 		successor: c.successor, states: c.states}
-	c.giving = &giving{core: core, port: c.port, host: c.host, tenure: c.tenure, proxy: c.proxy, lead: c.lead, candidates: c.candidates,
-		states: c.states, child: c.child, noticed: c.onHost, number: rand.Uint64(), sendings: map[*handover.Sending]struct{}{}}
-	c.leaving = &leaving{core: core, host: c.host, tenure: c.tenure, proxy: c.proxy, candidates: c.candidates, giving: c.giving}
+	c.giving = &giving{port: c.port, tenure: c.tenure, lead: c.lead, candidates: c.candidates, states: c.states, child: c.child,
+		noticed: c.onHost, number: rand.Uint64(), sendings: map[*handover.Sending]struct{}{}}
+	c.leaving = &leaving{core: core, tenure: c.tenure, proxy: c.proxy, candidates: c.candidates, giving: c.giving}
 	return c
 }
 

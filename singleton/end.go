@@ -12,7 +12,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
-	"github.com/holdfast-go/holdfast/lease"
 )
 
 // noHostPeriod is for how long a manager that other nodes sent mail to goes on forwarding, at
@@ -23,7 +22,6 @@ const noHostPeriod = time.Second
 // leaving is the manager's end.
 type leaving struct {
 	*core
-	host       *host
 	tenure     *tenure
 	proxy      *proxy
 	candidates *candidates
@@ -46,9 +44,9 @@ func (l *leaving) quietFor(next bool) time.Duration {
 		return max(noHostPeriod, l.newsWithin()+handover.QuietPeriod)
 	}
 	since := l.now()
-	if r := l.host.record; l.host.known && r.Token > l.proxy.Own() && l.proxy.Holder().Is(wire.NodeOf(r.Owner)) { // else it said so itself
-		since = l.host.learned
-		if l.tenure.movedTo.Is(wire.NodeOf(l.host.record.Owner)) {
+	if r := l.proxy.host.record; l.proxy.host.known && r.Token > l.proxy.Own() && l.proxy.Holder().Is(wire.NodeOf(r.Owner)) { // else it said so itself
+		since = l.proxy.host.learned
+		if l.tenure.movedTo.Is(wire.NodeOf(l.proxy.host.record.Owner)) {
 			since = min(since, l.tenure.movedAt)
 		}
 	}
@@ -80,8 +78,7 @@ func (l *leaving) lingerOn() {
 // last reports whether this node hosted and no other node would take over, as far as is
 // known: each candidate says so to the host, and has been asked.
 func (l *leaving) last() bool {
-	_, can := lease.As[lease.TransferLease](l.lease)
-	return can && l.proxy.lives > 0 && !l.tenure.justMoved() && len(l.candidates.certain()) == 0 && !l.proxy.Elsewhere()
+	return l.transfers() != nil && l.proxy.lives > 0 && !l.tenure.justMoved() && len(l.candidates.certain()) == 0 && !l.proxy.Elsewhere()
 }
 
 // onLingerEnded goes on while the next host takes mail. Where it does not, it is handed

@@ -1,6 +1,7 @@
 package singleton
 
 import (
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -132,11 +133,7 @@ type trouble struct {
 
 // hosts reports whether there is a child in p.
 func (p Phase) hosts() bool {
-	switch p {
-	case Active, Inviting, HandingOver, Yielding, Stopping:
-		return true
-	}
-	return false
+	return slices.Contains([]Phase{Active, Inviting, HandingOver, Yielding, Stopping}, p)
 }
 
 // away reports whether the singleton is not hosted here in p. Where it is, that counts, whatever is

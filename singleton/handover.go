@@ -66,11 +66,8 @@ type invitation struct {
 
 // giving is this node as the host that hands the lease over.
 type giving struct {
-	*core
-	port       handover.Port
-	host       *host
+	port
 	tenure     *tenure
-	proxy      *proxy
 	lead       *leadership
 	candidates *candidates
 	states     *states
@@ -86,7 +83,7 @@ type giving struct {
 func (g *giving) invite() {
 	g.number++
 	g.inv = invitation{all: g.closing()}
-	if _, ok := lease.As[lease.TransferLease](g.lease); ok {
+	if g.transfers() != nil {
 		g.inv.asking = g.successors()
 	}
 	g.askNext()
@@ -157,10 +154,9 @@ func (g *giving) transfer() {
 	if len(g.states.leaves().Absorb(g.states.given)) > 0 {
 		g.event(Event{Kind: ColdStart, Token: g.tenure.token(), Reason: handover.ErrBudget})
 	}
-	l, _ := lease.As[lease.TransferLease](g.lease) // checked by invite
 	offer := g.inv.Offer
 	g.async(func() func() {
-		err := boundary.Call(func() error { return l.Transfer(g.life, offer) })
+		err := boundary.Call(func() error { return g.transfers().Transfer(g.life, offer) }) // checked by invite
 		return func() { g.onTransferEnded(err) }
 	})
 }
@@ -200,13 +196,13 @@ func (g *giving) lookForNext() {
 	if g.dir == nil || g.sign != nil || g.newsWithin() == 0 {
 		return
 	}
-	heard, moved := g.host.heard, g.tenure.movedAt
+	heard, moved := g.proxy.host.heard, g.tenure.movedAt
 	g.async(func() func() {
 		ctx, cancel := context.WithTimeout(g.life, handover.InviteWait)
 		defer cancel()
 		record, err := g.keeper.Get(ctx, g.lname)
 		return func() {
-			if err == nil && heard == g.host.heard && moved == g.tenure.movedAt && g.tenure.term == nil && record.Owner.Incarnation != g.proxy.Self.Incarnation {
+			if err == nil && heard == g.proxy.host.heard && moved == g.tenure.movedAt && g.tenure.term == nil && record.Owner.Incarnation != g.proxy.Self.Incarnation {
 				g.noticed(hostNoticed{record: record, known: true})
 			}
 		}

@@ -1,6 +1,7 @@
 package singleton
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/url"
@@ -77,14 +78,11 @@ const defaultTTL = 10 * time.Second
 
 // agreement is what should be the same on every node, as people and records read it.
 func (m *Manager) agreement() string {
-	preferred := "none"
-	if len(m.set.preferred) > 0 {
-		ids := make([]string, len(m.set.preferred))
-		for i, id := range m.set.preferred {
-			ids[i] = url.QueryEscape(id)
-		}
-		preferred = strings.Join(ids, ",")
+	ids := make([]string, len(m.set.preferred))
+	for i, id := range m.set.preferred {
+		ids[i] = url.QueryEscape(id)
 	}
+	preferred := cmp.Or(strings.Join(ids, ","), "none")
 	return fmt.Sprintf("message=%d leadership=%t preferred=%s", wire.PayloadLimit(m.system)+wire.Headroom,
 		m.set.leadership != nil, agree.Word(preferred))
 }

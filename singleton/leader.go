@@ -83,13 +83,7 @@ func (l *leadership) onRival(leader lease.Owner) {
 }
 
 // hosting reports whether this node holds the lease and is to go on doing so.
-func (l *leadership) hosting() bool {
-	switch l.phase {
-	case Starting, Active, Inviting, Backoff:
-		return true
-	}
-	return false
-}
+func (l *leadership) hosting() bool { return l.phase >= Starting && l.phase <= Backoff }
 
 // settleIn does f if nothing calls it off within the settling time.
 func (l *leadership) settleIn(f func()) { l.settleAfter(l.set.settle, f) }

@@ -211,6 +211,12 @@ type core struct {
 // command runs in a turn of the actor.
 type command func()
 
+// transfers is the lease as one that can be handed over; nil if it can't.
+func (c *core) transfers() lease.TransferLease {
+	l, _ := lease.As[lease.TransferLease](c.lease)
+	return l
+}
+
 // post runs f in a turn of the actor, unless the actor has ended. Any goroutine may call it.
 func (c *core) post(f func()) { c.send(command(f)) }
 

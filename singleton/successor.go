@@ -22,10 +22,8 @@ import (
 
 // successor is this node as the one that a lease is handed over to.
 type successor struct {
-	*core
-	host   *host
+	port
 	tenure *tenure
-	port   handover.Port
 	take   handover.Accepting
 	late   *handover.Taking // of the last hand-over that this node gave up without a word of the host
 }
@@ -35,17 +33,15 @@ func (s *successor) onInvite(m *wire.Invite) {
 	if m.Name != s.lname || m.From == nil {
 		return
 	}
-	_, can := lease.As[lease.TransferLease](s.lease)
-	p := s.port
 	switch {
-	case !can:
-		handover.Decline(p, m.From, m.Number, "its lease can't be handed over")
+	case s.transfers() == nil:
+		handover.Decline(s.port, m.From, m.Number, "its lease can't be handed over")
 	case s.set.proxyOnly:
-		handover.Decline(p, m.From, m.Number, "it only forwards")
-	case s.phase == Standby && s.host.refuses(m.From):
-		handover.Decline(p, m.From, m.Number, s.host.judged.refused.Error())
+		handover.Decline(s.port, m.From, m.Number, "it only forwards")
+	case s.phase == Standby && s.proxy.host.refuses(m.From):
+		handover.Decline(s.port, m.From, m.Number, s.proxy.host.judged.refused.Error())
 	default:
-		s.take.Invited(p, &handover.Of(s.system).Taken, m, s.loseTaken)
+		s.take.Invited(s.port, &handover.Of(s.system).Taken, m, s.loseTaken)
 	}
 }
 
@@ -120,9 +116,8 @@ func (s *successor) loseTaken(states *handover.States) {
 // adopt takes up what was handed over.
 func (s *successor) adopt() {
 	s.take.Halt()
-	l, _ := lease.As[lease.TransferLease](s.lease)
 	offer := s.take.Offer
-	s.tenure.acquire(func(ctx context.Context) (bool, error) { return l.Adopt(ctx, offer) })
+	s.tenure.acquire(func(ctx context.Context) (bool, error) { return s.transfers().Adopt(ctx, offer) })
 }
 
 // states are the state of a child: what it left for the next host, and what the next child is
@@ -241,8 +236,7 @@ func (p port) Record() func(context.Context) (lease.Record, error) {
 
 // Offers returns what makes an offer, whose lease may be the user's.
 func (p port) Offers() func(context.Context) (lease.Offer, error) {
-	l, _ := lease.As[lease.TransferLease](p.lease) // checked by onInvite
 	return func(ctx context.Context) (lease.Offer, error) {
-		return boundary.Get(func() (lease.Offer, error) { return l.Offer(ctx) })
+		return boundary.Get(func() (lease.Offer, error) { return p.transfers().Offer(ctx) }) // checked by onInvite
 	}
 }
