@@ -82,29 +82,24 @@ func (a *askers) gone(t *testing.T, n int, system *actor.ActorSystem) {
 // deadMail collects the dead letters of a node.
 type deadMail struct {
 	mu   sync.Mutex
-	mail []actor.DeadLetterEvent
+	mail []any
 }
 
 func (n *node) deadMail() *deadMail {
 	d := &deadMail{}
-	n.system.EventStream.Subscribe(func(e any) {
-		if e, ok := e.(*actor.DeadLetterEvent); ok {
-			d.mu.Lock()
-			defer d.mu.Unlock()
-			d.mail = append(d.mail, *e)
-		}
+	letters(n.system, func(e *actor.DeadLetterEvent) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.mail = append(d.mail, e.Message)
 	})
 	return d
 }
 
-func (d *deadMail) messages() (ms []any) {
+func (d *deadMail) messages() []any {
 	synctest.Wait()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, e := range d.mail {
-		ms = append(ms, e.Message)
-	}
-	return ms
+	return d.mail
 }
 
 func TestAskIsAnsweredWhereverTheSingletonRuns(t *testing.T) {
@@ -700,29 +695,14 @@ func (promptly) Stop(*actor.PID)                   {}
 
 func BenchmarkAsk(b *testing.B) {
 	system := actor.NewActorSystem(remoting.LogTo(nil))
-	echo := system.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
+	props := actor.PropsFromFunc(func(ctx actor.Context) {
 		if j, ok := ctx.Message().(*job); ok {
 			ctx.Respond(j)
 		}
-	}))
-	keeper, err := lease.NewKeeper(memory.New(), lease.Config{ID: "bench", TTL: time.Minute})
-	if err != nil {
-		b.Fatal(err)
-	}
-	m, err := singleton.Start(system, keeper, "bench", actor.PropsFromFunc(func(ctx actor.Context) {
-		if j, ok := ctx.Message().(*job); ok {
-			ctx.Respond(j)
-		}
-	}))
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() {
-		system.Root.Stop(echo)
-		if err := errors.Join(m.Stop(context.Background()), keeper.Close(context.Background())); err != nil {
-			b.Error(err)
-		}
-	}()
+	})
+	echo := system.Root.Spawn(props)
+	m := runs(b, system, memory.New(), "bench", "", props)
+	b.Cleanup(func() { system.Root.Stop(echo) })
 	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 	defer cancel()
 	j := &job{}

@@ -267,11 +267,7 @@ func TestDeadLettersOfPlainMessages(t *testing.T) {
 		p, ok := actors.FamiliesOf(a.system).Resolve(id)
 		require.True(t, ok)
 		var dead []*actor.PID
-		a.system.EventStream.Subscribe(func(e any) {
-			if d, ok := e.(*actor.DeadLetterEvent); ok {
-				dead = append(dead, d.PID)
-			}
-		})
+		letters(a.system, func(d *actor.DeadLetterEvent) { dead = append(dead, d.PID) })
 		p.SendUserMessage(&actor.PID{Address: "holdfast:direct", Id: id, RequestId: 77}, &actor.Started{})
 		synctest.Wait()
 		require.Len(t, dead, 1)
@@ -364,20 +360,14 @@ func TestABatchThatWaitsAtTheEndIsADeadLetterOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a := c.node("a")
 		ma := a.run("x", singleton.WithProxyOnly(), slowToWarn())
-		var letters atomic.Int32
-		a.system.EventStream.Subscribe(func(e any) {
-			if l, ok := e.(*actor.DeadLetterEvent); ok {
-				if _, ok := jobOf(l.Message); ok {
-					letters.Add(1)
-				}
-			}
-		})
+		var dead atomic.Int64
+		deadJobs(a.system, &dead)
 		a.holdUp(ma)
 		a.system.Root.Send(ma.PID(), batchOf{job{"a", 1}})
 		a.system.Root.Stop(ma.PID())
 		<-ma.Done()
 		time.Sleep(time.Second)
-		require.EqualValues(t, 1, letters.Load())
+		require.EqualValues(t, 1, dead.Load())
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -363,6 +364,49 @@ func when[M any](c *cluster, on *node, f func(M)) {
 		}
 		return false
 	}
+}
+
+// letters has f called with the dead letters of a system.
+func letters(system *actor.ActorSystem, f func(*actor.DeadLetterEvent)) {
+	system.EventStream.Subscribe(func(e any) {
+		if d, ok := e.(*actor.DeadLetterEvent); ok {
+			f(d)
+		}
+	})
+}
+
+// deadLetters counts those of a node.
+func (n *node) deadLetters() *atomic.Int32 {
+	var count atomic.Int32
+	letters(n.system, func(*actor.DeadLetterEvent) { count.Add(1) })
+	return &count
+}
+
+// deadJobs has the jobs counted that are dead letters.
+func deadJobs(system *actor.ActorSystem, count *atomic.Int64) {
+	letters(system, func(d *actor.DeadLetterEvent) {
+		if _, is := jobOf(d.Message); is {
+			count.Add(1)
+		}
+	})
+}
+
+// stops has a manager stop, and returns what comes of it.
+func stops(m *singleton.Manager) <-chan error {
+	ended := make(chan error, 1)
+	go func() { ended <- m.Stop(context.Background()) }()
+	return ended
+}
+
+// record is the record of a lease in the store; nil if there is none.
+func (c *cluster) record(name string) *lease.Record {
+	c.t.Helper()
+	recs, err := c.store.Get(context.Background(), name)
+	require.NoError(c.t, err)
+	if len(recs) == 0 {
+		return nil
+	}
+	return &recs[0]
 }
 
 // until waits for a condition, at most d.

@@ -1,7 +1,6 @@
 package singleton_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -26,11 +25,7 @@ func TestASingletonFollowsTheLeaderOfItsGroup(t *testing.T) {
 			n := c.node(fmt.Sprint("n", i))
 			g, err := membership.Join(t.Context(), n.keeper, "shop", membership.WithEvents(hosting.ToEventStream(n.system)))
 			require.NoError(t, err)
-			c.atEnd(func() {
-				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-				defer cancel()
-				_ = g.Leave(ctx)
-			})
+			c.leaves(g)
 			e, err := g.Leadership()
 			require.NoError(t, err)
 			ns, groups, elections = append(ns, n), append(groups, g), append(elections, e)

@@ -39,9 +39,8 @@ func TestAFormerHostForwardsUntilOthersHaveLooked(t *testing.T) {
 		for i := range 20 {
 			next := ns[(i+1)%2].run("x")
 			time.Sleep(5 * time.Second) // all know who hosts, and who may
-			ended := make(chan error, 1)
 			began := time.Now()
-			go func() { ended <- host.Stop(t.Context()) }()
+			ended := stops(host)
 			for time.Since(began) < 5*time.Second {
 				number++
 				ns[2].system.Root.Send(asker.PID(), job{Sender: "d", Number: number})
@@ -114,8 +113,7 @@ func TestAHostOfAMomentForwardsByTheNextHostsWord(t *testing.T) {
 			x.hosts(1)
 			x.ns[1].store.SetRule(faultstore.On(faultstore.Fault{Kind: faultstore.ReplyLate, Delay: 600 * time.Millisecond}, faultstore.Get, faultstore.List))
 			began := time.Now()
-			ended := make(chan error, 1)
-			go func() { ended <- x.ms[1].Stop(t.Context()) }()
+			ended := stops(x.ms[1])
 			for i := range 80 {
 				x.ns[1].system.Root.Send(x.ms[1].PID(), job{Sender: "b", Number: i + 1})
 				time.Sleep(5 * time.Millisecond)
@@ -180,8 +178,7 @@ func TestAHostThatReleasedForwards(t *testing.T) {
 			until(t, 10*time.Second, "hosts", active(host))
 			next := ns[1].run("x")
 			time.Sleep(5 * time.Second) // all know who hosts, and who may
-			ended := make(chan error, 1)
-			go func() { ended <- host.Stop(t.Context()) }()
+			ended := stops(host)
 			time.Sleep(after)
 			ns[2].system.Root.Send(asker.PID(), job{Sender: "d", Number: 1})
 			require.NoError(t, <-ended)
@@ -207,8 +204,7 @@ func TestAHostThatReleasedBeforeItWasStoppedForwards(t *testing.T) {
 			x.lead(1)
 			until(t, 10*time.Second, "released", func() bool { return x.ms[0].Status().Phase == singleton.Standby })
 			time.Sleep(after)
-			ended := make(chan error, 1)
-			go func() { ended <- x.ms[0].Stop(t.Context()) }()
+			ended := stops(x.ms[0])
 			time.Sleep(10 * time.Millisecond)
 			d.system.Root.Send(asker.PID(), job{Sender: "d", Number: 1})
 			require.NoError(t, <-ended)
@@ -299,13 +295,18 @@ func join(t *testing.T, c *cluster, ns ...*node) {
 	for _, n := range ns {
 		g, err := membership.Join(t.Context(), n.keeper, "shop")
 		require.NoError(t, err)
-		c.atEnd(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-			defer cancel()
-			_ = g.Leave(ctx)
-		})
+		c.leaves(g)
 		transport.Of(n.system).Join(g)
 	}
+}
+
+// leaves has a node leave its group at the end.
+func (c *cluster) leaves(g *membership.Group) {
+	c.atEnd(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = g.Leave(ctx)
+	})
 }
 
 // members makes nodes of a group, of which the first hosts x, and the second, or all others, would.

@@ -23,17 +23,6 @@ import (
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
-// deadLetters counts those of a node.
-func (n *node) deadLetters() *atomic.Int32 {
-	var count atomic.Int32
-	n.system.EventStream.Subscribe(func(e any) {
-		if _, ok := e.(*actor.DeadLetterEvent); ok {
-			count.Add(1)
-		}
-	})
-	return &count
-}
-
 func TestProxyBuffersWhileThereIsNoHost(t *testing.T) {
 	for _, policy := range []hosting.DropPolicy{hosting.DropNewest, hosting.DropOldest} {
 		bubble(t, func(t *testing.T, c *cluster) {
@@ -243,13 +232,7 @@ func TestNothingVanishesWhileAManagerEnds(t *testing.T) {
 	for range tier.Draws(30, 30) {
 		system := actor.NewActorSystem(remoting.LogTo(nil))
 		var sent, met atomic.Int64
-		system.EventStream.Subscribe(func(evt any) {
-			if e, ok := evt.(*actor.DeadLetterEvent); ok {
-				if _, is := e.Message.(job); is {
-					met.Add(1)
-				}
-			}
-		})
+		deadJobs(system, &met)
 		m, err := singleton.Start(system, nil, "x", actor.PropsFromFunc(func(ctx actor.Context) {
 			if _, is := ctx.Message().(job); is {
 				met.Add(1)
@@ -278,20 +261,12 @@ func TestTheMailOfAChildWhoseManagerIsStoppedByForce(t *testing.T) {
 	for range 50 {
 		system := actor.NewActorSystem(remoting.LogTo(nil))
 		var met atomic.Int64
-		system.EventStream.Subscribe(func(evt any) {
-			if e, ok := evt.(*actor.DeadLetterEvent); ok {
-				if _, answer := e.Message.(*actor.DeadLetterResponse); answer {
-					panic("a subscriber's bug")
-				}
+		letters(system, func(e *actor.DeadLetterEvent) {
+			if _, answer := e.Message.(*actor.DeadLetterResponse); answer {
+				panic("a subscriber's bug")
 			}
 		})
-		system.EventStream.Subscribe(func(evt any) {
-			if e, ok := evt.(*actor.DeadLetterEvent); ok {
-				if _, is := e.Message.(job); is {
-					met.Add(1)
-				}
-			}
-		})
+		deadJobs(system, &met)
 		works, release := make(chan struct{}), make(chan struct{})
 		m, err := singleton.Start(system, nil, "x", actor.PropsFromFunc(func(ctx actor.Context) {
 			if j, is := ctx.Message().(job); is {
@@ -320,11 +295,9 @@ func TestTheMailOfAChildWhoseManagerIsStoppedByForce(t *testing.T) {
 // slowly subscribes to a node's dead letters, and takes 2 ms for each.
 func (n *node) slowly() (heard *atomic.Int64) {
 	heard = new(atomic.Int64)
-	n.system.EventStream.Subscribe(func(e any) {
-		if _, ok := e.(*actor.DeadLetterEvent); ok {
-			time.Sleep(2 * time.Millisecond)
-			heard.Add(1)
-		}
+	letters(n.system, func(*actor.DeadLetterEvent) {
+		time.Sleep(2 * time.Millisecond)
+		heard.Add(1)
 	})
 	return heard
 }

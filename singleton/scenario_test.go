@@ -40,8 +40,7 @@ func TestScenario01OneHostsOthersForward(t *testing.T) {
 
 		// The host leaves: the next takes over at once.
 		left := time.Now()
-		stopped := make(chan error, 1)
-		go func() { stopped <- ms[0].Stop(context.Background()) }()
+		stopped := stops(ms[0])
 		synctest.Wait()
 		d, err := ns[2].ask(ms[2].PID(), 10, time.Second)
 		require.NoError(t, err, "nothing is lost")
@@ -170,15 +169,11 @@ func TestScenario04ReleasedStrictlyAfterTerminated(t *testing.T) {
 		when(c, a, func(*actor.Stopping) { time.Sleep(slow) })
 		ma, mb := a.hosts("scheduler"), b.run("scheduler")
 		began := time.Now()
-		stopped := make(chan error, 1)
-		go func() { stopped <- ma.Stop(context.Background()) }()
+		stopped := stops(ma)
 		for time.Since(began) < slow-time.Millisecond {
 			time.Sleep(100 * time.Millisecond)
 			if time.Since(began) < slow-time.Millisecond {
-				recs, err := c.store.Get(t.Context(), "singleton/scheduler")
-				require.NoError(t, err)
-				require.Len(t, recs, 1, "kept and renewed while the child stops")
-				require.Equal(t, a.keeper.Owner(), recs[0].Owner)
+				require.Equal(t, a.keeper.Owner(), c.record("singleton/scheduler").Owner, "kept and renewed while the child stops")
 				require.NotEqual(t, singleton.Active, mb.Status().Phase)
 			}
 		}
@@ -258,9 +253,7 @@ func TestScenario08StoppedWhileAcquiring(t *testing.T) {
 				require.Zero(t, c.log.running())
 				a.store.SetRule(nil)
 				time.Sleep(5*time.Second + ttl)
-				recs, err := c.store.Get(t.Context(), "singleton/scheduler")
-				require.NoError(t, err)
-				require.Empty(t, recs, "nothing is held for nobody")
+				require.Nil(t, c.record("singleton/scheduler"), "nothing is held for nobody")
 				until(t, time.Second, "the name can be used again", active(a.run("scheduler")))
 				_ = b
 			})
@@ -369,14 +362,8 @@ func TestScenarioMail3AHostThatDoesNotRead(t *testing.T) {
 		a, b := c.node("a"), c.node("b")
 		a.hosts("x")
 		mb := b.run("x", singleton.WithBuffer(200, hosting.DropNewest))
-		var dead atomic.Int32
-		b.system.EventStream.Subscribe(func(e any) {
-			if d, ok := e.(*actor.DeadLetterEvent); ok {
-				if _, ok := jobOf(d.Message); ok {
-					dead.Add(1)
-				}
-			}
-		})
+		var dead atomic.Int64
+		deadJobs(b.system, &dead)
 		s := &speaker{n: b, m: mb, name: "s" + strings.Repeat("x", 1000)}
 		for range 100 {
 			s.say()

@@ -140,8 +140,7 @@ func TestStateThatIsTakenUpTooLateIsForgotten(t *testing.T) {
 		p := newPairOf(c, []*node{c.node("n0"), c.node("n1", patient)}, keeperOwner, 0)
 		cold := p.ns[1].events()
 		p.ns[1].store.SetRule(func(call faultstore.Call) faultstore.Fault {
-			recs, _ := c.store.Get(t.Context(), "singleton/x")
-			if call.Op == faultstore.Acquire && len(recs) > 0 && recs[0].Owner.ID == "n1" {
+			if rec := c.record("singleton/x"); call.Op == faultstore.Acquire && rec != nil && rec.Owner.ID == "n1" {
 				return faultstore.Fault{Kind: faultstore.Delay, Delay: 100 * time.Millisecond}
 			}
 			return faultstore.Fault{}
