@@ -99,14 +99,8 @@ func (c *candidates) forgetStalest() {
 func (c *candidates) ranked() []candidate {
 	now := c.now()
 	maps.DeleteFunc(c.known, func(_ string, x candidate) bool { return x.forgotten(now) })
-	doubt := func(x candidate) int {
-		if x.doubtful(now) {
-			return 1
-		}
-		return 0
-	}
 	return slices.SortedFunc(maps.Values(c.known), func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(doubt(a), doubt(b)), cmp.Compare(a.rank, b.rank), cmp.Compare(b.heard, a.heard),
+		return cmp.Or(cmp.Compare(one(a.doubtful(now)), one(b.doubtful(now))), cmp.Compare(a.rank, b.rank), cmp.Compare(b.heard, a.heard),
 			cmp.Compare(a.id, b.id), cmp.Compare(a.node.Address, b.node.Address))
 	})
 }

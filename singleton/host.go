@@ -31,8 +31,8 @@ type host struct {
 	learned time.Duration // when it became the holder, as far as this node knew
 	heard   int           // how often this node heard of it
 	judged  judgement     // of what the host says of itself
-	told    logged
-	looking bool // a look-up of the holder is under way, or what it found is of use yet
+	told    heard         // what was logged last
+	looking bool          // a look-up of the holder is under way, or what it found is of use yet
 }
 
 // setHost takes up the holder of the lease.
@@ -113,8 +113,7 @@ func (h *host) takesPlain(host *wire.Node) bool {
 
 // judgement is what this node makes of what a host says of itself.
 type judgement struct {
-	of      string // the host's incarnation
-	said    [2]string
+	heard
 	refused error  // why it is not talked to; nil if it is
 	differs string // in what its settings are not this node's; empty if in nothing
 }
@@ -124,9 +123,9 @@ func (h *host) refuses(n *wire.Node) bool {
 	return h.judged.refused != nil && n.GetIncarnation() == h.judged.of
 }
 
-// logged is what a host said of itself when that was logged.
-type logged struct {
-	of   string
+// heard is what a host said of itself.
+type heard struct {
+	of   string // its incarnation
 	said [2]string
 }
 
@@ -138,8 +137,8 @@ func (h *host) judge(r lease.Record, known bool) {
 		return
 	}
 	r.Metadata = said.Of(r.Metadata)
-	what := judgement{of: r.Owner.Incarnation, said: [2]string{r.Metadata[said.Protocol], r.Metadata[said.Settings]}}
-	if what.of == h.judged.of && what.said == h.judged.said {
+	what := judgement{heard: heard{r.Owner.Incarnation, [2]string{r.Metadata[said.Protocol], r.Metadata[said.Settings]}}}
+	if what.heard == h.judged.heard {
 		return
 	}
 	if what.said[0] != "" { // a lease that can't say it is no reason, nor one that was just handed over
@@ -147,10 +146,10 @@ func (h *host) judge(r lease.Record, known bool) {
 	}
 	what.differs = said.Differs(r, h.agreement())
 	h.judged = what
-	if what.refused == nil && what.differs == "" || h.told == (logged{what.of, what.said}) {
+	if what.refused == nil && what.differs == "" || h.told == what.heard {
 		return
 	}
-	h.told = logged{what.of, what.said}
+	h.told = what.heard
 	missed, ok := registryOf(h.system).odds.Open(h.clock.Now().Mono)
 	if !ok {
 		return // Status says it

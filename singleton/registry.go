@@ -98,27 +98,23 @@ func (r *registry) join(m *Manager) {
 	if m.sign != nil {
 		kind = "host/"
 	}
-	m.dir = r.directory(followed{m.keeper, kind})
+	what := followed{m.keeper, kind}
+	if m.dir = r.dirs[what]; m.dir != nil {
+		return
+	}
+	d := &directory{records: map[string]lease.Record{}, told: map[string]func(hostNoticed){}}
+	stop, err := m.keeper.Watch(kind, d.onEvent)
+	if err != nil {
+		return
+	}
+	d.stop = stop
+	m.dir, r.dirs[what] = d, d
 }
 
 // followed is what one directory does: the records of a kind.
 type followed struct {
 	keeper *lease.Keeper
 	kind   string
-}
-
-func (r *registry) directory(what followed) *directory {
-	if d := r.dirs[what]; d != nil {
-		return d
-	}
-	d := &directory{records: map[string]lease.Record{}, told: map[string]func(hostNoticed){}}
-	stop, err := what.keeper.Watch(what.kind, d.onEvent)
-	if err != nil {
-		return nil
-	}
-	d.stop = stop
-	r.dirs[what] = d
-	return d
 }
 
 // idle reports whether none of managers uses d.
@@ -205,12 +201,5 @@ func managersOf(system *actor.ActorSystem) []*Manager {
 	r := registryOf(system)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	ms := make([]*Manager, 0, len(r.managers))
-	for _, m := range r.managers {
-		if !hasEnded(m) {
-			ms = append(ms, m)
-		}
-	}
-	slices.SortFunc(ms, byName)
-	return ms
+	return slices.DeleteFunc(slices.SortedFunc(maps.Values(r.managers), byName), hasEnded)
 }
