@@ -87,41 +87,13 @@ func TestABareLeaseIsLostInTime(t *testing.T) {
 		lives := c.log.snapshot()
 		require.Len(t, lives, 2)
 		require.False(t, lives[0].to.IsZero() || lives[0].to.After(lives[1].from), "the first has ended before")
-		require.Error(t, causeOf(lives[0].ctx))
+		require.Error(t, context.Cause(lives[0].ctx))
 		x.links[0].Heal()
 		time.Sleep(2 * ttl)
 		require.Len(t, c.log.snapshot(), 2, "who was cut off does not come back beside the leader")
 		x.lead(0)
 		x.serves(t, c, 0, 2)
 		require.Equal(t, 1, c.log.most, "never two")
-	})
-}
-
-// Without a leader's help: a crash of the host, and the other takes over after the TTL.
-func TestABareLeaseIsTakenAfterACrash(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a, b := c.node("a"), c.node("b")
-		book := barelease.NewBook()
-		var links []*barelease.Node
-		var ms []*singleton.Manager
-		for _, n := range []*node{a, b} {
-			link := barelease.NewNode(book, n.clock)
-			l, err := link.Lease("x", ttl)
-			require.NoError(t, err)
-			c.atEnd(link.Heal)
-			links = append(links, link)
-			m := n.run("x", singleton.WithLease(lease.Lease(l)))
-			ms = append(ms, m)
-			time.Sleep(time.Second)
-		}
-		require.Equal(t, "a", b.mustAsk(ms[1].PID(), 1).Node)
-		links[0].Cut()
-		c.log.crashed(a)
-		a.crash()
-		began := time.Now()
-		until(t, 2*ttl+10*time.Second, "takes over", active(ms[1]))
-		require.Greater(t, time.Since(began), ttl/2)
-		require.Equal(t, "b", b.mustAsk(ms[1].PID(), 2).Node)
 	})
 }
 
@@ -216,7 +188,7 @@ func neverAsked(t *testing.T, c *cluster, fail func(), after int32, termed bool)
 	lives := c.log.snapshot()
 	require.LessOrEqual(t, len(lives), 1)
 	for _, l := range lives {
-		require.ErrorIs(t, causeOf(l.ctx), lease.ErrInconsistent)
+		require.ErrorIs(t, context.Cause(l.ctx), lease.ErrInconsistent)
 	}
 	require.False(t, h.CheckAlive(), "it is released between")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -247,34 +219,6 @@ func (n *node) barely(opts ...singleton.Option) *singleton.Manager {
 	m := n.run("x", append(opts, singleton.WithLease(bare{h}), singleton.WithBackoff(100*time.Millisecond, time.Second))...)
 	go func() { <-m.Done(); _ = h.Close(context.Background()) }()
 	return m
-}
-
-// A lease that can't tell who holds it is no reason not to be reached: the host says
-// where it is by way of its Keeper.
-func TestAHostUnderABareLeaseIsReached(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a, b, p := c.node("a"), c.node("b"), c.node("p")
-		ma := a.barely()
-		until(t, time.Second, "hosts", active(ma))
-		mb, mp := b.barely(), p.barely(singleton.WithProxyOnly())
-		for i, m := range []*singleton.Manager{ma, mb, mp} {
-			d, err := []*node{a, b, p}[i].ask(m.PID(), i, 5*time.Second)
-			require.NoError(t, err, "%+v", m.Status())
-			require.Equal(t, "a", d.Node)
-			require.Equal(t, "a", m.Status().Host.ID)
-		}
-		require.NoError(t, ma.Stop(t.Context()))
-		until(t, 15*time.Second, "takes over", active(mb))
-		for i, m := range []*singleton.Manager{mb, mp} {
-			d, err := []*node{b, p}[i].ask(m.PID(), 10+i, 5*time.Second)
-			require.NoError(t, err, "%+v", m.Status())
-			require.Equal(t, "b", d.Node)
-		}
-		ma = a.barely()
-		b.crash()
-		until(t, 2*ttl+10*time.Second, "takes over", active(ma))
-		p.mustAsk(mp.PID(), 20)
-	})
 }
 
 var bares = simulate.New("singleton-bare", 20, 500)

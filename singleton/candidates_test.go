@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/hosting"
-	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/singleton"
@@ -43,25 +42,6 @@ func TestACandidateIsKnownAfterItsLinkBroke(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A node that could not introduce itself when it came does so once it can.
-func TestACandidateIntroducesItselfAgain(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		var log []string
-		a, b := c.node("a"), c.node("b")
-		ma := a.keeping(&log)
-		until(t, time.Second, "hosts", active(ma))
-		c.net.Cut("a:1", "b:1")
-		mb := b.keeping(&log)
-		time.Sleep(time.Minute)
-		c.net.Heal("a:1", "b:1")
-		time.Sleep(20 * time.Second)
-		told := a.events()
-		require.NoError(t, ma.Stop(t.Context()))
-		until(t, time.Second, "hosts", active(mb))
-		require.Len(t, told.of(singleton.HandedOver), 1)
-	})
 }
 
 // Nodes that died while they waited do not hide one that lives, however many they were.
@@ -195,22 +175,6 @@ func TestALossWhileYieldingIsReported(t *testing.T) {
 	})
 }
 
-// A former host that others sent mail to goes on forwarding for as long as one of shards.
-func TestAFormerHostForwardsForTheQuietPeriod(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a, b := c.node("a"), c.node("b")
-		ma, mb := a.hosts("x"), b.run("x")
-		time.Sleep(time.Second)
-		b.mustAsk(mb.PID(), 1)
-		go func() { _ = ma.Stop(t.Context()) }()
-		until(t, 2*time.Second, "the other hosts", active(mb))
-		began := time.Now()
-		<-ma.Done()
-		require.GreaterOrEqual(t, time.Since(began), handover.QuietPeriod-100*time.Millisecond)
-		require.Less(t, time.Since(began), 2*handover.QuietPeriod)
-	})
-}
-
 // A candidate whose invitation was called off while its offer was being made takes the name
 // as soon as that is free.
 func TestACandidateCalledOffEarlyTakesAFreeLease(t *testing.T) {
@@ -253,28 +217,6 @@ func TestNothingIsHandedOverToANodeThatDiedMeanwhile(t *testing.T) {
 func invites(t *testing.T, m *singleton.Manager) {
 	t.Helper()
 	until(t, 10*time.Second, "asks", func() bool { return m.Status().Phase == singleton.Inviting })
-}
-
-// A manager that is stopped while it asks a node that it prefers, which says no or nothing,
-// asks the other candidates after that.
-func TestAManagerStoppedWhileItAsksAPreferredNodeAsksTheOthers(t *testing.T) {
-	for name, answers := range map[string]bool{"it declines": true, "it is silent": false} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, c *cluster) {
-				a, b, p := c.node("a"), c.node("b"), c.node("p")
-				preferred := singleton.WithPreferred("p")
-				ma := a.hosts("x", preferred)
-				b.run("x", preferred)
-				time.Sleep(time.Second)
-				p.pretend("x", func() bool { return answers }, 300*time.Millisecond)
-				p.introduce(ma, "x")
-				invites(t, ma)
-				told := a.events()
-				require.NoError(t, ma.Stop(t.Context()))
-				require.Len(t, told.of(singleton.HandedOver), 1, "b was a candidate, and was not asked")
-			})
-		})
-	}
 }
 
 // The same while it asks a leader that does not answer; the link to it may break, too.
@@ -342,46 +284,6 @@ func TestAPreferredNodeThatCouldNotBeAskedIsAskedAgain(t *testing.T) {
 	})
 }
 
-// A preferred node that lost the lease takes it back when its child has ended.
-func TestAPreferredNodeThatWasBusyIsAskedLater(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		prefer := singleton.WithPreferred("best")
-		other, best := c.node("other"), c.node("best")
-		end := make(chan struct{})
-		when(c, best, func(job) { <-end })
-		mb := best.run("x", prefer)
-		until(t, 2*time.Second, "hosts", active(mb))
-		mo := other.run("x", prefer)
-		best.system.Root.Send(mb.PID(), job{Number: 1})
-		best.store.Partition()
-		until(t, 2*ttl, "the other hosts", active(mo))
-		best.store.Heal()
-		time.Sleep(30 * time.Second)
-		require.True(t, active(mo)())
-		close(end)
-		until(t, 5*time.Second, "the best hosts again", active(mb))
-		c.log.check()
-	})
-}
-
-// A node that was invited by one which believed that it leads hands back when
-// that turns out to be wrong.
-func TestAHostThatDoesNotLeadHandsBack(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		x := newTeam(c, 2)
-		x.lead(0)
-		x.hosts(0)
-		x.leaders[0].Set(x.ns[1].keeper.Owner()) // and n1 goes on believing in n0
-		x.hosts(1)
-		x.leaders[0].Set(x.ns[0].keeper.Owner())
-		x.hosts(0)
-		time.Sleep(10 * time.Second)
-		require.True(t, active(x.ms[0])())
-		require.Len(t, c.log.snapshot(), 3)
-		c.log.check()
-	})
-}
-
 // A leader goes on saying so to a host that could not hear it.
 func TestALeaderThatWasNotHeardSaysSoAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
@@ -397,39 +299,6 @@ func TestALeaderThatWasNotHeardSaysSoAgain(t *testing.T) {
 		c.net.Heal("n0:1", "n1:1")
 		x.hosts(0)
 		c.log.check()
-	})
-}
-
-// A lease that is lost while a child was asked to stop: what it was asked by does
-// not reach it any more, so it is stopped at once.
-func TestALossOvertakesAStopMessage(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a := c.node("a")
-		end := make(chan struct{})
-		c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
-			switch ctx.Message().(type) {
-			case job:
-				<-end
-			case bye:
-				ctx.Stop(ctx.Self())
-			}
-			return false
-		}
-		m := a.hosts("x", singleton.WithStop(func() any { return bye{} }, time.Hour))
-		seen := a.events()
-		a.system.Root.Send(m.PID(), job{Number: 1})
-		time.Sleep(time.Second)
-		go func() { _ = m.Stop(t.Context()) }()
-		time.Sleep(time.Second)
-		a.store.Partition()
-		time.Sleep(ttl)
-		require.Equal(t, singleton.Stopping, m.Status().Phase)
-		require.Len(t, seen.of(singleton.Lost), 1)
-		close(end)
-		until(t, time.Second, "the child ends", func() bool { return c.log.running() == 0 })
-		require.Len(t, seen.of(singleton.NotStopping), 1, "reported from the loss on, and once at a time")
-		a.store.Heal()
-		until(t, ttl, "the manager ends", func() bool { return ended(m) })
 	})
 }
 

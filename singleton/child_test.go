@@ -571,7 +571,7 @@ func TestAChildThatMissesItsDeadlineIsShutOff(t *testing.T) {
 			go func() { _ = ma.Stop(t.Context()) }()
 			time.Sleep(2*time.Second + 10*time.Millisecond)
 			first := c.log.snapshot()[0]
-			require.ErrorIs(t, contextCause(first), singleton.ErrOverdue, "its context is done at the deadline")
+			require.ErrorIs(t, context.Cause(first.ctx), singleton.ErrOverdue, "its context is done at the deadline")
 			time.Sleep(ttl - time.Second)
 			require.False(t, active(mb)())
 			time.Sleep(2 * time.Second)
@@ -592,22 +592,6 @@ func TestAChildThatMissesItsDeadlineIsShutOff(t *testing.T) {
 	}
 }
 
-func contextCause(l life) error { return causeOf(l.ctx) }
-
-// What code of users does at every place where it is called breaks off nothing: the
-// singleton is reached, moves, ends, and its mail is counted.
-
-// subscribe has f called for the first events that is says yes to.
-func subscribe(n *node, times int32, is func(any) bool, f func()) (called *atomic.Int32) {
-	called = &atomic.Int32{}
-	n.system.EventStream.Subscribe(func(e any) {
-		if is(e) && called.Add(1) <= times {
-			f()
-		}
-	})
-	return called
-}
-
 // goesOn checks that the singleton of a and b works, moves from a to b, and ends.
 func goesOn(t *testing.T, c *cluster, a, b *node, ma, mb *singleton.Manager) {
 	t.Helper()
@@ -619,49 +603,6 @@ func goesOn(t *testing.T, c *cluster, a, b *node, ma, mb *singleton.Manager) {
 	b.mustAsk(mb.PID(), 3)
 	require.NoError(t, mb.Stop(ctx), "%+v", mb.Status())
 	require.Zero(t, c.log.running())
-}
-
-// protoactor tells of a child's failure before it stops the child.
-func TestASubscriberOfFailuresThatPanics(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a, b := c.node("a"), c.node("b")
-		called := subscribe(a, 1, func(e any) bool { _, ok := e.(*actor.SupervisorEvent); return ok }, func() { panic("a subscriber's bug") })
-		when(c, nil, func(j job) {
-			if j.Number == 100 {
-				panic("a child's bug")
-			}
-		})
-		ma, mb := a.hosts("x"), b.run("x")
-		a.system.Root.Send(ma.PID(), job{"a", 100})
-		time.Sleep(time.Second)
-		require.NotZero(t, called.Load())
-		goesOn(t, c, a, b, ma, mb)
-	})
-}
-
-// A flush that is broken off would lose what waits behind, uncounted.
-func TestASubscriberOfDeadLettersThatPanics(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		p, a := c.node("p"), c.node("a")
-		called := subscribe(p, 1000, func(e any) bool { _, ok := e.(*actor.DeadLetterEvent); return ok }, func() { panic("a subscriber's bug") })
-		mp := p.run("x", singleton.WithProxyOnly(), singleton.WithBuffer(11, hosting.DropNewest))
-		time.Sleep(time.Second)
-		p.system.Root.Send(mp.PID(), make(chan int)) // can't travel
-		for i := range 15 {
-			p.system.Root.Send(mp.PID(), job{"p", i + 1})
-		}
-		time.Sleep(time.Second)
-		require.Equal(t, 11, mp.Status().Buffered)
-		require.Equal(t, 5, mp.Status().Dropped)
-		ma := a.run("x")
-		until(t, 5*time.Second, "delivered", func() bool { return mp.Status().Buffered == 0 })
-		time.Sleep(time.Second)
-		require.Len(t, c.log.jobs(""), 10)
-		require.Equal(t, 1, mp.Status().Undeliverable)
-		require.EqualValues(t, 6, called.Load())
-		p.mustAsk(mp.PID(), 1)
-		_ = ma
-	})
 }
 
 // rude is a lease of a user's that panics at one method, the first time.
@@ -731,22 +672,6 @@ func TestLeasesThatPanic(t *testing.T) {
 	}
 }
 
-// Who tells a manager that has ended something is not hit by a subscriber of the dead
-// letter.
-func TestASubscriberThatPanicsWhenAManagerHasEnded(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a := c.node("a")
-		m := a.run("x")
-		a.mustAsk(m.PID(), 1)
-		require.NoError(t, m.Stop(t.Context()))
-		called := subscribe(a, 10, func(e any) bool { _, ok := e.(*actor.DeadLetterEvent); return ok }, func() { panic("a subscriber's bug") })
-		require.NoError(t, m.Stop(t.Context()))
-		require.NoError(t, singleton.StopAll(t.Context(), a.system))
-		synctest.Wait()
-		require.NotZero(t, called.Load())
-	})
-}
-
 func TestScenario06AChildThatIgnoresStop(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b := c.node("a"), c.node("b")
@@ -780,25 +705,6 @@ func TestScenario06AChildThatIgnoresStop(t *testing.T) {
 		close(hang)
 		require.NoError(t, ma.Stop(t.Context()))
 		require.True(t, active(mb)(), "the late release harms nobody")
-	})
-}
-
-func TestScenario06HoldWhilePlanned(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a, b := c.node("a"), c.node("b")
-		hang := make(chan struct{})
-		when(c, a, func(*actor.Stopping) { <-hang })
-		ma, mb := a.run("scheduler"), (*singleton.Manager)(nil)
-		until(t, time.Second, "hosts", active(ma))
-		mb = b.run("scheduler")
-		ctx, cancel := context.WithTimeout(t.Context(), 10*ttl)
-		defer cancel()
-		require.ErrorIs(t, ma.Stop(ctx), context.DeadlineExceeded)
-		require.NotEqual(t, singleton.Active, mb.Status().Phase, "the lease is kept and renewed while work runs")
-		close(hang)
-		require.NoError(t, ma.Stop(t.Context()))
-		until(t, time.Second, "the other hosts", active(mb))
-		require.Equal(t, 1, c.log.most)
 	})
 }
 

@@ -21,7 +21,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/actors"
-	"github.com/holdfast-go/holdfast/internal/testkit"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/singleton"
@@ -88,51 +87,6 @@ func TestPlainMessagesThatWereMadeUp(t *testing.T) {
 	})
 }
 
-// What each of many senders sends, on the host's node and on another, is handled once and
-// in order, while the door opens and shuts all the time, with messages of every kind.
-func TestTheDoorKeepsOrder(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a, b := c.node("a"), c.node("b")
-		room := singleton.WithBuffer(100_000, hosting.DropNewest) // the door may be shut for long
-		ma, mb := a.hosts("x", room), b.run("x", room)
-		b.mustAsk(mb.PID(), 1)
-		const each = 3000
-		var all sync.WaitGroup
-		ms := []*singleton.Manager{ma, mb}
-		for i, n := range []*node{a, b} {
-			m := ms[i]
-			all.Go(func() {
-				for range 2000 {
-					n.system.Root.Send(m.PID(), &wire.Candidate{}) // which changes nothing
-					runtime.Gosched()
-				}
-			})
-			for s := range 3 {
-				all.Go(func() {
-					name := fmt.Sprint(n.id, s)
-					for number := 1; number <= each; number++ {
-						j := job{name, number}
-						var msg any = formOf(j)
-						switch number % 500 {
-						case 7:
-							msg = touchJob(j)
-						case 8:
-							msg = batchOf{formOf(j)}
-						}
-						n.system.Root.Send(m.PID(), msg)
-					}
-				})
-			}
-		}
-		all.Wait()
-		time.Sleep(time.Second)
-		synctest.Wait()
-		got := c.log.ordered()
-		delete(got, "b") // which asked once
-		require.Equal(t, map[string]int{"a0": each, "a1": each, "a2": each, "b0": each, "b1": each, "b2": each}, got)
-	})
-}
-
 // Mail that goes straight to a host that does not read takes up the window of its node, and
 // no more goes there, whichever form it travels in.
 func TestStraightMailTakesRoomInTheWindow(t *testing.T) {
@@ -162,14 +116,6 @@ func TestStraightMailTakesRoomInTheWindow(t *testing.T) {
 		})
 	}
 }
-
-// touchJob is a job that protoactor answers in place of the actor that gets it.
-type touchJob job
-
-// Job implements testkit.Worker.
-func (t touchJob) Job() testkit.Job { return testkit.Job(t) }
-
-func (t touchJob) GetAutoResponse(actor.Context) any { return "touched" }
 
 // batchOf is a batch, which is handled after what is in it.
 type batchOf []any

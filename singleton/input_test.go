@@ -26,27 +26,6 @@ import (
 	"github.com/holdfast-go/holdfast/store"
 )
 
-func TestProxyOverACustomLease(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a, b := c.node("a"), c.node("b")
-		la, err := a.keeper.Lease("my/own")
-		require.NoError(t, err)
-		lb, err := b.keeper.Lease("my/own")
-		require.NoError(t, err)
-		// Found by looking the holder up.
-		ma, err := singleton.Start(a.system, nil, "scheduler", a.worker(), singleton.WithLease(la))
-		require.NoError(t, err)
-		until(t, time.Second, "hosts", active(ma))
-		mb, err := singleton.Start(b.system, nil, "scheduler", b.worker(), singleton.WithLease(lb))
-		require.NoError(t, err)
-		require.Equal(t, "a", b.mustAsk(mb.PID(), 1).Node)
-		require.NoError(t, ma.Stop(t.Context()))
-		require.Equal(t, "b", b.mustAsk(mb.PID(), 2).Node)
-		require.NoError(t, mb.Stop(t.Context()))
-		require.False(t, lb.CheckAlive())
-	})
-}
-
 // A lease that knows no terms has no tokens, and guards all the same.
 func TestALeaseWithoutTerms(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
@@ -190,23 +169,6 @@ func TestZeroValuesDoNotPanic(t *testing.T) {
 	props := none.Guard(actor.PropsFromFunc(func(ctx actor.Context) { worked <- ctx.Message() }))
 	require.NoError(t, system.Root.StopFuture(system.Root.Spawn(props)).Wait())
 	require.Empty(t, worked, "under no lease nothing works")
-}
-
-func TestPropsThatPanicAreContained(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a := c.node("a")
-		tries := 0
-		m, err := singleton.Start(a.system, a.keeper, "x", actor.PropsFromProducer(func() actor.Actor {
-			if tries++; tries < 3 {
-				panic("no actor today")
-			}
-			return actor.ReceiveFunc(func(actor.Context) {})
-		}))
-		require.NoError(t, err)
-		until(t, time.Minute, "active in the end", active(m))
-		require.Equal(t, 3, tries)
-		require.NoError(t, m.Stop(t.Context()))
-	})
 }
 
 // pong answers, and nothing else.

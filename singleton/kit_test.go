@@ -48,7 +48,6 @@ type done struct {
 
 func TestMain(m *testing.M) {
 	testkit.Register[job]("test.job")
-	testkit.Register[touchJob]("test.touch")
 	testkit.Register[done]("test.done")
 	goleak.VerifyTestMain(calm{m})
 }
@@ -80,7 +79,7 @@ func bubble(t *testing.T, f func(t *testing.T, c *cluster)) {
 	t.Helper()
 	testkit.Bubble(t, func(t *testing.T) {
 		c := &cluster{t: t, store: memory.New(), net: memnet.New()}
-		c.log.t = t
+		c.log.t, c.log.byPID = t, map[key]*life{}
 		defer c.cleanUp()
 		f(t, c)
 	})
@@ -104,6 +103,7 @@ type node struct {
 	keeper *lease.Keeper
 	clock  *faultclock.Clock
 	store  *faultstore.Store
+	dead   bool
 }
 
 func (c *cluster) node(id string, change ...func(*lease.Config)) *node {
@@ -130,7 +130,10 @@ func (c *cluster) behind() store.Store {
 }
 
 // crash makes the node vanish as a killed process does.
-func (n *node) crash() { n.Crash() }
+func (n *node) crash() {
+	n.dead = true
+	n.Crash()
+}
 
 // run starts the singleton here with the journal's worker as child.
 func (n *node) run(name string, opts ...singleton.Option) *singleton.Manager {
@@ -233,7 +236,6 @@ type journal struct {
 	most   int
 	live   int
 	byPID  map[key]*life
-	out    map[*node]bool // crashed, or frozen: nobody there can act
 }
 
 // key tells a child: PIDs of two incarnations of a node may be alike.
@@ -241,21 +243,6 @@ type key struct {
 	n   *node
 	pid string
 }
-
-func (j *journal) crashed(n *node) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.freeze(n, true)
-}
-
-func (j *journal) freeze(n *node, on bool) {
-	if j.out == nil {
-		j.out = map[*node]bool{}
-	}
-	j.out[n] = on
-}
-
-func (j *journal) excused(n *node) bool { return j.out[n] }
 
 func (j *journal) receive(n *node, ctx actor.Context) {
 	g, ok := singleton.Of(ctx)
@@ -265,9 +252,6 @@ func (j *journal) receive(n *node, ctx actor.Context) {
 	}
 	k := key{n, ctx.Self().Id}
 	j.mu.Lock()
-	if j.byPID == nil {
-		j.byPID = map[key]*life{}
-	}
 	l := j.byPID[k]
 	if _, ok := ctx.Message().(*actor.Started); ok {
 		l = &life{node: n.id, on: n, token: g.Token(), from: time.Now(), ctx: g.Context()}
@@ -342,8 +326,7 @@ func (j *journal) running() int {
 	return j.live
 }
 
-// check asserts that no two lives overlapped and that tokens never went back;
-// crashed nodes' lives count up to their deadline only.
+// check asserts that no two lives of a node overlapped, and that tokens never went back.
 func (j *journal) check() {
 	j.t.Helper()
 	lives := j.snapshot()
@@ -426,5 +409,3 @@ func until(t *testing.T, d time.Duration, what string, cond func() bool) {
 func active(m *singleton.Manager) func() bool {
 	return func() bool { return m.Status().Phase == singleton.Active }
 }
-
-func causeOf(ctx context.Context) error { return context.Cause(ctx) }

@@ -57,47 +57,6 @@ func TestProxyBuffersWhileThereIsNoHost(t *testing.T) {
 	}
 }
 
-func TestProxyKeepsOrderBetweenNodes(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a, b := c.node("a"), c.node("b")
-		ma, mb := a.hosts("scheduler"), b.run("scheduler")
-		until(t, time.Second, "the host is known", func() bool { return mb.Status().Host.ID == "a" })
-		for i := range 2000 {
-			b.system.Root.Send(mb.PID(), job{Sender: "b", Number: i})
-			a.system.Root.Send(ma.PID(), job{Sender: "a", Number: i})
-		}
-		synctest.Wait()
-		next := map[string]int{}
-		for _, j := range c.log.snapshot()[0].jobs {
-			require.Equal(t, next[j.Sender], j.Number)
-			next[j.Sender]++
-		}
-		require.Equal(t, map[string]int{"a": 2000, "b": 2000}, next)
-	})
-}
-
-func TestProxyFindsTheHostAfterARestartAtTheSameAddress(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a, b := c.node("a"), c.node("b")
-		a.hosts("scheduler")
-		mb := b.run("scheduler")
-		require.Equal(t, "a", b.mustAsk(mb.PID(), 1).Node)
-		first := b.mustAsk(mb.PID(), 2).Token
-
-		// a is restarted at its address and gets the singleton back: b is kept
-		// from acquiring.
-		a.crash()
-		require.NoError(t, mb.Stop(t.Context()))
-		again := c.node("a")
-		magain := again.run("scheduler")
-		until(t, ttl+2*time.Second, "the new incarnation hosts", active(magain))
-		mb = b.run("scheduler")
-		d := b.mustAsk(mb.PID(), 3)
-		require.Equal(t, "a", d.Node)
-		require.Greater(t, d.Token, first)
-	})
-}
-
 // unregistered is a Go type no registry knows.
 type unregistered struct{ X int }
 
@@ -179,18 +138,6 @@ func TestMailRoutedByNewerKnowledgeWaits(t *testing.T) {
 			numbers[j.Number] = true
 		}
 		require.Equal(t, map[int]bool{3: true, 4: true}, numbers)
-	})
-}
-
-func TestStoppingTheActorReleasesTheLease(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a, b := c.node("a"), c.node("b")
-		m := a.hosts("scheduler")
-		a.system.Root.Stop(m.PID()) // not the way to do it, but nothing leaks
-		<-m.Done()
-		require.Zero(t, c.log.running())
-		mb := b.run("scheduler")
-		until(t, time.Second, "another hosts", active(mb))
 	})
 }
 
