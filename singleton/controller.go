@@ -390,10 +390,5 @@ func (c *controller) ended() {
 		c.door.afterEnd(w.message)
 	}
 	c.publish()
-	go func() {
-		if made != nil {
-			<-made.Done() // it runs, and this actor did not know it
-		}
-		c.cleanUp()
-	}()
+	c.end(made)
 }

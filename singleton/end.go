@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/boundary"
+	"github.com/holdfast-go/holdfast/internal/gate"
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
@@ -123,6 +124,16 @@ func (l *leaving) leave() {
 		l.left = true
 		l.ctx.Stop(l.ctx.Self())
 	}
+}
+
+// end ends the manager when its actor has ended, and what was made that the actor did not know.
+func (m *Manager) end(made *gate.Gate) {
+	go func() {
+		if made != nil {
+			<-made.Done()
+		}
+		m.cleanUp()
+	}()
 }
 
 // cleanUp runs when the actor, and with it every child, has ended, however that
