@@ -610,42 +610,6 @@ func TestAskOutlivesTheLinkToAFormerHost(t *testing.T) {
 	})
 }
 
-func TestAskConcurrently(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a, b := c.node("a"), c.node("b")
-		var asked askers
-		c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
-			if j, ok := ctx.Message().(job); ok {
-				asked.note(ctx.Sender())
-				return j.Number%4 == 0 // these are not answered
-			}
-			return false
-		}
-		ma, mb := a.hosts("scheduler"), b.run("scheduler")
-		var wg sync.WaitGroup
-		errs := make(chan error, 400)
-		for i := range cap(errs) {
-			m := []*singleton.Manager{ma, mb}[i%2]
-			wg.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+i%3)*time.Second)
-				defer cancel()
-				d, err := singleton.Ask[done](ctx, m, job{Number: i})
-				switch {
-				case i%4 == 0 && !errors.Is(err, context.DeadlineExceeded):
-					errs <- fmt.Errorf("job %d: %v, %v", i, d, err)
-				case i%4 != 0 && (err != nil || d.Number != i):
-					errs <- fmt.Errorf("job %d: %v, %v", i, d, err)
-				}
-			})
-		}
-		wg.Wait()
-		close(errs)
-		require.NoError(t, <-errs)
-		asked.gone(t, 400, a.system)
-		asked.gone(t, 400, b.system)
-	})
-}
-
 // TestAskRacesItsAnswer ends the context as the answer comes: one of both is
 // returned, and an answer that is not is a dead letter.
 func TestAskRacesItsAnswer(t *testing.T) {

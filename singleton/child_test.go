@@ -47,15 +47,9 @@ var placesOfProps = []string{"producer", "OnInit", "SpawnFunc", "SpawnFunc, afte
 func hung(t *testing.T, c *cluster, at string) (a *node, m *singleton.Manager, release func()) {
 	a = c.node("a")
 	hold := make(chan struct{})
-	var released atomic.Bool
-	release = func() {
-		if released.CompareAndSwap(false, true) {
-			close(hold)
-		}
-	}
+	release = sync.OnceFunc(func() { close(hold) })
 	c.atEnd(release)
-	props := propsWith(a, at, func() { <-hold })
-	m = a.runProps("x", props)
+	m = a.runProps("x", propsWith(a, at, func() { <-hold }))
 	until(t, time.Second, "is being made", func() bool { return m.Status().Phase == singleton.Starting })
 	c.atEnd(release)
 	return a, m, release
@@ -63,29 +57,27 @@ func hung(t *testing.T, c *cluster, at string) (a *node, m *singleton.Manager, r
 
 // Props that panic are a start that failed: told, and tried again.
 func TestPropsThatPanic(t *testing.T) {
-	for how, f := range map[string]func(){"panic": func() { panic("a bug") }} {
-		for _, at := range placesOfProps {
-			t.Run(how+" in "+at, func(t *testing.T) {
-				bubble(t, func(t *testing.T, c *cluster) {
-					a, b := c.node("a"), c.node("b")
-					told := a.events()
-					props := propsWith(a, at, f)
-					ma := a.runProps("x", props)
-					until(t, 2*time.Second, "hosts", active(ma))
-					mb := b.run("x")
-					time.Sleep(time.Second)
-					if at == "SpawnFunc, after" { // there was one, which was stopped
-						require.Len(t, told.of(singleton.ChildEnded), 1)
-						require.NotNil(t, told.of(singleton.ChildEnded)[0].Panic)
-					} else {
-						require.Len(t, told.of(singleton.StartFailed), 1)
-						require.Error(t, told.of(singleton.StartFailed)[0].Reason)
-					}
-					goesOn(t, c, a, b, ma, mb)
-					c.log.check()
-				})
+	for _, at := range placesOfProps {
+		t.Run(at, func(t *testing.T) {
+			bubble(t, func(t *testing.T, c *cluster) {
+				a, b := c.node("a"), c.node("b")
+				told := a.events()
+				props := propsWith(a, at, func() { panic("a bug") })
+				ma := a.runProps("x", props)
+				until(t, 2*time.Second, "hosts", active(ma))
+				mb := b.run("x")
+				time.Sleep(time.Second)
+				if at == "SpawnFunc, after" { // there was one, which was stopped
+					require.Len(t, told.of(singleton.ChildEnded), 1)
+					require.NotNil(t, told.of(singleton.ChildEnded)[0].Panic)
+				} else {
+					require.Len(t, told.of(singleton.StartFailed), 1)
+					require.Error(t, told.of(singleton.StartFailed)[0].Reason)
+				}
+				goesOn(t, c, a, b, ma, mb)
+				c.log.check()
 			})
-		}
+		})
 	}
 }
 

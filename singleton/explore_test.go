@@ -63,7 +63,7 @@ func TestExplore(t *testing.T) {
 
 // The following is what singletons have around a hand-over in TestExplore: candidates, sources
 // of leadership, preferences, children that are made, fail and are made anew. It carries
-// effects out as controller.go, handover.go, making.go and leader.go do.
+// effects out as controller.go, handover.go, child.go and leader.go do.
 
 // The messages of singletons.
 const (
