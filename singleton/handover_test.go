@@ -252,24 +252,6 @@ func TestScenario10StateIsHandedOver(t *testing.T) {
 	}
 }
 
-func TestPreferredNodesHost(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		prefer := singleton.WithPreferred("best", "good")
-		other, good, best := c.node("other"), c.node("good"), c.node("best")
-		mo := other.run("x", prefer)
-		until(t, 2*time.Second, "hosts", active(mo))
-		mg := good.run("x", prefer)
-		until(t, 5*time.Second, "the better one hosts", active(mg))
-		mb := best.run("x", prefer)
-		until(t, 5*time.Second, "the best hosts", active(mb))
-		time.Sleep(10 * time.Second)
-		require.True(t, active(mb)())
-		require.NoError(t, mb.Stop(t.Context()))
-		until(t, 5*time.Second, "then the next", active(mg))
-		c.log.check()
-	})
-}
-
 // A leader may change more often than the child takes to stop. A host that has begun works for a
 // while before it hands over again, so the backlog gets done and does not only travel.
 func TestAHostWorksThoughTheLeaderChangesFasterThanItStops(t *testing.T) {
