@@ -34,8 +34,8 @@ import (
 //   - leaving ends the manager; giving hands the lease over to the next host
 //   - child makes and stops the child; states and successor are for what it begins with and leaves
 //   - candidates are the nodes that would host; leadership is what the source of leadership says
-//   - door and proxy connect package route, which decides where mail goes, to senders, the gate, the
-//     network and the dead letters; host is what the records say of the host
+//   - door and proxy connect package route, which decides where mail goes, to senders, the gate,
+//     the network and the dead letters; host is what the records say of the host
 //   - tenure has the lease, and waits for it; troubles are what Health and Status say
 //   - core has the machine, and the turns of the actor
 //
@@ -63,8 +63,8 @@ type controller struct {
 
 func newController(m *Manager) *controller {
 	c := &controller{}
-	core := &core{Manager: m, fire: c.fire,
-		machine: machine{hold: handover.Machine{Policy: handover.Policy{Yields: m.set.overdue == hosting.ReleaseAfterTTL}}}}
+	core := &core{Manager: m, fire: c.fire}
+	core.hold.Yields = m.set.overdue == hosting.ReleaseAfterTTL
 	c.troubles = &troubles{core: core}
 	c.tenure = &tenure{troubles: c.troubles, isFree: c.onFree, announced: c.onAnnounced}
 	c.lead = &leadership{core: core}
@@ -72,16 +72,19 @@ func newController(m *Manager) *controller {
 	c.proxy = newProxy(core, c.host)
 	c.door = newDoor(c.proxy)
 	c.candidates = &candidates{core: core, proxy: c.proxy, lead: c.lead, known: map[string]candidate{}}
-	c.lead.led = func() { c.candidates.introduce(false) } // a host that can't hear of it otherwise hears it from us
-	c.host.lookedUp = func() { c.candidates.introduce(false) }
+	introduce := func() { c.candidates.introduce(false) }
+	c.lead.led = introduce // a host that can't hear of it otherwise hears it from us
+	c.host.lookedUp = introduce
 	c.port = port{core, c.proxy}
 	c.successor = &successor{port: c.port, tenure: c.tenure}
 	c.states = &states{core: core}
-	c.child = &child{troubles: c.troubles, tenure: c.tenure, proxy: c.proxy, door: c.door, candidates: c.candidates,
-		successor: c.successor, states: c.states}
-	c.giving = &giving{port: c.port, tenure: c.tenure, lead: c.lead, candidates: c.candidates, states: c.states, child: c.child,
+	c.child = &child{troubles: c.troubles, tenure: c.tenure, proxy: c.proxy, door: c.door,
+		candidates: c.candidates, successor: c.successor, states: c.states}
+	c.giving = &giving{port: c.port, tenure: c.tenure, lead: c.lead, candidates: c.candidates,
+		states: c.states, child: c.child,
 		noticed: c.onHost, number: rand.Uint64(), sendings: map[*handover.Sending]struct{}{}}
-	c.leaving = &leaving{core: core, tenure: c.tenure, proxy: c.proxy, candidates: c.candidates, giving: c.giving}
+	c.leaving = &leaving{core: core, tenure: c.tenure, proxy: c.proxy, candidates: c.candidates,
+		giving: c.giving}
 	return c
 }
 
@@ -365,7 +368,9 @@ func (c *controller) ended() {
 		c.try("what followed", f)
 	}
 	c.tenure.stopWaiting()
-	for _, a := range []*actors.Alarm{&c.lead.again, &c.child.backoff, &c.child.pause, &c.child.reminder, &c.leaving.lingering, &c.child.deadline, &c.lead.settling, &c.candidates.introduction, &c.leaving.quietPeriod} {
+	for _, a := range []*actors.Alarm{&c.lead.again, &c.lead.settling, &c.candidates.introduction,
+		&c.child.backoff, &c.child.pause, &c.child.reminder, &c.child.deadline,
+		&c.leaving.lingering, &c.leaving.quietPeriod} {
 		a.Stop()
 	}
 	c.giving.inv.Halt()

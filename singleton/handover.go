@@ -74,7 +74,8 @@ type giving struct {
 	child      *child
 	noticed    func(hostNoticed)
 
-	number   uint64 // of the last hand-over; begins at random, so that it differs from an earlier manager's
+	// number is of the last hand-over; it begins at random, to differ from an earlier manager's.
+	number   uint64
 	inv      invitation
 	sendings map[*handover.Sending]struct{} // states on their way to other nodes
 }

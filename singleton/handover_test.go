@@ -44,7 +44,8 @@ func newTeam(c *cluster, n int, opts ...singleton.Option) *team {
 }
 
 // newTeamOf starts the singleton on nodes by a function, which gets the source of leadership.
-func newTeamOf(c *cluster, ns []*node, owner func(*node) lease.Owner, run func(*node, singleton.Option) *singleton.Manager) *team {
+func newTeamOf(c *cluster, ns []*node, owner func(*node) lease.Owner,
+	run func(*node, singleton.Option) *singleton.Manager) *team {
 	t := &team{cluster: c, ns: ns, owner: owner, sent: map[string]int{}}
 	for _, x := range ns {
 		l := membership.NewStatic(owner(x))

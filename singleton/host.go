@@ -137,7 +137,8 @@ func (h *host) judge(r lease.Record, known bool) {
 		return
 	}
 	r.Metadata = said.Of(r.Metadata)
-	what := judgement{heard: heard{r.Owner.Incarnation, [2]string{r.Metadata[said.Protocol], r.Metadata[said.Settings]}}}
+	what := judgement{heard: heard{of: r.Owner.Incarnation,
+		said: [2]string{r.Metadata[said.Protocol], r.Metadata[said.Settings]}}}
 	if what.heard == h.judged.heard {
 		return
 	}

@@ -27,7 +27,8 @@ func newPair(c *cluster, takes time.Duration, opts ...singleton.Option) *pair {
 	return newPairOf(c, []*node{c.node("n0"), c.node("n1")}, keeperOwner, takes, opts...)
 }
 
-func newPairOf(c *cluster, ns []*node, owner func(*node) lease.Owner, takes time.Duration, opts ...singleton.Option) *pair {
+func newPairOf(c *cluster, ns []*node, owner func(*node) lease.Owner, takes time.Duration,
+	opts ...singleton.Option) *pair {
 	p := &pair{adapt: func(*keepsake) {}}
 	p.team = newTeamOf(c, ns, owner, func(n *node, leads singleton.Option) *singleton.Manager {
 		return n.runProps("x", actor.PropsFromProducer(func() actor.Actor {
