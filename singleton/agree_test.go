@@ -224,28 +224,6 @@ func TestAVersionTooFarApartIsNotTalkedTo(t *testing.T) {
 	}
 }
 
-// Where who hosts is only looked up when mail waits, the same holds.
-func TestAVersionTooFarApartIsNotTalkedToUnfollowed(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		core, logs := observer.New(zapcore.ErrorLevel)
-		a, b := c.speaking("a", says("3")), c.node("b")
-		on := func(n *node, opts ...singleton.Option) *singleton.Manager {
-			h, err := n.keeper.Lease("my/own")
-			require.NoError(t, err)
-			return n.run("x", append(opts, singleton.WithLease(h))...)
-		}
-		ma := on(a)
-		until(t, time.Second, "hosts", active(ma))
-		mb := on(b, singleton.WithLogger(zap.New(core)))
-		_, err := b.ask(mb.PID(), 1, 5*time.Second)
-		require.Error(t, err)
-		require.Equal(t, 1, logs.Len())
-		require.NoError(t, ma.Stop(t.Context()))
-		until(t, 2*ttl, "takes over", active(mb))
-		require.Equal(t, "b", b.mustAsk(mb.PID(), 2).Node)
-	})
-}
-
 // Random histories of hosts of several versions, some too far from this node's: a node
 // that understands its host reaches it. One that does not says so and why, sends it
 // nothing, and reaches the next host that it understands with what waited. A version is

@@ -3,13 +3,17 @@ package singleton_test
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/singleton"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 // A link that broke is no reason, then or later, not to hand over to a node that lives.
@@ -38,25 +42,6 @@ func TestACandidateIsKnownAfterItsLinkBroke(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A node that could not introduce itself when it came does so once it can.
-func TestACandidateIntroducesItselfAgain(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		var log []string
-		a, b := c.node("a"), c.node("b")
-		ma := a.keeping(&log)
-		until(t, time.Second, "hosts", active(ma))
-		c.net.Cut("a:1", "b:1")
-		mb := b.keeping(&log)
-		time.Sleep(time.Minute)
-		c.net.Heal("a:1", "b:1")
-		time.Sleep(20 * time.Second)
-		told := a.events()
-		require.NoError(t, ma.Stop(t.Context()))
-		until(t, time.Second, "hosts", active(mb))
-		require.Len(t, told.of(singleton.HandedOver), 1)
-	})
 }
 
 // Nodes that died while they waited do not hide one that lives, however many they were.
@@ -146,5 +131,194 @@ func TestIntroductionsAreFew(t *testing.T) {
 		time.Sleep(time.Minute)
 		sent := c.net.Kinds()[kind].Messages - before
 		require.InDelta(t, 60*50, sent, 300)
+	})
+}
+
+// A candidate that did not answer in time is told that nothing comes of it: it can be
+// invited by others, or acquire, and does not wait until its offer is over.
+func TestACandidateHearsThatItIsPassedOver(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a, b, d := c.node("a"), c.node("b"), c.node("d")
+		ma := a.hosts("x")
+		mb, md := b.run("x"), d.run("x")
+		time.Sleep(time.Second)
+		c.net.SetDelay("b:1", "a:1", 30*time.Second)
+		go func() { _ = ma.Stop(t.Context()) }()
+		until(t, time.Second, "offers", func() bool { return mb.Status().Phase == singleton.Offered })
+		until(t, 1500*time.Millisecond, "the other hosts", active(md))
+		require.Equal(t, singleton.Standby, mb.Status().Phase)
+		c.net.SetDelay("b:1", "a:1", 0)
+	})
+}
+
+// A lease that is lost while its child is shut off, and waited for, is told as any other.
+func TestALossWhileYieldingIsReported(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a, b := c.node("a"), c.node("b")
+		release := make(chan struct{})
+		when(c, nil, func(job) { <-release })
+		ma := a.hosts("x", singleton.WithStop(func() any { return bye{} }, time.Second), singleton.WithOverdue(hosting.ReleaseAfterTTL))
+		ea := a.events()
+		mb := b.run("x")
+		time.Sleep(time.Second)
+		a.system.Root.Send(ma.PID(), job{Sender: "a", Number: 1})
+		synctest.Wait() // the child has taken it
+		go func() { _ = ma.Stop(t.Context()) }()
+		until(t, 2*time.Second, "yields", func() bool { return ma.Status().Phase == singleton.Yielding })
+		a.store.Partition()
+		until(t, 2*ttl, "the other hosts", active(mb))
+		require.Len(t, ea.of(singleton.Lost), 1)
+		require.Empty(t, ea.of(singleton.Yielded))
+		a.store.Heal()
+		close(release)
+		<-ma.Done()
+	})
+}
+
+// A candidate whose invitation was called off while its offer was being made takes the name
+// as soon as that is free.
+func TestACandidateCalledOffEarlyTakesAFreeLease(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a, b := c.node("a"), c.node("b")
+		when(c, nil, func(job) { panic("the child fails") })
+		ma, mb := a.hosts("x"), b.run("x")
+		time.Sleep(time.Second)
+		rule := func(f faultstore.Fault, ops ...faultstore.Op) {
+			b.store.SetRule(faultstore.On(f, ops...))
+		}
+		rule(faultstore.Fault{Kind: faultstore.Drop}, faultstore.Renew, faultstore.OpenSession)
+		time.Sleep(2 * ttl)
+		rule(faultstore.Fault{Kind: faultstore.Delay, Delay: 300 * time.Millisecond}, faultstore.OpenSession)
+		go func() { _ = ma.Stop(t.Context()) }()
+		time.Sleep(100 * time.Millisecond)
+		require.Equal(t, singleton.Offering, mb.Status().Phase)
+		a.system.Root.Send(ma.PID(), job{Sender: "a", Number: 1})
+		until(t, 2*time.Second, "the other hosts", active(mb))
+	})
+}
+
+// Nothing is handed over to a node whose link broke and that is not heard from since.
+func TestNothingIsHandedOverToANodeThatDiedMeanwhile(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a, b, d := c.node("a"), c.node("b"), c.node("d")
+		when(c, a, func(*actor.Stopping) { time.Sleep(2 * time.Second) })
+		ma := a.hosts("x")
+		mb, md := b.run("x"), d.run("x")
+		time.Sleep(time.Second)
+		go func() { _ = ma.Stop(t.Context()) }()
+		until(t, time.Second, "offers", func() bool { return mb.Status().Phase == singleton.Offered })
+		time.Sleep(time.Second)
+		b.crash()
+		until(t, 4*time.Second, "the third hosts", active(md))
+	})
+}
+
+// invites waits until a manager asks another node to take over.
+func invites(t *testing.T, m *singleton.Manager) {
+	t.Helper()
+	until(t, 10*time.Second, "asks", func() bool { return m.Status().Phase == singleton.Inviting })
+}
+
+// The same while it asks a leader that does not answer; the link to it may break, too.
+func TestAManagerStoppedWhileItAsksALeaderAsksTheCandidates(t *testing.T) {
+	for name, breaks := range map[string]bool{"it is silent": false, "its link breaks": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, c *cluster) {
+				a, b, p := c.node("a"), c.node("b"), c.node("p")
+				la, lb := membership.NewStatic(a.keeper.Owner()), membership.NewStatic(b.keeper.Owner())
+				la.Set(a.keeper.Owner())
+				lb.Set(a.keeper.Owner())
+				ma := a.hosts("x", singleton.WithLeadership(la))
+				b.run("x", singleton.WithLeadership(lb))
+				time.Sleep(time.Second)
+				la.Set(p.keeper.Owner()) // it has no manager of that name
+				invites(t, ma)
+				told := a.events()
+				if breaks {
+					time.AfterFunc(100*time.Millisecond, func() { c.net.Kill(p.system.Address()) })
+				}
+				require.NoError(t, ma.Stop(t.Context()))
+				require.Len(t, told.of(singleton.HandedOver), 1, "b was a candidate, and was not asked")
+			})
+		})
+	}
+}
+
+// pretend has an actor in the place of a manager, which declines invitations after a while, if
+// it answers them at all.
+func (n *node) pretend(name string, answers func() bool, after time.Duration) {
+	n.c.t.Helper()
+	_, err := n.system.Root.SpawnNamed(actor.PropsFromFunc(func(ctx actor.Context) {
+		m, ok := ctx.Message().(*wire.Invite)
+		if !ok || !answers() {
+			return
+		}
+		host := actor.NewPID(m.From.Address, "holdfast/singleton/"+name)
+		time.AfterFunc(after, func() {
+			n.system.Root.Send(host, &wire.Offer{Name: m.Name, Number: m.Number, Declined: "as a test", From: wire.NodeOf(n.keeper.Owner())})
+		})
+	}), "holdfast/singleton/"+name)
+	require.NoError(n.c.t, err)
+}
+
+// introduce tells a host that a node would take over, as its manager does.
+func (n *node) introduce(host *singleton.Manager, name string) {
+	to := actor.NewPID(host.PID().Address, host.PID().Id) // a PID remembers of whose system it was used
+	n.system.Root.Send(to, &wire.Candidate{Name: "singleton/" + name, Id: n.id, From: wire.NodeOf(n.keeper.Owner())})
+}
+
+// A preferred node goes on introducing itself to a host that could not reach it.
+func TestAPreferredNodeThatCouldNotBeAskedIsAskedAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		prefer := singleton.WithPreferred("best")
+		other, best := c.node("other"), c.node("best")
+		mo := other.run("x", prefer)
+		until(t, 2*time.Second, "hosts", active(mo))
+		c.net.CutOneWay("other:1", "best:1")
+		mb := best.run("x", prefer)
+		time.Sleep(30 * time.Second)
+		require.True(t, active(mo)())
+		c.net.Heal("other:1", "best:1")
+		until(t, 10*time.Second, "the best hosts", active(mb))
+		c.log.check()
+	})
+}
+
+// A leader goes on saying so to a host that could not hear it.
+func TestALeaderThatWasNotHeardSaysSoAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		x := newTeam(c, 2)
+		x.lead(0)
+		x.hosts(0)
+		x.leaders[0].Set(x.ns[1].keeper.Owner()) // and n1 goes on believing in n0
+		x.hosts(1)
+		c.net.CutOneWay("n0:1", "n1:1")
+		x.leaders[0].Set(x.ns[0].keeper.Owner())
+		time.Sleep(30 * time.Second)
+		require.True(t, active(x.ms[1])())
+		c.net.Heal("n0:1", "n1:1")
+		x.hosts(0)
+		c.log.check()
+	})
+}
+
+// A candidate that has to go while the host's child still stops takes its offer
+// back; the lease is free at once, for any node.
+func TestACandidateThatHasToGoTakesItsOfferBack(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a, b, d := c.node("a"), c.node("b"), c.node("d")
+		when(c, a, func(*actor.Stopping) { time.Sleep(2 * time.Second) })
+		ma := a.hosts("x")
+		mb, md := b.run("x"), d.run("x")
+		time.Sleep(time.Second)
+		seen := a.events()
+		go func() { _ = ma.Stop(t.Context()) }()
+		until(t, time.Second, "offered", func() bool { return mb.Status().Phase == singleton.Offered })
+		began := time.Now()
+		require.NoError(t, mb.Stop(t.Context()))
+		require.Less(t, time.Since(began), time.Second)
+		until(t, 3*time.Second, "the third hosts", active(md))
+		require.Empty(t, seen.of(singleton.HandedOver))
+		c.log.check()
 	})
 }

@@ -1,10 +1,7 @@
 package singleton
 
 import (
-	"context"
 	"math/rand/v2"
-	"sync/atomic"
-	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
@@ -31,85 +28,63 @@ import (
 //	                       effects ───┴── lease, timers, directory (who holds what),
 //	                                      links that break, the source of leadership
 //
-// The controller plays both sides of a hand-over, follows the leader, and makes and stops the
-// child. Package handover sends the child's state. The proxy connects package route to the gate,
-// the network and the dead letters; route decides where mail goes. Package transport carries the
-// mail, in a window for each node, and keeps a backlog until the next node has custody of it. The
-// host's record has what nodes must agree on: versions and settings.
+// The controller has the effects carried out by parts, each of which knows those that follow it
+// here, and what is above it by a function at most:
+//
+//   - leaving ends the manager; giving hands the lease over to the next host
+//   - child makes and stops the child; states and successor are for what it begins with and leaves
+//   - candidates are the nodes that would host; leadership is what the source of leadership says
+//   - door and proxy connect package route, which decides where mail goes, to senders, the gate,
+//     the network and the dead letters; host is what the records say of the host
+//   - tenure has the lease, and waits for it; troubles are what Health and Status say
+//   - core has the machine, and the turns of the actor
+//
+// Package handover sends the child's state. Package transport carries the mail, in a window for
+// each node, and keeps a backlog until the next node has custody of it.
 
 // controller is the manager's actor: it feeds the machine with events, carries
 // its effects out, and routes mail.
 type controller struct {
-	*Manager
-	machine
-	proxy proxy
-
-	ctx  actor.Context // of the message being handled
-	term lease.Term
-	free func() // of the term that was made for a lease without one
-
-	endSign  context.CancelFunc // ends what is announced; nil if nothing is
-	signedAs lease.Token        // of the last announcement
-
-	cancelAcq   context.CancelFunc
-	waiting     int // number of the present wait
-	unwait      func() bool
-	failures    int  // failed acquisitions in a row
-	unused      bool // the last acquisition was won, and lost before a child had begun
-	backoffs    int
-	futile      int          // children in a row that failed before their first message
-	rests       int          // pauses for it in a row
-	pause       actors.Alarm // until this node may host again
-	backoff     actors.Alarm // until the child is started again
-	reminder    actors.Alarm // of a child that does not stop
-	deadline    actors.Alarm // for a child that was told to stop
-	lingering   actors.Alarm
-	pushed      bool
-	lingers     int    // how many messages were left when lingering was set
-	arrived     uint64 // as it was then
-	quietPeriod actors.Alarm
-	nextKnown   bool // when quietPeriod was set
-	quietOver   bool
-	moved       bool          // this node gave up hosting, so that another node hosts
-	movedTo     *wire.Node    // the node it handed over to; nil: not known
-	movedAt     time.Duration // when it did
-	making      *making
-	started     time.Duration // when the child was
-	crash       any           // what it last panicked with
-	finishing   bool
-	left        bool
-	unfollow    []func()
-
-	candidates   map[string]candidate // by address
-	invites      uint64               // number of the last hand-over; begins at random, so that it differs from an earlier manager's
-	inv          invitation
-	take         handover.Accepting
-	late         *handover.Taking               // of the last hand-over that this node gave up without a word of the host
-	introduction actors.Alarm                   // introduces this node again
-	introduceAt  time.Duration                  // when that is due
-	hostAt       string                         // address of the host that this node introduces itself to
-	asks         atomic.Int32                   // what a child that ends is asked for; read on its goroutine
-	leftState    *handover.States               // what it left
-	notLeft      error                          // why it did not
-	given        *handover.States               // what the next child is to begin with
-	sendings     map[*handover.Sending]struct{} // states on their way to other nodes
-
-	known      trouble       // without hostless
-	hostlessAt time.Duration // since when no host is known; 0: one is
-
-	following bool         // Follow has not returned
-	followers int          // calls of Follow that failed
-	again     actors.Alarm // until Follow is called again
-
-	leader   lease.Owner
-	leads    bool         // this node is the leader
-	settling actors.Alarm // until a change counts that has lasted
+	*troubles
+	port       port
+	tenure     *tenure
+	host       *host
+	proxy      *proxy
+	door       *door
+	lead       *leadership
+	candidates *candidates
+	successor  *successor
+	states     *states
+	child      *child
+	giving     *giving
+	leaving    *leaving
+	unfollow   []func()
 }
 
 func newController(m *Manager) *controller {
-	c := &controller{Manager: m, machine: machine{hold: handover.Machine{Policy: handover.Policy{Yields: m.set.overdue == hosting.ReleaseAfterTTL}}},
-		candidates: map[string]candidate{}, invites: rand.Uint64(), sendings: map[*handover.Sending]struct{}{}}
-	c.proxy.init(c)
+	c := &controller{}
+	core := &core{Manager: m, fire: c.fire}
+	core.hold.Yields = m.set.overdue == hosting.ReleaseAfterTTL
+	c.troubles = &troubles{core: core}
+	c.tenure = &tenure{troubles: c.troubles, isFree: c.onFree, announced: c.onAnnounced}
+	c.lead = &leadership{core: core}
+	c.host = &host{troubles: c.troubles}
+	c.proxy = newProxy(core, c.host)
+	c.door = newDoor(c.proxy)
+	c.candidates = &candidates{core: core, proxy: c.proxy, lead: c.lead, known: map[string]candidate{}}
+	introduce := func() { c.candidates.introduce(false) }
+	c.lead.led = introduce // a host that can't hear of it otherwise hears it from us
+	c.host.lookedUp = introduce
+	c.port = port{core, c.proxy}
+	c.successor = &successor{port: c.port, tenure: c.tenure}
+	c.states = &states{core: core}
+	c.child = &child{troubles: c.troubles, tenure: c.tenure, proxy: c.proxy, door: c.door,
+		candidates: c.candidates, successor: c.successor, states: c.states}
+	c.giving = &giving{port: c.port, tenure: c.tenure, lead: c.lead, candidates: c.candidates,
+		states: c.states, child: c.child,
+		noticed: c.onHost, number: rand.Uint64(), sendings: map[*handover.Sending]struct{}{}}
+	c.leaving = &leaving{core: core, tenure: c.tenure, proxy: c.proxy, candidates: c.candidates,
+		giving: c.giving}
 	return c
 }
 
@@ -130,9 +105,9 @@ func (c *controller) Receive(ctx actor.Context) {
 	c.ctx = ctx
 	// A restart by protoactor would stop the child behind the machine's back.
 	defer c.survive("the manager panicked")
-	defer c.proxy.door.reopen()
+	defer c.door.reopen()
 	defer c.proxy.flush()
-	c.proxy.door.shut()
+	c.door.shut()
 	message, kept := transport.Unwrap(ctx.Message())
 	if !wire.Fits(message) {
 		c.outlet.DeadLetter(ctx.Self(), message)
@@ -142,7 +117,7 @@ func (c *controller) Receive(ctx actor.Context) {
 	case *actor.Started:
 		c.begin()
 	case *actor.Stopping:
-		c.abandon(errManagerStopped)
+		c.child.abandon(errManagerStopped)
 	case *actor.Restarting, *actor.Terminated:
 	case *actor.Stopped:
 		c.ended()
@@ -150,7 +125,7 @@ func (c *controller) Receive(ctx actor.Context) {
 		msg()
 	case event: // of the Manager
 		c.fire(msg)
-		c.introduce(false)
+		c.candidates.introduce(false)
 	case *diverted:
 		_, mark := msg.envelope.(*flushMark)
 		switch {
@@ -159,7 +134,7 @@ func (c *controller) Receive(ctx actor.Context) {
 				c.proxy.outbound(msg.envelope)
 			}
 		case mark:
-			c.onChildEnded()
+			c.child.onChildEnded()
 		default:
 			c.proxy.Back(route.Item{Local: msg.envelope, Size: actors.Footprint(msg.envelope)})
 		}
@@ -168,36 +143,29 @@ func (c *controller) Receive(ctx actor.Context) {
 	case *wire.Candidate:
 		c.onCandidate(msg)
 	case *wire.Invite:
-		c.onInvite(msg)
+		c.successor.onInvite(msg)
 	case *wire.Offer:
-		c.onOffer(msg)
+		c.giving.onOffer(msg)
 	case *wire.HandedOver:
-		c.onHandedOver(msg)
+		c.successor.onHandedOver(msg)
 	case *wire.EntityState:
-		c.onState(msg)
+		c.successor.onState(msg)
 	default:
 		if !c.proxy.Receive(msg, kept) { // users' mail comes by the door
 			c.outlet.DeadLetter(ctx.Self(), msg)
 		}
 	}
 	c.publish()
-	if c.finishing {
-		c.linger()
-	}
-}
-
-// survive, when it is deferred, logs a panic.
-func (c *controller) survive(what string) {
-	if r := recover(); r != nil {
-		c.log.Error(what, zap.Any("panic", r), zap.Stack("stack"))
+	if c.leaving.begun {
+		c.leaving.linger()
 	}
 }
 
 // begin runs first.
 func (c *controller) begin() {
-	c.unfollow = append(c.unfollow, c.proxy.door.serve())
+	c.unfollow = append(c.unfollow, c.door.serve())
 	c.try("the lease's OnLost", func() {
-		stop := c.lease.OnLost(func(lease.Loss) { c.post(c.lossNoticed) })
+		stop := c.lease.OnLost(func(lease.Loss) { c.post(c.tenure.lossNoticed) })
 		c.unfollow = append(c.unfollow, func() { stop() })
 	})
 	c.unfollow = append(c.unfollow,
@@ -206,24 +174,16 @@ func (c *controller) begin() {
 		c.unfollow = append(c.unfollow, actors.AfterShutdown(c.system, func() { c.tell(stop) }))
 	}
 	if c.dir != nil {
-		c.unfollow = append(c.unfollow, c.dir.follow(c.recordName(), func(h hostNoticed) { c.post(func() { c.onHost(&h) }) }))
+		c.unfollow = append(c.unfollow, c.dir.follow(c.recordName(), func(h hostNoticed) { c.post(func() { c.onHost(h) }) }))
 	}
 	if c.set.proxyOnly {
 		return
 	}
 	if c.set.leadership != nil {
-		c.follow()
+		c.lead.follow()
 		return
 	}
 	c.fire(wanted)
-}
-
-// recordName is that of the record which names the host.
-func (c *controller) recordName() string {
-	if c.sign != nil {
-		return c.sign.Name()
-	}
-	return c.lname
 }
 
 // fire feeds one event to the machine and carries out its effects.
@@ -232,18 +192,18 @@ func (c *controller) fire(e event) {
 	var effects []effect
 	c.machine, effects = c.machine.next(e)
 	if c.phase != was {
-		c.log.Info("phase", zap.Stringer("from", was), zap.Stringer("to", c.phase), zap.Uint64("token", uint64(c.token())))
+		c.log.Info("phase", zap.Stringer("from", was), zap.Stringer("to", c.phase), zap.Uint64("token", uint64(c.tenure.token())))
 		if c.phase == Standby {
-			c.introduce(false) // it could not take over before
+			c.candidates.introduce(false) // it could not take over before
 		}
 	}
 	for _, f := range effects {
 		c.carryOut(f)
 	}
 	if c.phase == Standby && was != Standby {
-		c.forgetState()
+		c.successor.forgetState()
 		if c.dir != nil {
-			clear(c.candidates) // those that are left tell the next host; and this node, when it is that again
+			clear(c.candidates.known) // those that are left tell the next host; and this node, when it is that again
 		}
 	}
 }
@@ -252,141 +212,188 @@ func (c *controller) fire(e event) {
 func (c *controller) carryOut(f effect) {
 	switch f {
 	case handover.DoAcquire:
-		c.acquire(c.lease.Acquire)
+		c.tenure.acquire(c.lease.Acquire)
 	case cancelAcquire:
-		c.cancelAcq()
+		c.tenure.cancelAcq()
 	case waitFree:
-		c.waitFree()
+		c.tenure.waitFree()
 	case retryLater:
-		c.retryLater(c.set.failingMost)
+		c.tenure.retryLater(c.set.failingMost)
 	case stopWaiting:
-		c.stopWaiting()
+		c.tenure.stopWaiting()
 	case handover.DoOpen:
-		c.spawn()
+		c.child.spawn()
 	case hurrySpawn:
-		c.hurrySpawn()
+		c.child.hurrySpawn()
 	case dropSpawn:
-		c.dropSpawn()
+		c.child.dropSpawn()
 	case handover.DoDrain:
 		c.proxy.gate.Drain()
 		c.proxy.Ending(false) // what comes now waits here, within the buffer's bound
-		c.stopChild()
+		c.child.stopChild()
 	case handover.DoLose:
-		c.stopChild()
+		c.child.stopChild()
 	case startBackoff:
-		c.later(&c.backoff, actors.Backoff(c.backoffs, c.set.backoffMin, c.set.backoffMax), func() { c.fire(backoffOver) })
-		c.backoffs++
+		c.later(&c.child.backoff, actors.Backoff(c.child.backoffs, c.set.backoffMin, c.set.backoffMax), func() { c.fire(backoffOver) })
+		c.child.backoffs++
 	case cancelBackoff:
-		c.backoff.Stop()
+		c.child.backoff.Stop()
 	case startRest:
-		c.rest()
+		c.child.rest()
 	case handover.ForceStop:
 		c.proxy.gate.Lose(ErrOverdue)
 		c.ctx.Stop(c.proxy.child)
 	case handover.StartYield:
 		// After one TTL no node trusts what passed the gate before.
-		c.later(&c.deadline, c.ttl(), func() { c.fire(handover.YieldOver) })
+		c.later(&c.child.deadline, c.host.ttl(), func() { c.fire(handover.YieldOver) })
 	case handover.DoYield:
-		c.yield()
+		c.tenure.yield()
+		c.proxy.Left()
 	case handover.DoInvite:
-		c.invite()
+		c.giving.invite()
 	case handover.AskAgain:
-		c.inv.AskAgain(c.port())
+		c.giving.inv.AskAgain(c.port)
 	case handover.DropInvite:
-		c.callOff()
+		c.giving.callOff()
 	case askLater:
-		c.settleAfter(askAgain, func() {
-			if c.set.leadership != nil && c.leader.Address != c.proxy.Self.Address {
+		c.lead.settleAfter(askAgain, func() {
+			if c.set.leadership != nil && c.lead.leader.Address != c.proxy.Self.Address {
 				c.fire(unwanted)
 			}
 		})
 	case handover.DoTransfer:
-		c.transfer()
+		c.giving.transfer()
 	case handover.DoOffer:
-		c.take.Make(c.port())
+		c.successor.take.Make(c.port)
 	case handover.SendOffer:
-		c.take.Send(c.port())
+		c.successor.take.Send(c.port)
 	case handover.SendDecline:
-		c.take.Decline(c.port())
+		c.successor.take.Decline(c.port)
 	case handover.DoAdopt:
-		c.adopt()
+		c.successor.adopt()
 	case handover.DoRelease:
-		if n := len(c.takeLeft().Drop()); n > 0 {
-			c.event(Event{Kind: ColdStart, Token: c.token(), Reason: errOfferGone})
+		if n := len(c.states.takeLeft().Drop()); n > 0 {
+			c.event(Event{Kind: ColdStart, Token: c.tenure.token(), Reason: errOfferGone})
 		}
-		if len(c.given.Drop()) > 0 {
-			c.event(Event{Kind: ColdStart, Token: c.token(), Reason: errNotRestored})
+		if len(c.states.given.Drop()) > 0 {
+			c.event(Event{Kind: ColdStart, Token: c.tenure.token(), Reason: errNotRestored})
 		}
-		c.endTerm()
-		c.async(func() func() {
-			err := boundary.Call(func() error { return c.lease.Release(c.life) })
-			return func() { c.onReleased(err) }
-		})
+		c.tenure.release()
 	case finish:
-		c.finishing = true
-		c.introduce(true)
-		if !c.mayLeave() {
-			c.lingerOn()
+		c.leaving.begun = true
+		c.candidates.introduce(true)
+		if !c.leaving.mayLeave() {
+			c.leaving.lingerOn()
 		}
 	}
-}
-
-// post runs f in a turn of the actor, unless the actor has ended. Any goroutine may call it.
-func (c *controller) post(f func()) { c.proxy.post(command(f)) }
-
-// async runs f on a goroutine of its own, and the function that f returns in a turn of the actor.
-func (c *controller) async(f func() func()) { c.ops.Go(func() { c.post(f()) }) }
-
-// later sets an alarm whose function runs in a turn of the actor.
-func (c *controller) later(a *actors.Alarm, d time.Duration, f func()) { a.Set(c.clock, c.post, d, f) }
-
-// lossNoticed asks the term, as the loss may be of an earlier one.
-func (c *controller) lossNoticed() {
-	if c.term != nil && !c.alive() {
-		c.fire(handover.Lost)
-	}
-}
-
-func (c *controller) onReleased(err error) {
-	if err != nil {
-		c.log.Warn("release not confirmed, left to the keeper or the TTL", zap.Error(err))
-	}
-	c.event(Event{Kind: Released, Reason: err})
-	c.fire(handover.Released)
 }
 
 func (c *controller) publish() {
 	s := c.proxy.status()
 	s.Name, s.Phase = c.name, c.phase
-	c.timeTrouble(s)
+	c.timeTrouble(s, c.proxy.gate, c.child.making != nil, c.lead.following)
 	if old := c.status.Load(); *old != s {
 		c.status.Store(&s)
 		c.meter(*old, s)
 	}
-	c.meterHost()
+	c.meterHost(c.proxy.Routable())
 	c.tellTrouble()
 }
 
-// What a manager's actor gets besides mail for the child and messages of other managers (package
-// wire); and an event, which is a call of Stop.
-type (
-	// command runs in a turn of the actor.
-	command func()
-	// diverted is mail that a gate refused.
-	diverted struct {
-		gate     *gate.Gate
-		envelope any
+// onFree: the name may be free.
+func (c *controller) onFree() {
+	if c.phase == Offered {
+		c.successor.take.Await(c.port) // free for us: it may have been handed over
+	} else {
+		c.fire(free)
 	}
-	// cameBack is mail that was kept for another node, which did not take it.
-	cameBack struct{ kept []any }
-	// flushMark is posted behind a child's mail when the child is done: when it comes back
-	// diverted, so has everything before it.
-	flushMark struct{}
-)
+}
 
-// hostNoticed: the records name another host, or none.
-type hostNoticed struct {
-	record lease.Record
-	known  bool
-	reset  bool // the store's history went back: what was said before does not count
+// onCandidate: another node would take over, or would not any more.
+func (c *controller) onCandidate(m *wire.Candidate) {
+	if m.Name != c.lname || m.From == nil {
+		return
+	}
+	c.candidates.note(m)
+	if m.Gone {
+		return
+	}
+	c.candidates.checkPreferred()
+	c.child.giveWay()
+	if m.Leads {
+		c.lead.onRival(lease.Owner{ID: m.Id, Incarnation: m.From.Incarnation, Address: m.From.Address})
+	}
+}
+
+// onHost notes the host, or that there is none.
+func (c *controller) onHost(m hostNoticed) {
+	if m.reset {
+		c.proxy.Forget(c.proxy.token)
+	}
+	c.host.setHost(m.record, m.known)
+	c.successor.take.Recorded(c.port, m.record, m.known)
+	c.candidates.introduce(false)
+}
+
+// peerLost: the link to a node broke.
+func (c *controller) peerLost(address string) {
+	c.proxy.Gone(address)
+	if c.host.known && c.host.record.Owner.Address == address {
+		c.known.broke, c.known.brokeAt = address, c.clock.Now().Mono
+		c.tellTrouble() // before the askers say why
+	}
+	c.asked.Broke(c.clock, address, c.proxy.out.Link(address), c.proxy.MovedFrom(address))
+	c.candidates.doubt(address)
+	c.successor.take.LinkBroke(c.port, address)
+	c.giving.inv.LinkBroke(c.port, address)
+	switch {
+	case c.phase == Inviting && len(c.giving.inv.asking) > 0 && c.giving.inv.asking[0].node.Address == address:
+		c.giving.inv.Off(c.port)
+		c.giving.noAnswer(false)
+	case c.phase == Asking && c.giving.inv.To.GetAddress() == address:
+		c.fire(handover.Declined)
+	}
+}
+
+// onAnnounced: other nodes route by the announcement's token from now on.
+func (c *controller) onAnnounced() {
+	if c.phase.hosts() && c.proxy.gate != nil && !c.proxy.collecting {
+		c.proxy.Reopen(c.tenure.signedAs)
+	}
+}
+
+// ended runs last, when the children have ended, too.
+func (c *controller) ended() {
+	for _, f := range c.unfollow {
+		c.try("what followed", f)
+	}
+	c.tenure.stopWaiting()
+	for _, a := range []*actors.Alarm{&c.lead.again, &c.lead.settling, &c.candidates.introduction,
+		&c.child.backoff, &c.child.pause, &c.child.reminder, &c.child.deadline,
+		&c.leaving.lingering, &c.leaving.quietPeriod} {
+		a.Stop()
+	}
+	c.giving.inv.Halt()
+	c.child.abandon(errManagerStopped)
+	var made *gate.Gate
+	if mk := c.child.making; mk != nil {
+		mk.reminder.Stop()
+		if mk.stop() {
+			made = mk.gate
+		}
+	}
+	c.successor.forgetState()
+	for x := range c.giving.sendings {
+		x.Leave()
+	}
+	c.states.takeLeft().Drop()
+	c.states.given.Drop()
+	c.tenure.endTerm()
+	c.phase = Closed
+	c.proxy.shut()
+	for _, w := range c.door.take() {
+		c.door.afterEnd(w.message)
+	}
+	c.publish()
+	c.end(made)
 }

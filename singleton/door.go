@@ -68,15 +68,13 @@ type waiting struct {
 	size    int
 }
 
-// told is what a manager tells its own actor: it passes the door.
-type told struct{ what any }
-
-func (d *door) init(p *proxy) {
-	d.p = p
+func newDoor(p *proxy) *door {
+	d := &door{p: p}
 	// No other family has the first segment: a % is of an escape, which goes on in another way.
 	d.short = fastpath.Sender{System: p.system, Family: named("%s", p.name), Codec: wire.CodecProto, Lost: &p.lost,
 		Takes: func(string) (can, known bool) { return d.plain, true }}
 	d.out.Init(transport.Of(p.system), p, p.pid.Id, p.payload+wire.Headroom, &p.lost)
+	return d
 }
 
 // serve has other nodes reach the door by plain messages, until stop is called.
@@ -222,7 +220,7 @@ func (d *door) put(w waiting) (dropped any) {
 	d.bytes += w.size
 	if !d.called { // what the mailbox gets later comes after it
 		d.called = true
-		d.inner.PostUserMessage(command(d.p.c.takeMail))
+		d.inner.PostUserMessage(command(d.takeMail))
 	}
 	return dropped
 }
@@ -290,7 +288,7 @@ func (d *door) reopen() {
 		d.opened.Store(openHere)
 	} else if node, token, ok := p.Through(); ok {
 		d.there, d.token = node, token
-		if plain := p.takesPlain(node); plain != d.plain {
+		if plain := p.host.takesPlain(node); plain != d.plain {
 			d.plain, d.path = plain, fastpath.Path{}
 		}
 		d.opened.Store(openThere)
@@ -298,29 +296,23 @@ func (d *door) reopen() {
 }
 
 // takeMail routes what waits at the door.
-func (c *controller) takeMail() {
-	for _, w := range c.proxy.door.take() {
-		c.takeOne(w.message)
+func (d *door) takeMail() {
+	for _, w := range d.take() {
+		d.takeOne(w.message)
 	}
 }
 
 // takeOne survives what it panics with, for the sake of the rest.
-func (c *controller) takeOne(envelope any) {
-	defer c.survive("a message was not routed")
+func (d *door) takeOne(envelope any) {
+	p := d.p
+	defer p.survive("a message was not routed")
 	message, kept := transport.Unwrap(actor.UnwrapEnvelopeMessage(envelope))
 	switch {
 	case !wire.Fits(message):
-		c.outlet.DeadLetter(c.ctx.Self(), message)
-	case !c.proxy.Receive(message, kept):
-		c.proxy.outbound(envelope)
+		p.outlet.DeadLetter(p.pid, message)
+	case !p.Receive(message, kept):
+		p.outbound(envelope)
 	}
-}
-
-// ofLife reports whether msg is one by which an actor learns of its own life, or of another's,
-// or is ended: no other node is to say that to the child.
-func ofLife(msg any) bool {
-	_, auto := msg.(actor.AutoReceiveMessage)
-	return auto || wire.OfSystem(msg)
 }
 
 // fastProcess is what other nodes send plain messages to.
@@ -425,4 +417,16 @@ func mailIn(message any) any {
 		return m.What
 	}
 	return message
+}
+
+// divert sends the actor what a gate refused. If it has ended, as one that is stopped by
+// force may before the mailbox of its child is empty, that is a dead letter.
+func (d *door) divert(g *gate.Gate, envelope any) {
+	p := d.p
+	msg := &diverted{g, envelope}
+	if actor, ok := p.system.ProcessRegistry.GetLocal(p.pid.Id); ok {
+		actor.SendUserMessage(p.pid, &told{msg})
+	} else if mail := mailIn(msg); mail != nil {
+		bury(p.system, p.pid, mail)
+	}
 }

@@ -1,7 +1,9 @@
 package singleton_test
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"runtime"
 	"strings"
 	"sync"
@@ -12,11 +14,13 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/actors"
-	"github.com/holdfast-go/holdfast/internal/testkit"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/singleton"
@@ -83,61 +87,6 @@ func TestPlainMessagesThatWereMadeUp(t *testing.T) {
 	})
 }
 
-// What each of many senders sends, on the host's node and on another, is handled once and
-// in order, while the door opens and shuts all the time, with messages of every kind.
-func TestTheDoorKeepsOrder(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a, b := c.node("a"), c.node("b")
-		room := singleton.WithBuffer(100_000, hosting.DropNewest) // the door may be shut for long
-		ma, mb := a.hosts("x", room), b.run("x", room)
-		b.mustAsk(mb.PID(), 0)
-		const each = 3000
-		var all sync.WaitGroup
-		ms := []*singleton.Manager{ma, mb}
-		for i, n := range []*node{a, b} {
-			m := ms[i]
-			all.Go(func() {
-				for range 2000 {
-					n.system.Root.Send(m.PID(), &wire.Candidate{}) // which changes nothing
-					runtime.Gosched()
-				}
-			})
-			for s := range 3 {
-				all.Go(func() {
-					name := fmt.Sprint(n.id, s)
-					for number := 1; number <= each; number++ {
-						j := job{name, number}
-						var msg any = formOf(j)
-						switch number % 500 {
-						case 7:
-							msg = touchJob(j)
-						case 8:
-							msg = batchOf{formOf(j)}
-						}
-						n.system.Root.Send(m.PID(), msg)
-					}
-				})
-			}
-		}
-		all.Wait()
-		time.Sleep(time.Second)
-		synctest.Wait()
-		next := map[string]int{}
-		for _, l := range c.log.snapshot() {
-			for _, j := range l.jobs {
-				if j.Number > 0 {
-					require.Equal(t, next[j.Sender]+1, j.Number, j.Sender)
-					next[j.Sender] = j.Number
-				}
-			}
-		}
-		require.Len(t, next, 6)
-		for s, n := range next {
-			require.Equal(t, each, n, s)
-		}
-	})
-}
-
 // Mail that goes straight to a host that does not read takes up the window of its node, and
 // no more goes there, whichever form it travels in.
 func TestStraightMailTakesRoomInTheWindow(t *testing.T) {
@@ -167,14 +116,6 @@ func TestStraightMailTakesRoomInTheWindow(t *testing.T) {
 		})
 	}
 }
-
-// touchJob is a job that protoactor answers in place of the actor that gets it.
-type touchJob job
-
-// Job implements testkit.Worker.
-func (t touchJob) Job() testkit.Job { return testkit.Job(t) }
-
-func (t touchJob) GetAutoResponse(actor.Context) any { return "touched" }
 
 // batchOf is a batch, which is handled after what is in it.
 type batchOf []any
@@ -272,16 +213,294 @@ func TestDeadLettersOfPlainMessages(t *testing.T) {
 		p, ok := actors.FamiliesOf(a.system).Resolve(id)
 		require.True(t, ok)
 		var dead []*actor.PID
-		a.system.EventStream.Subscribe(func(e any) {
-			if d, ok := e.(*actor.DeadLetterEvent); ok {
-				dead = append(dead, d.PID)
-			}
-		})
+		letters(a.system, func(d *actor.DeadLetterEvent) { dead = append(dead, d.PID) })
 		p.SendUserMessage(&actor.PID{Address: "holdfast:direct", Id: id, RequestId: 77}, &actor.Started{})
 		synctest.Wait()
 		require.Len(t, dead, 1)
 		require.Equal(t, id, dead[0].Id)
 		require.Equal(t, "a:1", dead[0].Address, "the mark by which a process is found is not shown")
 		require.Zero(t, dead[0].RequestId)
+	})
+}
+
+// slowToWarn has a manager's logger take a second for the line by which holdUp holds it up.
+func slowToWarn() singleton.Option {
+	return singleton.WithLogger(zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(io.Discard), zapcore.WarnLevel),
+		zap.Hooks(func(e zapcore.Entry) error {
+			if e.Message == "undeliverable message" {
+				time.Sleep(time.Second)
+			}
+			return nil
+		})))
+}
+
+// holdUp keeps a manager busy that was started with slowToWarn, so that mail waits at its door.
+func (n *node) holdUp(m *singleton.Manager) {
+	n.system.Root.Send(m.PID(), &wire.Envelope{Name: "no name of its"})
+	synctest.Wait()
+}
+
+// touched is answered by protoactor in place of the actor that gets it, which it notes.
+type touched struct{ by *[]string }
+
+func (m touched) GetAutoResponse(ctx actor.Context) any {
+	*m.by = append(*m.by, ctx.Self().Id)
+	return "touched"
+}
+
+// What protoactor answers in place of an actor is answered once, by the child: no users' code runs on
+// the manager.
+func TestTheChildAnswersInItsPlace(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a := c.node("a")
+		ma := a.run("x", slowToWarn())
+		until(t, time.Second, "hosts", active(ma))
+		var by []string
+		for _, held := range []bool{false, true} { // by the open door, and by the manager
+			if held {
+				a.holdUp(ma)
+			}
+			asked := time.Now()
+			answer, err := a.system.Root.RequestFuture(ma.PID(), touched{&by}, 5*time.Second).Result()
+			require.NoError(t, err)
+			require.Equal(t, held, time.Since(asked) >= time.Second)
+			require.Equal(t, "touched", answer)
+		}
+		require.Len(t, by, 2)
+		require.NotContains(t, by, ma.PID().Id)
+	})
+}
+
+// A marker is answered when all that came before it has been handed over, also where that
+// waits for the manager.
+func TestAMarkerDoesNotOvertakeMail(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a, b := c.node("a"), c.node("b")
+		ma := a.hosts("x", slowToWarn())
+		var handled, answered time.Time
+		when(c, nil, func(j job) {
+			if j.Sender == "b" {
+				handled = time.Now()
+			}
+		})
+		_, err := b.system.Root.SpawnNamed(actor.PropsFromFunc(func(ctx actor.Context) {
+			if _, ok := ctx.Message().(*wire.MarkerAck); ok {
+				answered = time.Now()
+			}
+		}), ma.PID().Id)
+		require.NoError(t, err)
+		a.holdUp(ma)
+		to, token := actor.NewPID("a:1", ma.PID().Id), uint64(ma.Status().Token)
+		b.system.Root.Send(to, &wire.Envelope{Name: "singleton/x", Token: token, Type: "test.job", Codec: "json", Payload: []byte(`{"Sender":"b","Number":1}`)})
+		b.system.Root.Send(to, &wire.Marker{Name: "singleton/x", From: &wire.Node{Address: "b:1", Incarnation: "b-life"}, Number: 1, Token: token})
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		require.False(t, handled.IsZero())
+		require.False(t, answered.IsZero())
+		require.False(t, answered.Before(handled), "the answer says that it was handed over, %v before it was", handled.Sub(answered))
+	})
+}
+
+// What waits when a manager is stopped by force is a dead letter, once; nil in a batch is none.
+func TestABatchThatWaitsAtTheEndIsADeadLetterOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a := c.node("a")
+		ma := a.run("x", singleton.WithProxyOnly(), slowToWarn())
+		var dead atomic.Int64
+		deadJobs(a.system, &dead)
+		a.holdUp(ma)
+		a.system.Root.Send(ma.PID(), batchOf{job{"a", 1}})
+		a.system.Root.Stop(ma.PID())
+		<-ma.Done()
+		time.Sleep(time.Second)
+		require.EqualValues(t, 1, dead.Load())
+	})
+}
+
+// A nil in a batch that waits at the end keeps nothing busy.
+func TestANilThatWaitsAtTheEnd(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a := c.node("a")
+		ma := a.run("x", singleton.WithProxyOnly(), slowToWarn())
+		a.holdUp(ma)
+		a.system.Root.Send(ma.PID(), batchOf{nil})
+		a.system.Root.Stop(ma.PID())
+		<-ma.Done()
+		time.Sleep(time.Second) // never, if the mailbox spins
+	})
+}
+
+// touchBatch is a batch that protoactor answers, as one of its PubSub is.
+type touchBatch struct{ get func() []any }
+
+func (b touchBatch) GetMessages() []any                { return b.get() }
+func (b touchBatch) GetAutoResponse(actor.Context) any { return "touched" }
+
+// What is in a batch is asked for under no lock: others may send meanwhile.
+func TestABatchIsTakenApartUnderNoLock(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a := c.node("a")
+		ma := a.run("x", slowToWarn())
+		until(t, time.Second, "hosts", active(ma))
+		var sent atomic.Bool
+		free := false
+		a.holdUp(ma)
+		a.system.Root.Send(ma.PID(), touchBatch{func() []any {
+			go func() { a.system.Root.Send(ma.PID(), job{"other", 1}); sent.Store(true) }()
+			for i := 0; i < 100_000 && !sent.Load(); i++ {
+				runtime.Gosched()
+			}
+			free = sent.Load()
+			return []any{job{"a", 1}}
+		}})
+		a.system.Root.Send(ma.PID(), job{"a", 2})
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		require.True(t, free, "another sender was held up by a batch's code")
+		require.Equal(t, []job{{"a", 1}, {"a", 2}}, c.log.jobs("a"))
+	})
+}
+
+// A batch that panics is its sender's trouble; what waits behind it is not lost.
+func TestABatchThatPanicsLosesNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a := c.node("a")
+		ma := a.hosts("x", slowToWarn())
+		a.holdUp(ma)
+		func() {
+			defer func() { _ = recover() }()
+			a.system.Root.Send(ma.PID(), touchBatch{func() []any { panic("a bug") }})
+		}()
+		a.system.Root.Send(ma.PID(), job{"a", 1})
+		time.Sleep(5 * time.Second)
+		require.Equal(t, []job{{"a", 1}}, c.log.snapshot()[0].jobs)
+	})
+}
+
+// What only an actor system says of an actor's life is not believed where another node says
+// it in an envelope, either.
+func TestForgedLifeInAnEnvelope(t *testing.T) {
+	for _, msg := range []proto.Message{&actor.Terminated{Who: actor.NewPID("c:1", "precious")}, &actor.Watch{}, &actor.Stop{}, &actor.PoisonPill{}} {
+		t.Run(string(msg.ProtoReflect().Descriptor().Name()), func(t *testing.T) {
+			bubble(t, func(t *testing.T, c *cluster) {
+				a, b := c.node("a"), c.node("b")
+				var seen atomic.Int32
+				c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
+					switch ctx.Message().(type) {
+					case *actor.Terminated, *actor.Watch, *actor.Stop:
+						seen.Add(1)
+					}
+					return false
+				}
+				ma := a.hosts("x")
+				payload, err := proto.Marshal(msg)
+				require.NoError(t, err)
+				b.system.Root.Send(actor.NewPID("a:1", ma.PID().Id), &wire.Envelope{Name: "singleton/x", Token: uint64(ma.Status().Token),
+					Type: string(msg.ProtoReflect().Descriptor().FullName()), Codec: "proto", Payload: payload})
+				time.Sleep(time.Second)
+				require.Zero(t, seen.Load(), "the child was told")
+				require.Equal(t, 1, ma.Status().Lives)
+				require.Equal(t, 1, ma.Status().Undeliverable)
+				a.mustAsk(ma.PID(), 1)
+			})
+		})
+	}
+}
+
+// What was asked with a deadline is not delivered out of a buffer after that, in whichever
+// form it came.
+func TestADeadlineGoesWithAPlainMessage(t *testing.T) {
+	for form, msg := range map[string]any{"enclosed": job{"late", 1}, "plain": wrapperspb.String("1 late")} {
+		t.Run(form, func(t *testing.T) {
+			bubble(t, func(t *testing.T, c *cluster) {
+				a, b := c.node("a"), c.node("b")
+				when(c, nil, func(*actor.Stopping) { time.Sleep(3 * time.Second) })
+				ma, mb := a.hosts("x"), b.run("x")
+				b.mustAsk(mb.PID(), 0)
+				go func() { _ = ma.Stop(context.Background()) }()
+				time.Sleep(time.Second) // the child is on its way out
+				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				defer cancel()
+				_, err := singleton.Ask[done](ctx, mb, msg)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				until(t, 30*time.Second, "the other hosts", active(mb))
+				time.Sleep(time.Second)
+				require.Empty(t, c.log.jobs("late"), "its asker does not wait for it any more")
+			})
+		})
+	}
+}
+
+// What looks like the actor system's word on the manager's life, and was sent as mail, is
+// not believed.
+func TestForgedLife(t *testing.T) {
+	for _, msg := range []any{&actor.Started{}, &actor.Stopping{}, &actor.Stopped{}, &actor.Restarting{}, &actor.Stop{}, &actor.Terminated{}, &actor.Watch{}, &actor.PoisonPill{}} {
+		bubble(t, func(t *testing.T, c *cluster) {
+			_, poison := msg.(*actor.PoisonPill)
+			require.True(t, poison || wire.OfSystem(msg))
+			a, b := c.node("a"), c.node("b")
+			ma, mb := a.hosts("x"), b.run("x")
+			a.system.Root.Send(ma.PID(), msg)
+			a.system.Root.Send(ma.PID(), &actor.MessageEnvelope{Message: msg})
+			time.Sleep(time.Second)
+			for i, m := range []*singleton.Manager{ma, mb} {
+				[]*node{a, b}[i].mustAsk(m.PID(), i+1)
+			}
+		})
+	}
+}
+
+// A node without the store is believed in nothing that would give it mail, or the lease: it answers
+// markers that it has not seen, and invites to what it does not hold. A planned move goes as if it
+// were not there.
+func TestAHostilePeerTakesNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a, b, x := c.node("a"), c.node("b"), c.node("x")
+		for _, way := range [][2]string{{"a:1", "b:1"}, {"b:1", "a:1"}} {
+			c.net.SetDelay(way[0], way[1], 20*time.Millisecond)
+		}
+		var log []string
+		ma := a.keeping(&log)
+		until(t, time.Second, "hosts", active(ma))
+		mb := b.keeping(&log)
+		until(t, time.Second, "knows the host", func() bool { return mb.Status().Host.ID == "a" })
+		told := b.events()
+		name, self := "singleton/x", &wire.Node{Address: "x:1", Incarnation: x.keeper.Owner().Incarnation}
+		stop := make(chan struct{})
+		var gone sync.WaitGroup
+		gone.Go(func() {
+			for n := uint64(0); ; n++ {
+				select {
+				case <-stop:
+					return
+				case <-time.After(time.Millisecond):
+				}
+				for _, m := range []*singleton.Manager{ma, mb} {
+					for guess := range uint64(32) {
+						x.system.Root.Send(m.PID(), &wire.MarkerAck{Name: name, From: self, Number: guess/8<<32 | guess%8, Token: 1 << 40})
+					}
+					x.system.Root.Send(m.PID(), &wire.Invite{Name: name, From: self, Number: n + 1})
+				}
+			}
+		})
+		sent := 0
+		say := func(n int) {
+			for range n {
+				sent++
+				b.system.Root.Send(mb.PID(), job{Sender: "b", Number: sent})
+				time.Sleep(time.Millisecond)
+			}
+		}
+		say(300)
+		go func() { _ = ma.Stop(context.Background()) }()
+		say(1000)
+		require.True(t, active(mb)(), "%v", mb.Status())
+		close(stop)
+		gone.Wait()
+		require.Len(t, log, 2)
+		require.Contains(t, log[1], "on b")
+		require.NotEqual(t, "started with 0 on b", log[1], "with its state")
+		require.Empty(t, told.of(singleton.ColdStart))
+		require.Zero(t, mb.Status().Unordered)
 	})
 }

@@ -1,13 +1,13 @@
 package singleton
 
 import (
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
-	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/internal/boundary"
+	"github.com/holdfast-go/holdfast/internal/gate"
 	"github.com/holdfast-go/holdfast/internal/meters"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -75,18 +75,6 @@ type Event struct {
 	Peer      lease.Owner // the next host
 }
 
-func (c *controller) event(e Event) {
-	e.Singleton = c.name
-	c.outlet.Publish(e)
-}
-
-// try runs users' code. A panic is logged.
-func (c *controller) try(what string, f func()) {
-	if err := boundary.Contained(f); err != nil {
-		c.log.Error(what+" failed", zap.Error(err))
-	}
-}
-
 // instruments are a node's metrics of its singletons, all of them together: one
 // series each, however many singletons there are. They carry holdfast.node.
 type instruments struct {
@@ -122,51 +110,39 @@ func newInstruments(mp metric.MeterProvider, node string) (*instruments, error) 
 	return i, m.Err()
 }
 
-// meter tells what changed from one status to the next.
-func (c *controller) meter(old, now Status) {
-	i := c.metrics
-	add := func(to meters.Counter, d int) {
-		if d != 0 {
-			to.Add(int64(d))
-		}
-	}
-	add(i.buffered, now.Buffered-old.Buffered)
-	add(i.hosted, one(now.Phase.hosts())-one(old.Phase.hosts()))
-	add(i.dropped, now.Dropped-old.Dropped)
-	add(i.undeliverable, now.Undeliverable-old.Undeliverable)
-	add(i.unconfirmed, now.Unconfirmed-old.Unconfirmed)
-	add(i.relayed, now.Relayed-old.Relayed)
-	add(i.unordered, now.Unordered-old.Unordered)
-	if now.Unordered > old.Unordered {
-		c.log.Warn("mail went on before all that was sent the old way was known to have arrived")
-		c.event(Event{Kind: OrderNotKept, Token: now.Token})
-	}
+// trouble is what stands between this node and the singleton, as far as this node knows.
+// Errors of Ask say it.
+type trouble struct {
+	hostless time.Duration // since when mail can go nowhere; 0: it can
+	store    string        // why the lease was not acquired, or its holder not looked up, at the last try
+	broke    string        // the address of the host whose link broke last
+	brokeAt  time.Duration
+
+	futile  int    // children in a row that failed before their first message
+	why     string // the last did
+	trial   *gate.Gate
+	resting bool
+	started time.Duration // of the present child, if there is one
+
+	// For Health, since when it lasts; 0: it does not.
+	making    time.Duration // Props that make a child have not returned
+	following time.Duration // nor has Follow of a source of leadership
+	stopping  time.Duration // the child was told to stop
+	waiting   time.Duration // there is no host, or none is known and mail waits for it
 }
 
 // hosts reports whether there is a child in p.
 func (p Phase) hosts() bool {
-	switch p {
-	case Active, Inviting, HandingOver, Yielding, Stopping:
-		return true
-	}
-	return false
+	return slices.Contains([]Phase{Active, Inviting, HandingOver, Yielding, Stopping}, p)
 }
+
+// away reports whether the singleton is not hosted here in p. Where it is, that counts, whatever is
+// known of the record.
+func (p Phase) away() bool { return p <= Adopting || p == Releasing || p == Closed }
 
 func one(b bool) int {
 	if b {
 		return 1
 	}
 	return 0
-}
-
-// meterHost measures for how long there was no host.
-func (c *controller) meterHost() {
-	switch routable := c.proxy.Routable(); {
-	case routable && c.hostlessAt != 0:
-		d := c.clock.Now().Mono - c.hostlessAt + time.Nanosecond
-		c.hostlessAt = 0
-		c.metrics.hostless.Record(d)
-	case !routable && c.hostlessAt == 0:
-		c.hostlessAt = c.clock.Now().Mono
-	}
 }

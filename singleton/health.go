@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/asker"
 	"github.com/holdfast-go/holdfast/internal/gate"
+	"github.com/holdfast-go/holdfast/internal/meters"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -90,31 +91,6 @@ func (m *Manager) unwell() error {
 	return nil
 }
 
-// away reports whether the singleton is not hosted here in p. Where it is, that counts, whatever is
-// known of the record.
-func (p Phase) away() bool { return p <= Adopting || p == Releasing || p == Closed }
-
-// trouble is what stands between this node and the singleton, as far as this node knows.
-// Errors of Ask say it.
-type trouble struct {
-	hostless time.Duration // since when mail can go nowhere; 0: it can
-	store    string        // why the lease was not acquired, or its holder not looked up, at the last try
-	broke    string        // the address of the host whose link broke last
-	brokeAt  time.Duration
-
-	futile  int    // children in a row that failed before their first message
-	why     string // the last did
-	trial   *gate.Gate
-	resting bool
-	started time.Duration // of the present child, if there is one
-
-	// For Health, since when it lasts; 0: it does not.
-	making    time.Duration // Props that make a child have not returned
-	following time.Duration // nor has Follow of a source of leadership
-	stopping  time.Duration // the child was told to stop
-	waiting   time.Duration // there is no host, or none is known and mail waits for it
-}
-
 // why says what stood in the way of a question that was asked at the clock's reading since;
 // empty if nothing is known to have.
 func (m *Manager) why(since time.Duration) string {
@@ -153,10 +129,17 @@ func (m *Manager) why(since time.Duration) string {
 	return strings.Join(all, ", ")
 }
 
+// troubles notes what stands between this node and the singleton.
+type troubles struct {
+	*core
+	known      trouble       // without hostless
+	hostlessAt time.Duration // since when no host is known; 0: one is
+}
+
 // timeTrouble notes since when what Health tells lasts.
-func (c *controller) timeTrouble(s Status) {
-	now := c.now()
-	c.known.futile, c.known.trial, c.known.started, c.known.resting = c.futile, c.proxy.gate, c.started, c.resting
+func (t *troubles) timeTrouble(s Status, trial *gate.Gate, making, following bool) {
+	now := t.now()
+	t.known.trial, t.known.resting = trial, t.resting
 	since := func(at *time.Duration, lasts bool) {
 		if !lasts {
 			*at = 0
@@ -164,28 +147,64 @@ func (c *controller) timeTrouble(s Status) {
 			*at = now
 		}
 	}
-	since(&c.known.making, c.making != nil)
-	since(&c.known.following, c.following)
-	since(&c.known.stopping, s.Phase == HandingOver || s.Phase == Yielding || s.Phase == Stopping)
+	since(&t.known.making, making)
+	since(&t.known.following, following)
+	since(&t.known.stopping, s.Phase == HandingOver || s.Phase == Yielding || s.Phase == Stopping)
 	// A host without this package announces nothing.
-	since(&c.known.waiting, s.Phase.away() && s.Host == (lease.Owner{}) && (s.Buffered > 0 || c.dir != nil && c.sign == nil))
+	since(&t.known.waiting, s.Phase.away() && s.Host == (lease.Owner{}) && (s.Buffered > 0 || t.dir != nil && t.sign == nil))
 }
 
 // tellTrouble makes what is known of it visible.
-func (c *controller) tellTrouble() {
-	t := c.known
-	t.hostless = c.hostlessAt
-	if *c.trouble.Load() != t {
-		c.trouble.Store(&t)
+func (t *troubles) tellTrouble() {
+	known := t.known
+	known.hostless = t.hostlessAt
+	if *t.trouble.Load() != known {
+		t.trouble.Store(&known)
 	}
 }
 
 // storeSaid notes how the store answered; that the manager ends tells nothing.
-func (c *controller) storeSaid(err error) {
+func (t *troubles) storeSaid(err error) {
 	switch {
 	case err == nil:
-		c.known.store = ""
-	case c.life.Err() == nil:
-		c.known.store = fmt.Sprintf("%.256s", err.Error())
+		t.known.store = ""
+	case t.life.Err() == nil:
+		t.known.store = fmt.Sprintf("%.256s", err.Error())
 	}
 }
+
+// meter tells what changed from one status to the next.
+func (t *troubles) meter(old, now Status) {
+	i := t.metrics
+	add := func(to meters.Counter, d int) {
+		if d != 0 {
+			to.Add(int64(d))
+		}
+	}
+	add(i.buffered, now.Buffered-old.Buffered)
+	add(i.hosted, one(now.Phase.hosts())-one(old.Phase.hosts()))
+	add(i.dropped, now.Dropped-old.Dropped)
+	add(i.undeliverable, now.Undeliverable-old.Undeliverable)
+	add(i.unconfirmed, now.Unconfirmed-old.Unconfirmed)
+	add(i.relayed, now.Relayed-old.Relayed)
+	add(i.unordered, now.Unordered-old.Unordered)
+	if now.Unordered > old.Unordered {
+		t.log.Warn("mail went on before all that was sent the old way was known to have arrived")
+		t.event(Event{Kind: OrderNotKept, Token: now.Token})
+	}
+}
+
+// meterHost measures for how long there was no host.
+func (t *troubles) meterHost(routable bool) {
+	switch {
+	case routable && t.hostlessAt != 0:
+		d := t.clock.Now().Mono - t.hostlessAt + time.Nanosecond
+		t.hostlessAt = 0
+		t.metrics.hostless.Record(d)
+	case !routable && t.hostlessAt == 0:
+		t.hostlessAt = t.clock.Now().Mono
+	}
+}
+
+// tries is how many children in a row fail before their first message until another node is to try.
+const tries = 3

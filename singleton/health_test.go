@@ -11,7 +11,10 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/singleton"
 )
@@ -27,22 +30,6 @@ func every(d time.Duration, check func(context.Context) error) (after time.Durat
 	return 0, nil
 }
 
-func TestHealthOfSingletonsThatAreWell(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a, b := c.node("a"), c.node("b")
-		health := singleton.Health(a.system)
-		require.NoError(t, health(t.Context()), "none")
-		ma := a.hosts("scheduler")
-		a.run("elsewhere", singleton.WithProxyOnly())
-		mb := b.run("elsewhere")
-		until(t, time.Second, "hosts", active(mb))
-		_, err := every(5*time.Minute, health)
-		require.NoError(t, err, "hosted here, and there")
-		require.NoError(t, ma.Stop(t.Context()))
-		require.NoError(t, health(t.Context()), "one that was stopped is none of its business")
-	})
-}
-
 func TestHealthFailsWhileAChildDoesNotStop(t *testing.T) {
 	for name, end := range map[string]func(a *node, m *singleton.Manager){
 		"planned": func(a *node, m *singleton.Manager) { go func() { _ = m.Stop(context.Background()) }() },
@@ -52,12 +39,7 @@ func TestHealthFailsWhileAChildDoesNotStop(t *testing.T) {
 			bubble(t, func(t *testing.T, c *cluster) {
 				a := c.node("a")
 				release := make(chan struct{})
-				c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
-					if _, ok := ctx.Message().(*actor.Stopping); ok {
-						<-release
-					}
-					return false
-				}
+				when(c, nil, func(*actor.Stopping) { <-release })
 				m := a.hosts("scheduler")
 				health := singleton.Health(a.system)
 				end(a, m)
@@ -74,23 +56,6 @@ func TestHealthFailsWhileAChildDoesNotStop(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestHealthTimesEachChildByItself(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a := c.node("a")
-		c.slowly(20 * time.Second) // each is slower than a bound's half, none than all of it
-		m := a.hosts("scheduler")
-		health := singleton.Health(a.system)
-		for range 5 {
-			a.store.Partition()
-			until(t, 2*ttl, "lost", func() bool { return m.Status().Phase == singleton.Stopping })
-			_, err := every(15*time.Second, health)
-			require.NoError(t, err)
-			a.store.Heal()
-			until(t, 2*time.Minute, "hosts again", active(m)) // between two looks
-		}
-	})
 }
 
 func TestHealthFailsWithoutAHost(t *testing.T) {
@@ -122,13 +87,11 @@ func TestHealthFailsWithoutAHost(t *testing.T) {
 		d := c.node("d")
 		d.run("scheduler")
 		b.crash()
-		c.log.crashed(b)
 		_, err = every(10*time.Minute, health)
 		require.NoError(t, err)
 
 		// What was timed before is over.
 		d.crash()
-		c.log.crashed(d)
 		until(t, 2*ttl, "is gone", func() bool { return m.Status().Host == lease.Owner{} })
 		after, err = every(time.Hour, health)
 		require.Error(t, err)
@@ -239,4 +202,92 @@ func TestHealthRefusesNoSystem(t *testing.T) {
 	err := singleton.Health(nil)(t.Context())
 	require.ErrorIs(t, err, lease.ErrInvalid)
 	require.ErrorContains(t, err, "system")
+}
+
+func TestEveryKindOfEventHasAName(t *testing.T) {
+	names := map[string]bool{}
+	for k := singleton.BecameHost; k <= singleton.NotStarting; k++ {
+		names[k.String()] = true
+	}
+	require.Len(t, names, int(singleton.NotStarting))
+	require.NotContains(t, names, "unknown")
+	require.Equal(t, "became host", singleton.BecameHost.String())
+	require.Equal(t, "not starting", singleton.NotStarting.String())
+	require.Equal(t, "unknown", (singleton.NotStarting + 1).String())
+	require.Equal(t, "unknown", singleton.EventKind(0).String())
+}
+
+// read returns what was counted, by instrument; of a histogram the number and
+// the sum in milliseconds.
+func read(t *testing.T, r *sdkmetric.ManualReader) (counts map[string]int64, sums map[string]time.Duration) {
+	t.Helper()
+	var all metricdata.ResourceMetrics
+	require.NoError(t, r.Collect(t.Context(), &all))
+	counts, sums = map[string]int64{}, map[string]time.Duration{}
+	for _, scope := range all.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			require.NotEmpty(t, m.Description)
+			name := m.Name[len("holdfast.singleton."):]
+			switch data := m.Data.(type) {
+			case metricdata.Sum[int64]:
+				for _, p := range data.DataPoints {
+					counts[name] += p.Value
+				}
+			case metricdata.Histogram[float64]:
+				require.Equal(t, "s", m.Unit)
+				for _, p := range data.DataPoints {
+					counts[name] += int64(p.Count)
+					sums[name] += time.Duration(p.Sum * float64(time.Second))
+				}
+			}
+		}
+	}
+	return counts, sums
+}
+
+func TestMetricsCountWhatTheySay(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		ra, rb := sdkmetric.NewManualReader(), sdkmetric.NewManualReader()
+		metered := func(r *sdkmetric.ManualReader) singleton.Option {
+			p := sdkmetric.NewMeterProvider(sdkmetric.WithReader(r))
+			c.atEnd(func() { _ = p.Shutdown(t.Context()) })
+			return singleton.WithMeterProvider(p)
+		}
+		when(c, nil, func(j job) {
+			if j.Number == 13 {
+				panic("a bad job")
+			}
+		})
+		a, b := c.node("a"), c.node("b")
+		ma := a.hosts("x", metered(ra), singleton.WithStop(func() any { return bye{} }, time.Second))
+		mb := b.run("x", metered(rb), singleton.WithBuffer(2, hosting.DropNewest))
+		a.system.Root.Send(ma.PID(), job{Number: 13})
+		time.Sleep(5 * time.Second)
+		counts, _ := read(t, ra)
+		require.EqualValues(t, 1, counts["hosted"])
+		require.EqualValues(t, 1, counts["restarts"])
+		require.NoError(t, ma.Stop(t.Context()))
+		until(t, time.Second, "hosts", active(mb))
+		counts, sums := read(t, ra)
+		require.Zero(t, counts["hosted"])
+		require.EqualValues(t, 1, counts["handover"])
+		require.Equal(t, time.Second, sums["handover"], "the child took until its deadline")
+
+		b.crash()
+		d := c.node("d")
+		rd := sdkmetric.NewManualReader()
+		md := d.run("x", metered(rd), singleton.WithBuffer(2, hosting.DropNewest))
+		time.Sleep(time.Second)
+		for i := range 5 {
+			d.system.Root.Send(md.PID(), job{Number: i})
+		}
+		time.Sleep(time.Second)
+		counts, _ = read(t, rd)
+		until(t, 2*ttl, "hosts", active(md))
+		after, sums := read(t, rd)
+		require.LessOrEqual(t, counts["buffered"], int64(2))
+		require.Zero(t, after["buffered"])
+		require.EqualValues(t, 1, after["hosted"])
+		require.Positive(t, sums["hostless"])
+	})
 }

@@ -3,42 +3,28 @@ package singleton_test
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/metric/noop"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/inputtest"
+	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/singleton"
+	"github.com/holdfast-go/holdfast/store"
 )
-
-func TestProxyOverACustomLease(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a, b := c.node("a"), c.node("b")
-		la, err := a.keeper.Lease("my/own")
-		require.NoError(t, err)
-		lb, err := b.keeper.Lease("my/own")
-		require.NoError(t, err)
-		// Found by looking the holder up.
-		ma, err := singleton.Start(a.system, nil, "scheduler", a.worker(), singleton.WithLease(la))
-		require.NoError(t, err)
-		until(t, time.Second, "hosts", active(ma))
-		mb, err := singleton.Start(b.system, nil, "scheduler", b.worker(), singleton.WithLease(lb))
-		require.NoError(t, err)
-		require.Equal(t, "a", b.mustAsk(mb.PID(), 1).Node)
-		require.NoError(t, ma.Stop(t.Context()))
-		require.Equal(t, "b", b.mustAsk(mb.PID(), 2).Node)
-		require.NoError(t, mb.Stop(t.Context()))
-		require.False(t, lb.CheckAlive())
-	})
-}
 
 // A lease that knows no terms has no tokens, and guards all the same.
 func TestALeaseWithoutTerms(t *testing.T) {
@@ -185,19 +171,134 @@ func TestZeroValuesDoNotPanic(t *testing.T) {
 	require.Empty(t, worked, "under no lease nothing works")
 }
 
-func TestPropsThatPanicAreContained(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a := c.node("a")
-		tries := 0
-		m, err := singleton.Start(a.system, a.keeper, "x", actor.PropsFromProducer(func() actor.Actor {
-			if tries++; tries < 3 {
-				panic("no actor today")
+// pong answers, and nothing else.
+var pong = actor.PropsFromFunc(func(c actor.Context) {
+	if c.Message() == "ping" {
+		c.Respond("pong")
+	}
+})
+
+// A peer may send a manager what it likes, of all that nodes say to each other:
+// nothing panics, and the singleton goes on answering.
+func FuzzPeer(f *testing.F) {
+	kinds := []func() proto.Message{
+		func() proto.Message { return &wire.Envelope{} }, func() proto.Message { return &wire.Frame{} },
+		func() proto.Message { return &wire.MarkerWaits{} }, func() proto.Message { return &wire.Marker{} },
+		func() proto.Message { return &wire.MarkerAck{} }, func() proto.Message { return &wire.Candidate{} },
+		func() proto.Message { return &wire.Invite{} }, func() proto.Message { return &wire.Offer{} },
+		func() proto.Message { return &wire.HandedOver{} }, func() proto.Message { return &wire.Order{} },
+		func() proto.Message { return &wire.Nack{} },
+	}
+	const name = "singleton/s"
+	self := &wire.Node{Address: "nonhost", Incarnation: "x"}
+	for i, m := range []proto.Message{
+		&wire.Envelope{Name: name, Type: "t", Token: 1 << 63, Hops: 1 << 31, Sender: &wire.Address{Address: "nonhost", Id: "singleton/s"}},
+		&wire.Frame{From: self, Link: 1, Number: 1 << 63, What: &wire.Frame_Marker{Marker: &wire.Marker{Name: name, From: self, Token: 1 << 63}}},
+		&wire.MarkerWaits{Name: name, From: self, Number: 1 << 63},
+		&wire.Marker{Name: name, From: self, Token: 1, Number: 1<<64 - 1},
+		&wire.MarkerAck{Name: name, From: self, Number: 1, Token: 1 << 63},
+		&wire.Candidate{Name: name, From: self, Id: "x", Leads: true},
+		&wire.Invite{Name: name, From: self, Number: 7},
+		&wire.Offer{Name: name, From: self, Ttl: -1, Lifetime: -1},
+		&wire.HandedOver{Name: name, From: self, States: 1},
+		&wire.Order{Type: "g/account", From: self},
+		&wire.Nack{Reason: 99, Name: name},
+	} {
+		b, err := proto.Marshal(m)
+		require.NoError(f, err)
+		f.Add(uint8(i), b)
+	}
+	var panicked atomic.Int64
+	log := zap.New(&errorsOnly{zapcore.NewNopCore(), &panicked})
+	system := actor.NewActorSystem(remoting.LogTo(nil), actor.WithDeadLetterThrottleCount(0))
+	keeper, err := lease.NewKeeper(memory.New(), lease.Config{ID: "fuzz"})
+	require.NoError(f, err)
+	m, err := singleton.Start(system, keeper, "s", pong, singleton.WithLogger(log), singleton.WithPreferred("x", "fuzz"), singleton.WithLinger(0))
+	require.NoError(f, err)
+	f.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		_ = m.Stop(ctx)
+		_ = keeper.Close(ctx)
+		system.Shutdown()
+	})
+	f.Fuzz(func(t *testing.T, kind uint8, b []byte) {
+		msg := kinds[int(kind)%len(kinds)]()
+		if proto.Unmarshal(b, msg) != nil {
+			return
+		}
+		if e, ok := msg.(*wire.Envelope); ok && strings.HasPrefix(e.Type, "actor.") {
+			return // what stops an actor may be sent, and stops it
+		}
+		to := m.PID()
+		if r, ok := msg.(*wire.Frame); ok {
+			if strings.HasPrefix(r.GetEnvelope().GetType(), "actor.") {
+				return
 			}
-			return actor.ReceiveFunc(func(actor.Context) {})
-		}))
-		require.NoError(t, err)
-		until(t, time.Minute, "active in the end", active(m))
-		require.Equal(t, 3, tries)
-		require.NoError(t, m.Stop(t.Context()))
+			to = actor.NewPID(system.Address(), "holdfast/mail")
+			system.Root.Send(to, &wire.Probe{From: &wire.Node{Address: "nowhere", Incarnation: r.GetFrom().GetIncarnation()}, Link: r.Link, Number: 1})
+			r.To, r.From = m.PID().Id, &wire.Node{Address: "nowhere", Incarnation: r.GetFrom().GetIncarnation()}
+		}
+		system.Root.Send(to, msg)
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		answer, err := singleton.Ask[string](ctx, m, "ping")
+		require.NoError(t, err, "%T %v", msg, msg)
+		require.Equal(t, "pong", answer)
+		require.Zero(t, panicked.Load(), "%T %v: a panic", msg, msg)
+	})
+}
+
+// errorsOnly counts the lines of a log that tell of a panic that was contained.
+type errorsOnly struct {
+	zapcore.Core
+	n *atomic.Int64
+}
+
+func (c *errorsOnly) Enabled(l zapcore.Level) bool      { return l >= zapcore.ErrorLevel }
+func (c *errorsOnly) With([]zapcore.Field) zapcore.Core { return c }
+func (c *errorsOnly) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if c.Enabled(e.Level) {
+		return ce.AddCore(e, c)
+	}
+	return ce
+}
+func (c *errorsOnly) Write(zapcore.Entry, []zapcore.Field) error { c.n.Add(1); return nil }
+
+// Options are refused, with the name of what is at fault, or a singleton works with
+// them: it answers, and ends.
+func FuzzOptions(f *testing.F) {
+	f.Add("s", 10, uint8(0), int64(1e9), uint8(0), int64(1e6), int64(1e9), int64(0), int64(0), "")
+	f.Add("", 0, uint8(9), int64(0), uint8(9), int64(0), int64(-1), int64(-1), int64(-1), "a")
+	f.Add("a/b\x00", 1, uint8(1), int64(1e6), uint8(1), int64(1e6), int64(1e6), int64(1<<62), int64(1<<62), "b")
+	f.Fuzz(func(t *testing.T, name string, buffer int, policy uint8, within int64, stubborn uint8,
+		least, most, linger, settle int64, preferred string) {
+		synctest.Test(t, func(t *testing.T) {
+			defer func() { time.Sleep(2 * time.Second) }() // protoactor's log of dead letters
+			system := actor.NewActorSystem(remoting.LogTo(nil))
+			k, err := lease.NewKeeper(memory.New(), lease.Config{ID: "a"})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, k.Close(context.Background())) }()
+			opts := []singleton.Option{singleton.WithBuffer(buffer, hosting.DropPolicy(policy)), singleton.WithStop(nil, time.Duration(within)),
+				singleton.WithOverdue(hosting.Overdue(stubborn)),
+				singleton.WithBackoff(time.Duration(least), time.Duration(most)), singleton.WithLinger(time.Duration(linger)),
+				singleton.WithSettle(time.Duration(settle))}
+			if preferred != "" {
+				opts = append(opts, singleton.WithPreferred(preferred, preferred))
+			}
+			m, err := singleton.Start(system, k, name, pong, opts...)
+			if err != nil {
+				require.ErrorIs(t, err, lease.ErrInvalid)
+				require.Regexp(t, `With[A-Z]|segment|name`, err.Error())
+				require.Less(t, len(err.Error()), 4*store.MaxName+200)
+				return
+			}
+			defer func() { require.NoError(t, m.Stop(context.Background())) }()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			answer, err := singleton.Ask[string](ctx, m, "ping")
+			require.NoError(t, err)
+			require.Equal(t, "pong", answer)
+		})
 	})
 }

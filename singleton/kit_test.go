@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,7 +48,6 @@ type done struct {
 
 func TestMain(m *testing.M) {
 	testkit.Register[job]("test.job")
-	testkit.Register[touchJob]("test.touch")
 	testkit.Register[done]("test.done")
 	goleak.VerifyTestMain(calm{m})
 }
@@ -79,7 +79,7 @@ func bubble(t *testing.T, f func(t *testing.T, c *cluster)) {
 	t.Helper()
 	testkit.Bubble(t, func(t *testing.T) {
 		c := &cluster{t: t, store: memory.New(), net: memnet.New()}
-		c.log.t = t
+		c.log.t, c.log.byPID = t, map[key]*life{}
 		defer c.cleanUp()
 		f(t, c)
 	})
@@ -103,6 +103,7 @@ type node struct {
 	keeper *lease.Keeper
 	clock  *faultclock.Clock
 	store  *faultstore.Store
+	dead   bool
 }
 
 func (c *cluster) node(id string, change ...func(*lease.Config)) *node {
@@ -129,12 +130,21 @@ func (c *cluster) behind() store.Store {
 }
 
 // crash makes the node vanish as a killed process does.
-func (n *node) crash() { n.Crash() }
+func (n *node) crash() {
+	n.dead = true
+	n.Crash()
+}
 
 // run starts the singleton here with the journal's worker as child.
 func (n *node) run(name string, opts ...singleton.Option) *singleton.Manager {
 	n.c.t.Helper()
-	m, err := singleton.Start(n.system, n.keeper, name, n.worker(), opts...)
+	return n.runProps(name, n.worker(), opts...)
+}
+
+// runProps starts the singleton here with a child of other Props.
+func (n *node) runProps(name string, props *actor.Props, opts ...singleton.Option) *singleton.Manager {
+	n.c.t.Helper()
+	m, err := singleton.Start(n.system, n.keeper, name, props, opts...)
 	require.NoError(n.c.t, err)
 	n.c.managers = append(n.c.managers, m)
 	n.c.atEnd(func() {
@@ -154,13 +164,10 @@ func (n *node) hosts(name string, opts ...singleton.Option) *singleton.Manager {
 }
 
 // keeping starts the singleton x on a node, with a child that has a state.
-func (n *node) keeping(log *[]string) *singleton.Manager {
+func (n *node) keeping(log *[]string, opts ...singleton.Option) *singleton.Manager {
 	n.c.t.Helper()
-	m, err := singleton.Start(n.system, n.keeper, "x",
-		actor.PropsFromProducer(func() actor.Actor { return &keepsake{n: n, restored: log} }))
-	require.NoError(n.c.t, err)
-	n.c.atEnd(func() { _ = m.Stop(n.c.t.Context()) })
-	return m
+	n.c.t.Helper()
+	return n.runProps("x", actor.PropsFromProducer(func() actor.Actor { return &keepsake{n: n, restored: log} }), opts...)
 }
 
 // worker is a child that reports to the cluster's journal and answers jobs.
@@ -229,7 +236,6 @@ type journal struct {
 	most   int
 	live   int
 	byPID  map[key]*life
-	out    map[*node]bool // crashed, or frozen: nobody there can act
 }
 
 // key tells a child: PIDs of two incarnations of a node may be alike.
@@ -237,21 +243,6 @@ type key struct {
 	n   *node
 	pid string
 }
-
-func (j *journal) crashed(n *node) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.freeze(n, true)
-}
-
-func (j *journal) freeze(n *node, on bool) {
-	if j.out == nil {
-		j.out = map[*node]bool{}
-	}
-	j.out[n] = on
-}
-
-func (j *journal) excused(n *node) bool { return j.out[n] }
 
 func (j *journal) receive(n *node, ctx actor.Context) {
 	g, ok := singleton.Of(ctx)
@@ -261,9 +252,6 @@ func (j *journal) receive(n *node, ctx actor.Context) {
 	}
 	k := key{n, ctx.Self().Id}
 	j.mu.Lock()
-	if j.byPID == nil {
-		j.byPID = map[key]*life{}
-	}
 	l := j.byPID[k]
 	if _, ok := ctx.Message().(*actor.Started); ok {
 		l = &life{node: n.id, on: n, token: g.Token(), from: time.Now(), ctx: g.Context()}
@@ -307,6 +295,30 @@ func (j *journal) snapshot() []life {
 	return out
 }
 
+// jobs returns what was handled, in order: all, or what one sent.
+func (j *journal) jobs(by string) (all []job) {
+	for _, l := range j.snapshot() {
+		for _, x := range l.jobs {
+			if by == "" || by == x.Sender {
+				all = append(all, x)
+			}
+		}
+	}
+	return all
+}
+
+// ordered asserts that what each sender numbered from 1 on was handled once and in order, and
+// returns how much that was.
+func (j *journal) ordered() map[string]int {
+	j.t.Helper()
+	done := map[string]int{}
+	for _, x := range j.jobs("") {
+		done[x.Sender]++
+		require.Equal(j.t, done[x.Sender], x.Number, "of %s, in order", x.Sender)
+	}
+	return done
+}
+
 func (j *journal) running() int {
 	synctest.Wait()
 	j.mu.Lock()
@@ -314,8 +326,7 @@ func (j *journal) running() int {
 	return j.live
 }
 
-// check asserts that no two lives overlapped and that tokens never went back;
-// crashed nodes' lives count up to their deadline only.
+// check asserts that no two lives of a node overlapped, and that tokens never went back.
 func (j *journal) check() {
 	j.t.Helper()
 	lives := j.snapshot()
@@ -326,6 +337,59 @@ func (j *journal) check() {
 			require.False(j.t, a.to.IsZero() || a.to.After(b.from), "life %d overlaps the next on %s", i-1, a.node)
 		}
 	}
+}
+
+// when has f called when a child on a node, or on any if that is nil, is given an M.
+func when[M any](c *cluster, on *node, f func(M)) {
+	c.log.behave = func(n *node, ctx actor.Context, _ *life) bool {
+		if m, ok := ctx.Message().(M); ok && (on == nil || on == n) {
+			f(m)
+		}
+		return false
+	}
+}
+
+// letters has f called with the dead letters of a system.
+func letters(system *actor.ActorSystem, f func(*actor.DeadLetterEvent)) {
+	system.EventStream.Subscribe(func(e any) {
+		if d, ok := e.(*actor.DeadLetterEvent); ok {
+			f(d)
+		}
+	})
+}
+
+// deadLetters counts those of a node.
+func (n *node) deadLetters() *atomic.Int32 {
+	var count atomic.Int32
+	letters(n.system, func(*actor.DeadLetterEvent) { count.Add(1) })
+	return &count
+}
+
+// deadJobs has the jobs counted that are dead letters.
+func deadJobs(system *actor.ActorSystem, count *atomic.Int64) {
+	letters(system, func(d *actor.DeadLetterEvent) {
+		if _, is := jobOf(d.Message); is {
+			count.Add(1)
+		}
+	})
+}
+
+// stops has a manager stop, and returns what comes of it.
+func stops(m *singleton.Manager) <-chan error {
+	ended := make(chan error, 1)
+	go func() { ended <- m.Stop(context.Background()) }()
+	return ended
+}
+
+// record is the record of a lease in the store; nil if there is none.
+func (c *cluster) record(name string) *lease.Record {
+	c.t.Helper()
+	recs, err := c.store.Get(context.Background(), name)
+	require.NoError(c.t, err)
+	if len(recs) == 0 {
+		return nil
+	}
+	return &recs[0]
 }
 
 // until waits for a condition, at most d.
@@ -345,5 +409,3 @@ func until(t *testing.T, d time.Duration, what string, cond func() bool) {
 func active(m *singleton.Manager) func() bool {
 	return func() bool { return m.Status().Phase == singleton.Active }
 }
-
-func causeOf(ctx context.Context) error { return context.Cause(ctx) }

@@ -14,26 +14,40 @@ import (
 
 // This file follows a source of leadership, calmly.
 
+// leadership is what the source of leadership says.
+type leadership struct {
+	*core
+	led func() // this node became the leader
+
+	following bool         // Follow has not returned
+	failed    int          // calls of Follow that failed
+	again     actors.Alarm // until Follow is called again
+
+	leader   lease.Owner
+	leads    bool         // this node is the leader
+	settling actors.Alarm // until a change counts that has lasted
+}
+
 // follow begins to follow it, aside: it is the user's, and may hang. If it fails it is
 // tried again after a pause that grows. What it returns is called, aside, when the manager ends.
-func (c *controller) follow() {
-	c.following = true
+func (l *leadership) follow() {
+	l.following = true
 	boundary.Aside(func() (func(), error) {
-		return c.set.leadership.Follow(func(ch membership.LeaderChanged) { c.post(func() { c.onLeader(ch) }) }), nil
+		return l.set.leadership.Follow(func(ch membership.LeaderChanged) { l.post(func() { l.onLeader(ch) }) }), nil
 	}, func(stop func(), err error) {
-		c.post(func() { c.onFollowing(err) })
+		l.post(func() { l.onFollowing(err) })
 		if err == nil {
-			context.AfterFunc(c.life, func() { _ = boundary.Contained(stop) })
+			context.AfterFunc(l.life, func() { _ = boundary.Contained(stop) })
 		}
 	})
 }
 
-func (c *controller) onFollowing(err error) {
-	c.following = false
+func (l *leadership) onFollowing(err error) {
+	l.following = false
 	if err != nil {
-		c.log.Error("the source of leadership failed: it is tried again", zap.Error(err))
-		c.later(&c.again, actors.Backoff(c.followers, c.set.backoffMin, c.set.backoffMax), c.follow)
-		c.followers++
+		l.log.Error("the source of leadership failed: it is tried again", zap.Error(err))
+		l.later(&l.again, actors.Backoff(l.failed, l.set.backoffMin, l.set.backoffMax), l.follow)
+		l.failed++
 	}
 }
 
@@ -41,57 +55,44 @@ func (c *controller) onFollowing(err error) {
 // name is not free. That another node leads counts for a host only if it stays so
 // (WithSettle). That no node leads counts neither for a host nor for a node that is about
 // to be one: there is no successor.
-func (c *controller) onLeader(ch membership.LeaderChanged) {
-	c.leader, c.leads = ch.Leader, ch.IsSelf
+func (l *leadership) onLeader(ch membership.LeaderChanged) {
+	l.leader, l.leads = ch.Leader, ch.IsSelf
 	switch {
 	case ch.IsSelf:
-		c.settling.Stop()
-		c.fire(wanted)
-		c.introduce(false) // a host that can't hear of it otherwise hears it from us
-	case ch.Leader == lease.Owner{} && (c.hosting() || c.phase == Offering || c.phase == Offered || c.phase == Adopting):
-		c.settling.Stop()
-	case !c.hosting():
-		c.settling.Stop()
-		c.fire(unwanted)
+		l.settling.Stop()
+		l.fire(wanted)
+		l.led()
+	case ch.Leader == lease.Owner{} && (l.hosting() || l.phase == Offering || l.phase == Offered || l.phase == Adopting):
+		l.settling.Stop()
+	case !l.hosting():
+		l.settling.Stop()
+		l.fire(unwanted)
 	default:
-		c.settleIn(func() { c.fire(unwanted) })
+		l.settleIn(func() { l.fire(unwanted) })
 	}
 }
 
 // onRival takes up that another node says it leads. It counts if this node's source of
 // leadership does not say that this node does: it may have left the group.
-func (c *controller) onRival(l lease.Owner) {
-	if c.set.leadership == nil || c.leads || !c.hosting() {
+func (l *leadership) onRival(leader lease.Owner) {
+	if l.set.leadership == nil || l.leads || !l.hosting() {
 		return
 	}
-	c.leader = l
-	c.settleIn(func() { c.fire(unwanted) })
+	l.leader = leader
+	l.settleIn(func() { l.fire(unwanted) })
 }
 
 // hosting reports whether this node holds the lease and is to go on doing so.
-func (c *controller) hosting() bool {
-	switch c.phase {
-	case Starting, Active, Inviting, Backoff:
-		return true
-	}
-	return false
-}
+func (l *leadership) hosting() bool { return l.phase >= Starting && l.phase <= Backoff }
 
 // settleIn does f if nothing calls it off within the settling time.
-func (c *controller) settleIn(f func()) { c.settleAfter(c.set.settle, f) }
+func (l *leadership) settleIn(f func()) { l.settleAfter(l.set.settle, f) }
 
-func (c *controller) settleAfter(d time.Duration, f func()) {
-	if !c.settling.Pending() {
-		c.later(&c.settling, d, f)
+func (l *leadership) settleAfter(d time.Duration, f func()) {
+	if !l.settling.Pending() {
+		l.later(&l.settling, d, f)
 	}
 }
 
 // askAgain is the pause after which a host that found no successor asks again.
 const askAgain = time.Second
-
-// rankDelay is how much longer each rank, and mostRanks of them, waits for a free name
-// (WithPreferred).
-const (
-	rankDelay = 100 * time.Millisecond
-	mostRanks = 5
-)

@@ -1,7 +1,6 @@
 package singleton_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -26,11 +25,7 @@ func TestASingletonFollowsTheLeaderOfItsGroup(t *testing.T) {
 			n := c.node(fmt.Sprint("n", i))
 			g, err := membership.Join(t.Context(), n.keeper, "shop", membership.WithEvents(hosting.ToEventStream(n.system)))
 			require.NoError(t, err)
-			c.atEnd(func() {
-				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-				defer cancel()
-				_ = g.Leave(ctx)
-			})
+			c.leaves(g)
 			e, err := g.Leadership()
 			require.NoError(t, err)
 			ns, groups, elections = append(ns, n), append(groups, g), append(elections, e)
@@ -40,7 +35,7 @@ func TestASingletonFollowsTheLeaderOfItsGroup(t *testing.T) {
 		leader := func() (found int) {
 			found = -1
 			for i, e := range elections {
-				if _, self := e.Leader(); self && !c.log.excused(ns[i]) {
+				if _, self := e.Leader(); self && !ns[i].dead {
 					found = i
 				}
 			}
@@ -64,39 +59,11 @@ func TestASingletonFollowsTheLeaderOfItsGroup(t *testing.T) {
 
 		// The leader dies.
 		second := leader()
-		c.log.crashed(ns[second])
 		ns[second].crash()
 		until(t, ttl+5*time.Second, "the last leads and hosts", func() bool {
 			i := leader()
 			return i >= 0 && i != first && i != second && active(ms[i])()
 		})
-		c.log.check()
-	})
-}
-
-// The singleton follows leaders that the program publishes on the EventStream: those of a Static here,
-// which another program would take from elsewhere.
-func TestASingletonFollowsPublishedLeaders(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		ns := c.nodes("a", "b")
-		var sources []*membership.Static
-		var ms []*singleton.Manager
-		for _, n := range ns {
-			s := membership.NewStatic(n.keeper.Owner())
-			publish := hosting.ToEventStream(n.system)
-			s.Follow(func(l membership.LeaderChanged) { publish(l) })
-			sources = append(sources, s)
-			ms = append(ms, n.run("x", singleton.WithLeadership(hosting.FromEventStream(n.system))))
-		}
-		time.Sleep(time.Second)
-		require.Zero(t, c.log.running(), "no leader was published")
-		for _, i := range []int{0, 1, 0} {
-			for _, s := range sources {
-				s.Set(ns[i].keeper.Owner())
-			}
-			until(t, 5*time.Second, ns[i].id+" hosts", active(ms[i]))
-			require.Equal(t, ns[i].id, ns[1-i].mustAsk(ms[1-i].PID(), i).Node)
-		}
 		c.log.check()
 	})
 }

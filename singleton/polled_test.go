@@ -1,7 +1,9 @@
 package singleton_test
 
 import (
+	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,7 +12,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/tier"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/internal/transport"
+	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/singleton"
 	"github.com/holdfast-go/holdfast/store"
@@ -36,9 +39,8 @@ func TestAFormerHostForwardsUntilOthersHaveLooked(t *testing.T) {
 		for i := range 20 {
 			next := ns[(i+1)%2].run("x")
 			time.Sleep(5 * time.Second) // all know who hosts, and who may
-			ended := make(chan error, 1)
 			began := time.Now()
-			go func() { ended <- host.Stop(t.Context()) }()
+			ended := stops(host)
 			for time.Since(began) < 5*time.Second {
 				number++
 				ns[2].system.Root.Send(asker.PID(), job{Sender: "d", Number: number})
@@ -49,14 +51,7 @@ func TestAFormerHostForwardsUntilOthersHaveLooked(t *testing.T) {
 			require.Equal(t, singleton.Active, next.Status().Phase)
 			host = next
 		}
-		got := 0
-		for _, l := range c.log.snapshot() {
-			for _, j := range l.jobs {
-				got++
-				require.Equal(t, got, j.Number)
-			}
-		}
-		require.Equal(t, number, got)
+		require.Equal(t, map[string]int{"d": number}, c.log.ordered())
 	})
 }
 
@@ -85,25 +80,9 @@ func TestAHostThatGotNoMailForwards(t *testing.T) {
 }
 
 // A host that hands the lease back at once has known the next host since before it hosted itself. The
-// other nodes have still to look.
+// other nodes have still to look; the next host answers for mail before the former one has read its
+// record.
 func TestAHostOfAMomentForwards(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		c.front = unwatched{c.store, c.store}
-		x := newTeam(c, 2)
-		x.lead(0)
-		x.hosts(0)
-		time.Sleep(5 * time.Second)
-		x.lead(1)
-		x.hosts(1)
-		began := time.Now()
-		require.NoError(t, x.ms[1].Stop(t.Context()))
-		require.GreaterOrEqual(t, time.Since(began), x.ns[1].keeper.LookEvery()+handover.QuietPeriod)
-		require.Equal(t, singleton.Active, x.ms[0].Status().Phase)
-	})
-}
-
-// The same where the next host answers for mail before the former one has read its record.
-func TestAHostOfAMomentForwardsByTheNextHostsWord(t *testing.T) {
 	for range 20 {
 		bubble(t, func(t *testing.T, c *cluster) {
 			c.front = unwatched{c.store, c.store}
@@ -118,8 +97,7 @@ func TestAHostOfAMomentForwardsByTheNextHostsWord(t *testing.T) {
 			x.hosts(1)
 			x.ns[1].store.SetRule(faultstore.On(faultstore.Fault{Kind: faultstore.ReplyLate, Delay: 600 * time.Millisecond}, faultstore.Get, faultstore.List))
 			began := time.Now()
-			ended := make(chan error, 1)
-			go func() { ended <- x.ms[1].Stop(t.Context()) }()
+			ended := stops(x.ms[1])
 			for i := range 80 {
 				x.ns[1].system.Root.Send(x.ms[1].PID(), job{Sender: "b", Number: i + 1})
 				time.Sleep(5 * time.Millisecond)
@@ -153,50 +131,6 @@ func TestAHostThatIsFoundLateIsForgotten(t *testing.T) {
 	})
 }
 
-// A host that handed over before counts as that no more once it hosts again: it need not wait for
-// others when it stops last.
-func TestAHostThatIsBackDoesNotWait(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		c.front = unwatched{c.store, c.store}
-		x := newTeam(c, 2)
-		x.lead(0)
-		x.hosts(0)
-		time.Sleep(5 * time.Second)
-		x.lead(1)
-		x.hosts(1)
-		x.lead(0)
-		x.hosts(0)
-		require.NoError(t, x.ms[1].Stop(t.Context()))
-		began := time.Now()
-		require.NoError(t, x.ms[0].Stop(t.Context()))
-		require.Less(t, time.Since(began), handover.QuietPeriod)
-	})
-}
-
-// A host that could only release its lease forwards what others first send meanwhile, too.
-func TestAHostThatReleasedForwards(t *testing.T) {
-	for after := 50 * time.Millisecond; after < 1500*time.Millisecond; after *= 2 {
-		bubble(t, func(t *testing.T, c *cluster) {
-			c.front = struct{ store.Store }{c.store} // it can't transfer, nor watch
-			ns := c.nodes("a", "b", "d")
-			asker := ns[2].run("x", singleton.WithProxyOnly())
-			host := ns[0].run("x")
-			until(t, 10*time.Second, "hosts", active(host))
-			next := ns[1].run("x")
-			time.Sleep(5 * time.Second) // all know who hosts, and who may
-			ended := make(chan error, 1)
-			go func() { ended <- host.Stop(t.Context()) }()
-			time.Sleep(after)
-			ns[2].system.Root.Send(asker.PID(), job{Sender: "d", Number: 1})
-			require.NoError(t, <-ended)
-			until(t, 10*time.Second, "hosts", active(next))
-			ns[2].system.Root.Send(asker.PID(), job{Sender: "d", Number: 2})
-			time.Sleep(5 * time.Second)
-			require.Len(t, c.log.snapshot()[1].jobs, 2, "sent %v after", after)
-		})
-	}
-}
-
 // It forwards, too, if it gave the lease up before it was stopped, and has not looked since.
 func TestAHostThatReleasedBeforeItWasStoppedForwards(t *testing.T) {
 	for after := time.Duration(0); after < 1500*time.Millisecond; after += 300 * time.Millisecond {
@@ -211,8 +145,7 @@ func TestAHostThatReleasedBeforeItWasStoppedForwards(t *testing.T) {
 			x.lead(1)
 			until(t, 10*time.Second, "released", func() bool { return x.ms[0].Status().Phase == singleton.Standby })
 			time.Sleep(after)
-			ended := make(chan error, 1)
-			go func() { ended <- x.ms[0].Stop(t.Context()) }()
+			ended := stops(x.ms[0])
 			time.Sleep(10 * time.Millisecond)
 			d.system.Root.Send(asker.PID(), job{Sender: "d", Number: 1})
 			require.NoError(t, <-ended)
@@ -223,48 +156,26 @@ func TestAHostThatReleasedBeforeItWasStoppedForwards(t *testing.T) {
 	}
 }
 
-// lent is three nodes whose singleton obeys a lease of a Keeper's that they made, so that its record
-// is not followed, and follows a leader.
-type lent struct {
-	ns      []*node
-	leases  []*lease.Handle
-	leaders []*membership.Static
-	ms      []*singleton.Manager
-}
-
-func newLent(t *testing.T, c *cluster) *lent {
-	t.Helper()
-	x := &lent{ns: c.nodes("a", "b", "d")}
-	for _, n := range x.ns {
+// newLent is three nodes whose singleton obeys a lease of a Keeper's that they made, so that its record
+// is not followed, and follows a leader; run starts it once more.
+func newLent(c *cluster) (x *team, run func(i int)) {
+	lent := map[*node][]singleton.Option{}
+	x = newTeamOf(c, c.nodes("a", "b", "d"), keeperOwner, func(n *node, leads singleton.Option) *singleton.Manager {
 		h, err := n.keeper.Lease("own")
-		require.NoError(t, err)
-		l := membership.NewStatic(n.keeper.Owner())
-		x.leases, x.leaders = append(x.leases, h), append(x.leaders, l)
-	}
+		require.NoError(c.t, err)
+		lent[n] = []singleton.Option{singleton.WithLease(h), leads}
+		return n.run("x", lent[n]...)
+	})
 	x.lead(0)
-	for i := range x.ns {
-		x.run(i)
-	}
-	until(t, 10*time.Second, "hosts", active(x.ms[0]))
-	return x
-}
-
-func (x *lent) run(i int) {
-	m := x.ns[i].run("x", singleton.WithLease(x.leases[i]), singleton.WithLeadership(x.leaders[i]))
-	x.ms = append(x.ms[:i], append([]*singleton.Manager{m}, x.ms[min(i+1, len(x.ms)):]...)...)
-}
-
-func (x *lent) lead(i int) {
-	for _, l := range x.leaders {
-		l.Set(x.ns[i].keeper.Owner())
-	}
+	x.hosts(0)
+	return x, func(i int) { x.ms[i] = x.ns[i].run("x", lent[x.ns[i]]...) }
 }
 
 // Where the record can't be followed, a former host that is idle looks for the next one for the
 // sake of others' order, so that neither they wait for it nor its end does.
 func TestAFormerHostLooksForOthersMarkers(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
-		x := newLent(t, c)
+		x, run := newLent(c)
 		for i := range 8 {
 			x.ns[2].mustAsk(x.ms[2].PID(), 1)
 			x.lead((i + 1) % 2)
@@ -289,7 +200,7 @@ func TestAFormerHostLooksForOthersMarkers(t *testing.T) {
 			require.Zero(t, x.ms[2].Status().Unordered)
 			require.NoError(t, <-ended)
 			if i%4 > 1 {
-				x.run(i % 2)
+				run(i % 2)
 				time.Sleep(time.Second)
 			}
 		}
@@ -299,7 +210,7 @@ func TestAFormerHostLooksForOthersMarkers(t *testing.T) {
 // Where the record can't be followed, mail of others has a former host look for the next one.
 func TestAFormerHostLooksForOthersMail(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
-		x := newLent(t, c)
+		x, _ := newLent(c)
 		number := 0
 		for i := range tier.Draws(20, 20) {
 			x.lead((i + 1) % 2)
@@ -313,16 +224,154 @@ func TestAFormerHostLooksForOthersMail(t *testing.T) {
 			require.Zero(t, x.ms[i%2].Status().Buffered)
 		}
 		time.Sleep(5 * time.Second)
-		got := map[string]int{}
-		for _, l := range c.log.snapshot() {
-			for _, j := range l.jobs {
-				got[j.Sender]++
-				require.Equal(t, got[j.Sender], j.Number)
-			}
-		}
-		require.Equal(t, map[string]int{"a": number, "b": number, "d": number}, got)
+		require.Equal(t, map[string]int{"a": number, "b": number, "d": number}, c.log.ordered())
 		for _, m := range x.ms {
 			require.Zero(t, m.Status().Unordered)
 		}
+	})
+}
+
+// join makes nodes members of a group, whose list they ask for the next host.
+func join(t *testing.T, c *cluster, ns ...*node) {
+	for _, n := range ns {
+		g, err := membership.Join(t.Context(), n.keeper, "shop")
+		require.NoError(t, err)
+		c.leaves(g)
+		transport.Of(n.system).Join(g)
+	}
+}
+
+// leaves has a node leave its group at the end.
+func (c *cluster) leaves(g *membership.Group) {
+	c.atEnd(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = g.Leave(ctx)
+	})
+}
+
+// members makes nodes of a group, of which the first hosts x, and the second, or all others, would.
+func members(t *testing.T, c *cluster, opts ...singleton.Option) *team {
+	ns := c.nodes("a", "b", "c")
+	join(t, c, ns...)
+	all := &team{cluster: c, ns: ns, sent: map[string]int{}}
+	all.ms = append(all.ms, ns[0].hosts("x"), ns[1].run("x"), ns[2].run("x", opts...))
+	return all
+}
+
+// An answer that takes longer than the pause between two questions counts.
+func TestAHostThatIsCutOffBehindSlowLinks(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		all := members(t, c, singleton.WithProxyOnly())
+		for _, x := range all.ns {
+			for _, y := range all.ns {
+				if x != y {
+					c.net.SetDelay(x.id+":1", y.id+":1", 150*time.Millisecond)
+				}
+			}
+		}
+		all.send()
+		time.Sleep(time.Second)
+		all.ns[0].store.Partition()
+		for range 20 * ttl / time.Second {
+			all.send()
+			time.Sleep(time.Second)
+		}
+		require.Zero(t, all.ms[0].Status().Buffered)
+	})
+}
+
+// The next host dies with the backlog under way to it: that goes to the one after it.
+func TestTheNextOfAHostThatIsCutOffDies(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		all := members(t, c)
+		when(c, all.ns[0], func(job) { time.Sleep(ttl) })
+		a := all.ns[0]
+		for i := range 5 {
+			a.system.Root.Send(all.ms[0].PID(), job{Sender: "a", Number: i + 1})
+		}
+		time.Sleep(100 * time.Millisecond)
+		a.store.Partition()
+		until(t, 3*ttl, "next", func() bool { return active(all.ms[1])() || active(all.ms[2])() })
+		next, last := 1, 2
+		if active(all.ms[2])() {
+			next, last = 2, 1
+		}
+		at := all.ns[next].id + ":1"
+		c.net.SetDelay("a:1", at, 100*time.Millisecond)
+		frames := func() (n int) {
+			for k, x := range c.net.Kinds() {
+				if strings.Contains(k, "Frame") {
+					n += x.Messages
+				}
+			}
+			return n
+		}
+		for range 60_000 {
+			if frames() > 0 {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+		require.NotZero(t, frames())
+		all.ns[next].crash()
+		until(t, 3*ttl, "last", active(all.ms[last]))
+		time.Sleep(5 * time.Minute)
+		require.Zero(t, all.ms[0].Status().Buffered)
+	})
+}
+
+// The link to the next host breaks once, and heals.
+func TestTheLinkOfAHostThatIsCutOffBreaks(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		all := members(t, c, singleton.WithProxyOnly())
+		a := all.ns[0]
+		n := 0
+		say := func() { n++; a.system.Root.Send(all.ms[0].PID(), job{Sender: "a", Number: n}) }
+		say()
+		a.store.Partition()
+		until(t, 3*ttl, "next", active(all.ms[1]))
+		say()
+		time.Sleep(5 * time.Second)
+		c.net.Cut("a:1", "b:1")
+		time.Sleep(time.Second)
+		c.net.Heal("a:1", "b:1")
+		for range 5 {
+			time.Sleep(time.Minute)
+			say()
+		}
+		require.Zero(t, all.ms[0].Status().Buffered)
+	})
+}
+
+// A host that is cut off from the store loses the singleton, and does not learn of the next host by the
+// record. What waits there, and what its node sends, goes to that by the word of other members. A node
+// that is no member gets none of it, whatever it answers.
+func TestAHostThatIsCutOffFromTheStoreHandsItsMailOn(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		all := members(t, c, singleton.WithProxyOnly())
+		a, x := all.ns[0], c.node("x")
+		self := &wire.Node{Address: "x:1", Incarnation: x.keeper.Owner().Incarnation}
+		say := func(d time.Duration) {
+			for range d / (50 * time.Millisecond) {
+				all.send()
+				for guess := range uint64(4) {
+					x.system.Root.Send(all.ms[0].PID(), &wire.MarkerAck{Name: "singleton/x", From: self, Number: guess<<32 | guess, Token: 1 << 40})
+				}
+				time.Sleep(50 * time.Millisecond)
+			}
+		}
+		say(time.Second)
+		a.store.Partition()
+		say(2 * ttl)
+		require.True(t, active(all.ms[1])())
+		time.Sleep(time.Second)
+		require.Zero(t, all.ms[0].Status().Buffered)
+		all.all()
+		got, _ := c.net.Wire("a:1", "x:1")
+		require.Zero(t, got, "messages for a node that is no member")
+		a.store.Heal()
+		until(t, time.Minute, "its member again", func() bool { return len(transport.Of(a.system).Members()) == 2 })
+		c.log.check()
 	})
 }

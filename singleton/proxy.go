@@ -1,7 +1,6 @@
 package singleton
 
 import (
-	"context"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -35,12 +34,10 @@ const maxCustody = 64 << 20
 // other nodes' managers, the dead letters. It belongs to the controller's
 // goroutine.
 type proxy struct {
-	*Manager
+	*core
 	*route.Router
-	c    *controller
+	host *host
 	out  transport.Outbox
-	door door
-	over atomic.Bool // the actor has ended
 
 	payload int         // bound of a message between nodes
 	served  atomic.Bool // other nodes' mail passed the door
@@ -53,52 +50,39 @@ type proxy struct {
 	lives      int
 	collecting bool // the child is done; its mail is coming back
 
-	host    lease.Record // the holder of the lease, if known
-	known   bool
-	learned time.Duration // when it became the holder, as far as this node knew
-	heard   int           // how often this node heard of it
-	judged  judgement     // of what the host says of itself
-	told    logged
-
 	warned        boundary.Line // of undeliverable messages
 	dropped       atomic.Int64
 	undeliverable int
 
-	wake    actors.Alarm
-	looking bool // a look-up of the holder is under way, or what it found is of use yet
+	wake actors.Alarm
 }
 
-func (p *proxy) init(c *controller) {
-	m := c.Manager
-	p.c, p.Manager, p.began = c, m, m.clock.Now().Mono-1
-	self := &wire.Node{Address: m.system.Address(), Incarnation: m.system.ID}
-	if m.keeper != nil {
-		self.Incarnation = m.keeper.Owner().Incarnation
+func newProxy(c *core, h *host) *proxy {
+	p := &proxy{core: c, host: h, began: c.now() - 1, payload: wire.PayloadLimit(c.system)}
+	self := &wire.Node{Address: c.system.Address(), Incarnation: c.system.ID}
+	if c.keeper != nil {
+		self.Incarnation = c.keeper.Owner().Incarnation
 	}
-	p.Router = route.New(route.Config{Name: m.lname, Self: self, Limit: m.set.buffer, Bytes: maxBuffered, Custody: maxCustody,
-		Policy: m.set.drop, Patience: patience, TTL: defaultTTL}, p)
-	p.payload = wire.PayloadLimit(m.system)
-	p.out.Init(transport.Of(m.system), p, m.pid.Id, p.payload+wire.Headroom, &p.lost)
-	p.door.init(p)
+	p.Router = route.New(route.Config{Name: c.lname, Self: self, Limit: c.set.buffer, Bytes: maxBuffered, Custody: maxCustody,
+		Policy: c.set.drop, Patience: patience, TTL: defaultTTL}, p)
+	h.Router, h.sought = p.Router, p.lookUp
+	p.out.Init(transport.Of(c.system), p, c.pid.Id, p.payload+wire.Headroom, &p.lost)
+	return p
 }
 
-// post sends to the actor from anywhere, until it has ended.
-func (p *proxy) post(msg any) {
-	if !p.over.Load() {
-		p.tell(msg)
+// What comes back to the manager's actor from a gate, or from another node.
+type (
+	// diverted is mail that a gate refused.
+	diverted struct {
+		gate     *gate.Gate
+		envelope any
 	}
-}
-
-// divert sends the actor what a gate refused. If it has ended, as one that is stopped by
-// force may before the mailbox of its child is empty, that is a dead letter.
-func (p *proxy) divert(g *gate.Gate, envelope any) {
-	msg := &diverted{g, envelope}
-	if actor, ok := p.system.ProcessRegistry.GetLocal(p.pid.Id); ok {
-		actor.SendUserMessage(p.pid, &told{msg})
-	} else if mail := mailIn(msg); mail != nil {
-		bury(p.system, p.pid, mail)
-	}
-}
+	// cameBack is mail that was kept for another node, which did not take it.
+	cameBack struct{ kept []any }
+	// flushMark is posted behind a child's mail when the child is done: when it comes back
+	// diverted, so has everything before it.
+	flushMark struct{}
+)
 
 // collect begins to take the backlog of a child that is done.
 func (p *proxy) collect(g *gate.Gate) {
@@ -116,40 +100,17 @@ func (p *proxy) close() {
 	p.lookUp()
 }
 
+// lookUp looks for the host if mail waits for it, or a marker.
+func (p *proxy) lookUp() {
+	if p.gate == nil && p.Waits() {
+		p.host.lookUp()
+	}
+}
+
 // outbound routes mail from this node.
 func (p *proxy) outbound(envelope any) {
 	p.Accept(route.Item{Local: envelope, Size: actors.Footprint(envelope), Until: p.until(envelope)})
 	p.lookUp()
-}
-
-// setHost takes up the holder of the lease.
-func (p *proxy) setHost(r lease.Record, known bool) {
-	if known && !(p.known && p.host.Owner.Incarnation == r.Owner.Incarnation && p.host.Token >= p.Own()) {
-		p.learned = p.clock.Now().Mono
-		if p.dir != nil && r.TTL > 0 && r.Owner.ID != "" && r.Owner.ID == p.c.ownID() && r.Owner.Incarnation != p.Self.Incarnation {
-			p.suspect(r.Owner.Incarnation, r.TTL)
-		}
-	}
-	p.host, p.known = r, known
-	p.heard++
-	p.judge(r, known)
-	node := wire.NodeOf(r.Owner)
-	p.Host(node, r.Token, known && p.judged.refused == nil)
-	if known {
-		transport.Of(p.system).Expect(node)
-	}
-}
-
-// suspect looks whether a host with this node's ID lives on: what is left of a former life of this node
-// ends with its TTL.
-func (p *proxy) suspect(incarnation string, ttl time.Duration) {
-	p.clock.AfterFunc(ttl+ttl/2, func() {
-		p.c.post(func() {
-			if at := p.host.Owner; p.known && at.Incarnation == incarnation {
-				p.log.Error("another node has this node's ID (lease.Config.ID)", zap.String("id", at.ID), zap.String("address", at.Address))
-			}
-		})
-	})
 }
 
 // Receive takes a message of another node's manager; kept says that this node has
@@ -161,7 +122,7 @@ func (p *proxy) Receive(msg any, kept bool) bool {
 		size = m.Footprint()
 		p.asked.Came(p.system, m.Sender)
 	case *wire.MarkerAck:
-		if p.refuses(m.From) {
+		if p.host.refuses(m.From) {
 			return true // it says that it hosts; what waits for the answer gives up
 		}
 	}
@@ -202,6 +163,13 @@ func (p *proxy) Deliver(it *route.Item) {
 	p.gate.Post(envelopeHere)
 }
 
+// ofLife reports whether msg is one by which an actor learns of its own life, or of another's,
+// or is ended: no other node is to say that to the child.
+func ofLife(msg any) bool {
+	_, auto := msg.(actor.AutoReceiveMessage)
+	return auto || wire.OfSystem(msg)
+}
+
 // Room implements route.Port.
 func (p *proxy) Room(address string) bool {
 	return address == p.system.Address() || p.out.Room(address)
@@ -239,13 +207,13 @@ func (p *proxy) flush() {
 // The following implement transport.Owner.
 
 // Linked implements transport.Owner.
-func (p *proxy) Linked(address string) { p.c.post(func() { p.Router.Linked(address) }) }
+func (p *proxy) Linked(address string) { p.post(func() { p.Router.Linked(address) }) }
 
 // Returned implements transport.Owner. What is not taken up again goes to the dead
 // letters.
 func (p *proxy) Returned(address string, kept []any) {
 	if !p.over.Load() {
-		p.post(&cameBack{kept})
+		p.send(&cameBack{kept})
 		return
 	}
 	for _, it := range route.ItemsOf(kept) {
@@ -271,59 +239,11 @@ func (p *proxy) Now() time.Duration { return p.clock.Now().Mono - p.began }
 // again for the rest.
 func (p *proxy) Wake(d time.Duration) {
 	now := p.Now()
-	p.wake.SetBy(p.clock, p.c.post, now, now+d, p.Tick)
+	p.wake.SetBy(p.clock, p.post, now, now+d, p.Tick)
 }
 
 // Members implements route.Port.
 func (p *proxy) Members() []*wire.Node { return transport.Of(p.system).Members() }
-
-// lookUpEvery is the pause between looks for the holder where records can't be
-// followed; while no other host is found, it is a quarter of that.
-const lookUpEvery = time.Second
-
-// lookUp asks for the holder of the lease, where records can't be followed, for as long as
-// mail waits, or a marker. The answer is used for that, then forgotten.
-func (p *proxy) lookUp() {
-	if p.dir != nil || p.looking || p.gate != nil || !p.Waits() {
-		return
-	}
-	f, ok := lease.As[lease.HolderFinder](p.lease)
-	if !ok {
-		return
-	}
-	p.looking = true
-	p.ops.Go(func() {
-		ctx, cancel := context.WithTimeout(p.life, 5*time.Second)
-		defer cancel()
-		var rec lease.Record
-		var known bool
-		err := boundary.Call(func() (err error) { rec, known, err = f.Holder(ctx); return err })
-		if err != nil {
-			p.log.Debug("the host is not known", zap.Error(err))
-		}
-		p.c.post(func() {
-			p.c.storeSaid(err)
-			p.found(rec, known && err == nil)
-			p.c.introduce(false)
-		})
-	})
-}
-
-func (p *proxy) found(record lease.Record, known bool) {
-	here := known && record.Owner.Address == p.system.Address()
-	p.setHost(record, known && !here) // nothing is sent from here to here
-	pause := lookUpEvery
-	if !known || here { // another is about to be
-		pause = lookUpEvery / 4
-	}
-	p.clock.AfterFunc(pause, func() { p.c.post(p.stale) })
-}
-
-func (p *proxy) stale() {
-	p.looking = false
-	p.setHost(lease.Record{}, false)
-	p.lookUp()
-}
 
 // Refuse implements route.Port: a message is given up for good, to the dead
 // letters, and with word to its sender if that waits for a reply.
@@ -376,9 +296,6 @@ func (p *proxy) shut() {
 	p.wake.Stop()
 	p.gate, p.child, p.token, p.collecting = nil, nil, 0, false
 	p.Shut()
-	for _, w := range p.door.take() {
-		p.door.afterEnd(w.message)
-	}
 	p.flush()
 	p.out.Leave()
 }
@@ -387,8 +304,8 @@ func (p *proxy) status() Status {
 	st := p.Stats()
 	s := Status{Token: p.token, Lives: p.lives, Buffered: st.Buffered + int(p.Held().Load()), Dropped: int(p.dropped.Load()),
 		Undeliverable: p.undeliverable, Unconfirmed: int(p.lost.Load()), Relayed: st.Relayed, Unordered: st.Unordered}
-	if p.known {
-		s.Host, s.Differs, s.Refused = p.host.Owner, p.judged.differs, p.judged.refused
+	if h := p.host; h.known {
+		s.Host, s.Differs, s.Refused = h.record.Owner, h.judged.differs, h.judged.refused
 	}
 	return s
 }

@@ -1,6 +1,7 @@
 package singleton_test
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/holdfast-go/holdfast/hosting"
@@ -19,17 +22,6 @@ import (
 	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/singleton"
 )
-
-// deadLetters counts those of a node.
-func (n *node) deadLetters() *atomic.Int32 {
-	var count atomic.Int32
-	n.system.EventStream.Subscribe(func(e any) {
-		if _, ok := e.(*actor.DeadLetterEvent); ok {
-			count.Add(1)
-		}
-	})
-	return &count
-}
 
 func TestProxyBuffersWhileThereIsNoHost(t *testing.T) {
 	for _, policy := range []hosting.DropPolicy{hosting.DropNewest, hosting.DropOldest} {
@@ -63,47 +55,6 @@ func TestProxyBuffersWhileThereIsNoHost(t *testing.T) {
 			require.Zero(t, m.Status().Buffered)
 		})
 	}
-}
-
-func TestProxyKeepsOrderBetweenNodes(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a, b := c.node("a"), c.node("b")
-		ma, mb := a.hosts("scheduler"), b.run("scheduler")
-		until(t, time.Second, "the host is known", func() bool { return mb.Status().Host.ID == "a" })
-		for i := range 2000 {
-			b.system.Root.Send(mb.PID(), job{Sender: "b", Number: i})
-			a.system.Root.Send(ma.PID(), job{Sender: "a", Number: i})
-		}
-		synctest.Wait()
-		next := map[string]int{}
-		for _, j := range c.log.snapshot()[0].jobs {
-			require.Equal(t, next[j.Sender], j.Number)
-			next[j.Sender]++
-		}
-		require.Equal(t, map[string]int{"a": 2000, "b": 2000}, next)
-	})
-}
-
-func TestProxyFindsTheHostAfterARestartAtTheSameAddress(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a, b := c.node("a"), c.node("b")
-		a.hosts("scheduler")
-		mb := b.run("scheduler")
-		require.Equal(t, "a", b.mustAsk(mb.PID(), 1).Node)
-		first := b.mustAsk(mb.PID(), 2).Token
-
-		// a is restarted at its address and gets the singleton back: b is kept
-		// from acquiring.
-		a.crash()
-		require.NoError(t, mb.Stop(t.Context()))
-		again := c.node("a")
-		magain := again.run("scheduler")
-		until(t, ttl+2*time.Second, "the new incarnation hosts", active(magain))
-		mb = b.run("scheduler")
-		d := b.mustAsk(mb.PID(), 3)
-		require.Equal(t, "a", d.Node)
-		require.Greater(t, d.Token, first)
-	})
 }
 
 // unregistered is a Go type no registry knows.
@@ -190,18 +141,6 @@ func TestMailRoutedByNewerKnowledgeWaits(t *testing.T) {
 	})
 }
 
-func TestStoppingTheActorReleasesTheLease(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a, b := c.node("a"), c.node("b")
-		m := a.hosts("scheduler")
-		a.system.Root.Stop(m.PID()) // not the way to do it, but nothing leaks
-		<-m.Done()
-		require.Zero(t, c.log.running())
-		mb := b.run("scheduler")
-		until(t, time.Second, "another hosts", active(mb))
-	})
-}
-
 func TestGuardedChildrenObeyTheLease(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a := c.node("a")
@@ -240,13 +179,7 @@ func TestNothingVanishesWhileAManagerEnds(t *testing.T) {
 	for range tier.Draws(30, 30) {
 		system := actor.NewActorSystem(remoting.LogTo(nil))
 		var sent, met atomic.Int64
-		system.EventStream.Subscribe(func(evt any) {
-			if e, ok := evt.(*actor.DeadLetterEvent); ok {
-				if _, is := e.Message.(job); is {
-					met.Add(1)
-				}
-			}
-		})
+		deadJobs(system, &met)
 		m, err := singleton.Start(system, nil, "x", actor.PropsFromFunc(func(ctx actor.Context) {
 			if _, is := ctx.Message().(job); is {
 				met.Add(1)
@@ -275,20 +208,12 @@ func TestTheMailOfAChildWhoseManagerIsStoppedByForce(t *testing.T) {
 	for range 50 {
 		system := actor.NewActorSystem(remoting.LogTo(nil))
 		var met atomic.Int64
-		system.EventStream.Subscribe(func(evt any) {
-			if e, ok := evt.(*actor.DeadLetterEvent); ok {
-				if _, answer := e.Message.(*actor.DeadLetterResponse); answer {
-					panic("a subscriber's bug")
-				}
+		letters(system, func(e *actor.DeadLetterEvent) {
+			if _, answer := e.Message.(*actor.DeadLetterResponse); answer {
+				panic("a subscriber's bug")
 			}
 		})
-		system.EventStream.Subscribe(func(evt any) {
-			if e, ok := evt.(*actor.DeadLetterEvent); ok {
-				if _, is := e.Message.(job); is {
-					met.Add(1)
-				}
-			}
-		})
+		deadJobs(system, &met)
 		works, release := make(chan struct{}), make(chan struct{})
 		m, err := singleton.Start(system, nil, "x", actor.PropsFromFunc(func(ctx actor.Context) {
 			if j, is := ctx.Message().(job); is {
@@ -313,3 +238,109 @@ func TestTheMailOfAChildWhoseManagerIsStoppedByForce(t *testing.T) {
 		system.Shutdown()
 	}
 }
+
+// slowly subscribes to a node's dead letters, and takes 2 ms for each.
+func (n *node) slowly() (heard *atomic.Int64) {
+	heard = new(atomic.Int64)
+	letters(n.system, func(*actor.DeadLetterEvent) {
+		time.Sleep(2 * time.Millisecond)
+		heard.Add(1)
+	})
+	return heard
+}
+
+// A flood of messages that become dead letters, and a subscriber that takes longer for them than
+// they take to come, delay no manager: it hosts, notices a loss, answers and stops as ever.
+func TestAFloodOfDeadLettersDelaysNoManager(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a := c.node("a")
+		heard := a.slowly()
+		events := a.events()
+		a.store.Partition() // nobody hosts
+		ma := a.run("x", singleton.WithBuffer(100, hosting.DropNewest))
+		time.Sleep(time.Second)
+		flood := func() {
+			began := time.Now()
+			for i := range 20_000 {
+				a.system.Root.Send(ma.PID(), job{"flood", i})
+			}
+			require.Zero(t, time.Since(began), "the sender does not wait")
+		}
+		flood()
+		synctest.Wait()
+		require.Equal(t, 20_000-100, ma.Status().Dropped)
+		require.Equal(t, 100, ma.Status().Buffered)
+		a.store.Heal()
+		until(t, 2*time.Second, "hosts", active(ma))
+		d, err := a.ask(ma.PID(), 1, time.Second)
+		require.NoError(t, err)
+
+		a.store.Partition()
+		time.Sleep(ttl)
+		require.NotEqual(t, singleton.Active, ma.Status().Phase, "the loss is noticed")
+		flood()
+		a.store.Heal()
+		until(t, 2*time.Second, "hosts again", active(ma))
+		again, err := a.ask(ma.PID(), 2, time.Second)
+		require.NoError(t, err)
+		require.Greater(t, again.Token, d.Token)
+
+		a.store.Partition()
+		time.Sleep(2 * ttl)
+		flood()
+		a.store.Heal()
+		ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second) // WithLinger, as some mail waits
+		defer cancel()
+		require.NoError(t, ma.Stop(ctx))
+		require.Greater(t, heard.Load(), int64(1000))
+		time.Sleep(2 * time.Minute)
+		require.NotEmpty(t, events.of(singleton.Released))
+	})
+}
+
+// What waits at the door of a manager that is busy is bounded. What falls out, by the policy of the
+// buffer, is counted, answered and a dead letter.
+func TestMailForTheManagerIsBounded(t *testing.T) {
+	const most, sent = 10_000, 12_000
+	for policy, first := range map[hosting.DropPolicy]int{hosting.DropNewest: 1000, hosting.DropOldest: 1000 + sent - most} {
+		bubble(t, func(t *testing.T, c *cluster) {
+			release := make(chan struct{})
+			hang := zap.Hooks(func(e zapcore.Entry) error {
+				if e.Message == "the child ended by itself" {
+					<-release
+				}
+				return nil
+			})
+			a := c.node("a")
+			when(c, nil, func(j job) {
+				if j.Number == 100 {
+					panic("a child's bug")
+				}
+			})
+			core := zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(nowhere{}), zap.WarnLevel)
+			ma := a.hosts("x", singleton.WithBuffer(most, policy), singleton.WithLogger(zap.New(core, hang)),
+				singleton.WithBackoff(100*time.Millisecond, time.Second))
+			dead := a.deadLetters()
+			a.system.Root.Send(ma.PID(), job{"a", 100})
+			synctest.Wait() // the manager waits for its logger
+			for i := range sent {
+				a.system.Root.Send(ma.PID(), job{"a", 1000 + i})
+			}
+			synctest.Wait()
+			require.EqualValues(t, sent-most, dead.Load())
+			close(release)
+			until(t, 5*time.Second, "delivered", func() bool { return ma.Status().Buffered == 0 && active(ma)() })
+			time.Sleep(time.Second)
+			require.Equal(t, sent-most, ma.Status().Dropped)
+			lives := c.log.snapshot()
+			jobs := lives[len(lives)-1].jobs
+			require.Len(t, jobs, most)
+			require.Equal(t, first, jobs[0].Number)
+		})
+	}
+}
+
+// nowhere is where lines go that nobody reads.
+type nowhere struct{}
+
+func (nowhere) Write(line []byte) (int, error) { return len(line), nil }

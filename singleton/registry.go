@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -19,7 +18,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/store"
 )
 
 // registry is what an actor system knows of its singletons.
@@ -100,93 +98,23 @@ func (r *registry) join(m *Manager) {
 	if m.sign != nil {
 		kind = "host/"
 	}
-	m.dir = r.directory(followed{m.keeper, kind})
+	what := followed{m.keeper, kind}
+	if m.dir = r.dirs[what]; m.dir != nil {
+		return
+	}
+	d := &directory{records: map[string]lease.Record{}, told: map[string]func(hostNoticed){}}
+	stop, err := m.keeper.Watch(kind, d.onEvent)
+	if err != nil {
+		return
+	}
+	d.stop = stop
+	m.dir, r.dirs[what] = d, d
 }
 
 // followed is what one directory does: the records of a kind.
 type followed struct {
 	keeper *lease.Keeper
 	kind   string
-}
-
-func (r *registry) directory(what followed) *directory {
-	if d := r.dirs[what]; d != nil {
-		return d
-	}
-	d := &directory{records: map[string]lease.Record{}, told: map[string]func(hostNoticed){}}
-	stop, err := what.keeper.Watch(what.kind, d.onEvent)
-	if err != nil {
-		return nil
-	}
-	d.stop = stop
-	r.dirs[what] = d
-	return d
-}
-
-// directory follows the lease records of all singletons, for all managers of one
-// Keeper.
-type directory struct {
-	stop func()
-
-	mu      sync.Mutex
-	records map[string]lease.Record
-	said    map[string]string // the metadata of the last record: most have the same
-	told    map[string]func(hostNoticed)
-}
-
-func (d *directory) onEvent(ev store.Event) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	name := ev.Record.Name
-	switch ev.Kind {
-	case store.EventPut:
-		rec := ev.Record
-		rec.Name, rec.Metadata = strings.Clone(name), d.saidLocked(rec.Metadata)
-		d.records[name] = rec
-		if f := d.told[name]; f != nil {
-			f(hostNoticed{record: rec, known: true})
-		}
-	case store.EventDelete:
-		delete(d.records, name)
-		if f := d.told[name]; f != nil {
-			f(hostNoticed{})
-		}
-	case store.EventReset:
-		clear(d.records)
-		for _, f := range d.told {
-			f(hostNoticed{reset: true})
-		}
-	}
-}
-
-// saidLocked is what is kept of a record's metadata.
-func (d *directory) saidLocked(metadata map[string]string) map[string]string {
-	is := said.Of(metadata)
-	if metadata[keyPlain] == "1" {
-		if is == nil {
-			is = map[string]string{}
-		}
-		is[keyPlain] = "1"
-	}
-	if !maps.Equal(is, d.said) {
-		d.said = is
-	}
-	return d.said
-}
-
-// follow tells f the present record of name, and every change, in order. f must
-// not block.
-func (d *directory) follow(name string, f func(hostNoticed)) (stop func()) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.told[name] = f
-	rec, ok := d.records[name]
-	f(hostNoticed{record: rec, known: ok})
-	return func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		delete(d.told, name)
-	}
 }
 
 // idle reports whether none of managers uses d.
@@ -273,21 +201,5 @@ func managersOf(system *actor.ActorSystem) []*Manager {
 	r := registryOf(system)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	ms := make([]*Manager, 0, len(r.managers))
-	for _, m := range r.managers {
-		if !hasEnded(m) {
-			ms = append(ms, m)
-		}
-	}
-	slices.SortFunc(ms, byName)
-	return ms
-}
-
-func hasEnded(m *Manager) bool {
-	select {
-	case <-m.Done():
-		return true
-	default:
-		return false
-	}
+	return slices.DeleteFunc(slices.SortedFunc(maps.Values(r.managers), byName), hasEnded)
 }

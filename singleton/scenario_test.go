@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -12,117 +13,15 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/hosting"
+	"github.com/holdfast-go/holdfast/internal/memnet"
 	"github.com/holdfast-go/holdfast/internal/tier"
+	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/singleton"
 	"github.com/holdfast-go/holdfast/store/faultstore"
 )
-
-func TestScenario01OneHostsOthersForward(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		ns := c.nodes("a", "b", "c")
-		var ms []*singleton.Manager
-		for _, n := range ns {
-			ms = append(ms, n.run("scheduler"))
-			until(t, time.Second, "first", active(ms[0]))
-		}
-		for i, n := range ns {
-			d := n.mustAsk(ms[i].PID(), i)
-			require.Equal(t, "a", d.Node, "every node reaches the one host")
-		}
-		require.Equal(t, 1, c.log.running())
-
-		// The host leaves: the next takes over at once.
-		left := time.Now()
-		stopped := make(chan error, 1)
-		go func() { stopped <- ms[0].Stop(context.Background()) }()
-		synctest.Wait()
-		d, err := ns[2].ask(ms[2].PID(), 10, time.Second)
-		require.NoError(t, err, "nothing is lost")
-		require.NotEqual(t, "a", d.Node)
-		require.Less(t, time.Since(left), time.Second)
-		require.NoError(t, <-stopped)
-
-		// The host crashes: the other takes over after its TTL, not before.
-		host, other, om := ns[1], ns[2], ms[2]
-		if d.Node == "c" {
-			host, other, om = ns[2], ns[1], ms[1]
-		}
-		crashed := time.Now()
-		host.crash()
-		until(t, ttl+2*time.Second, "fail-over", active(om))
-		require.GreaterOrEqual(t, time.Since(crashed), ttl-ttl/3-ttl/10)
-		require.Equal(t, other.id, other.mustAsk(om.PID(), 20).Node)
-
-		lives := c.log.snapshot()
-		require.Len(t, lives, 3)
-		c.log.check()
-	})
-}
-
-func TestScenario02LeaderFlapsWhileTheOldInstanceIsStopping(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a, b := c.node("a"), c.node("b")
-		const slow = 3 * time.Second
-		c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
-			if _, ok := ctx.Message().(*actor.Stopping); ok {
-				time.Sleep(slow)
-			}
-			return false
-		}
-		sa, sb := membership.NewStatic(a.keeper.Owner()), membership.NewStatic(b.keeper.Owner())
-		lead := func(n *node) { sa.Set(n.keeper.Owner()); sb.Set(n.keeper.Owner()) }
-		ma := a.run("scheduler", singleton.WithLeadership(sa))
-		mb := b.run("scheduler", singleton.WithLeadership(sb))
-		time.Sleep(time.Second)
-		require.Zero(t, c.log.running(), "nobody leads, nobody hosts")
-		lead(a)
-		until(t, time.Second, "leader hosts", active(ma))
-		for i := range 41 { // ends with b
-			if i%2 == 0 {
-				lead(b)
-			} else {
-				lead(a)
-			}
-			time.Sleep(50 * time.Millisecond)
-			require.LessOrEqual(t, c.log.running(), 1)
-		}
-		until(t, 3*slow, "the leader hosts in the end", active(mb))
-		require.Equal(t, 1, c.log.most, "never two at once")
-		c.log.check()
-		require.Equal(t, "b", a.mustAsk(ma.PID(), 1).Node)
-	})
-}
-
-func TestScenario03FalseIsRetried(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a, b := c.node("a"), c.node("b")
-		h, err := b.keeper.Lease("singleton/scheduler")
-		require.NoError(t, err)
-		_, err = h.Acquire(t.Context())
-		require.NoError(t, err)
-		m := a.run("scheduler")
-		time.Sleep(30 * time.Second)
-		require.Equal(t, singleton.Standby, m.Status().Phase)
-		require.Equal(t, b.keeper.Owner(), m.Status().Host)
-		require.NoError(t, h.Release(t.Context()))
-		until(t, time.Second, "takes over", active(m))
-	})
-}
-
-func TestScenario03ErrorIsRetried(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a := c.node("a")
-		a.store.Partition()
-		m := a.run("scheduler")
-		time.Sleep(time.Minute)
-		require.Zero(t, c.log.running())
-		a.store.Heal()
-		until(t, ttl+30*time.Second, "recovers without a restart", active(m))
-	})
-}
 
 func TestScenario03LossStopsAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
@@ -168,23 +67,14 @@ func TestScenario04ReleasedStrictlyAfterTerminated(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b := c.node("a"), c.node("b")
 		const slow = 25 * time.Second // longer than the TTL
-		c.log.behave = func(n *node, ctx actor.Context, _ *life) bool {
-			if _, ok := ctx.Message().(*actor.Stopping); ok && n.id == "a" {
-				time.Sleep(slow)
-			}
-			return false
-		}
+		when(c, a, func(*actor.Stopping) { time.Sleep(slow) })
 		ma, mb := a.hosts("scheduler"), b.run("scheduler")
 		began := time.Now()
-		stopped := make(chan error, 1)
-		go func() { stopped <- ma.Stop(context.Background()) }()
+		stopped := stops(ma)
 		for time.Since(began) < slow-time.Millisecond {
 			time.Sleep(100 * time.Millisecond)
 			if time.Since(began) < slow-time.Millisecond {
-				recs, err := c.store.Get(t.Context(), "singleton/scheduler")
-				require.NoError(t, err)
-				require.Len(t, recs, 1, "kept and renewed while the child stops")
-				require.Equal(t, a.keeper.Owner(), recs[0].Owner)
+				require.Equal(t, a.keeper.Owner(), c.record("singleton/scheduler").Owner, "kept and renewed while the child stops")
 				require.NotEqual(t, singleton.Active, mb.Status().Phase)
 			}
 		}
@@ -264,9 +154,7 @@ func TestScenario08StoppedWhileAcquiring(t *testing.T) {
 				require.Zero(t, c.log.running())
 				a.store.SetRule(nil)
 				time.Sleep(5*time.Second + ttl)
-				recs, err := c.store.Get(t.Context(), "singleton/scheduler")
-				require.NoError(t, err)
-				require.Empty(t, recs, "nothing is held for nobody")
+				require.Nil(t, c.record("singleton/scheduler"), "nothing is held for nobody")
 				until(t, time.Second, "the name can be used again", active(a.run("scheduler")))
 				_ = b
 			})
@@ -303,4 +191,291 @@ func TestScenario14ThousandsAndOddNames(t *testing.T) {
 			require.Equal(t, as[i].Status().Token, d.Token, "%q reaches its own", names[i])
 		}
 	})
+}
+
+// These are the scenarios of mail, by number, where a singleton differs from a shard.
+
+// speaker sends numbered jobs from a node.
+type speaker struct {
+	n    *node
+	m    *singleton.Manager
+	name string
+	sent int
+}
+
+func (s *speaker) say() {
+	s.sent++
+	s.n.system.Root.Send(s.m.PID(), formOf(job{s.name, s.sent}))
+}
+
+// speakers returns one for each node of a team.
+func (t *team) speakers(padding int) (all []*speaker) {
+	for i, n := range t.ns {
+		all = append(all, &speaker{n: n, m: t.ms[i], name: n.id + strings.Repeat("x", padding)})
+	}
+	return all
+}
+
+// handled returns the numbers of its jobs, in the order in which they were handled.
+func (s *speaker) handled() (numbers []int) {
+	for _, j := range s.n.c.log.jobs(s.name) {
+		numbers = append(numbers, j.Number)
+	}
+	return numbers
+}
+
+// inOrder checks that everything that was sent was handled once, in order.
+func (s *speaker) inOrder() { s.are(s.handled()) }
+
+func (s *speaker) are(got []int) {
+	s.n.c.t.Helper()
+	for i, number := range got {
+		if number != i+1 {
+			require.Equal(s.n.c.t, i+1, number, "%.20s: place %d of %d, %d sent; %s", s.name, i+1, len(got), s.sent, s.n.c.statuses())
+		}
+	}
+	require.Equal(s.n.c.t, s.sent, len(got), "%.20s: %s", s.name, s.n.c.statuses())
+}
+
+// slowAt has children take d for each job of a number.
+func (c *cluster) slowAt(number int, d time.Duration) {
+	c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
+		if j, ok := jobOf(ctx.Message()); ok && j.Number == number {
+			time.Sleep(d)
+		}
+		return false
+	}
+}
+
+// shape gives all links between the nodes of a team a shape.
+func (t *team) shape(l memnet.Link) {
+	for _, from := range t.ns {
+		for _, to := range t.ns {
+			t.net.Shape(from.id+":1", to.id+":1", l)
+		}
+	}
+}
+
+// 2 and 3: a host that does not read takes up a window; who asks is told so at once; and
+// what is lost when it dies is counted.
+func TestScenarioMail3AHostThatDoesNotRead(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a, b := c.node("a"), c.node("b")
+		a.hosts("x")
+		mb := b.run("x", singleton.WithBuffer(200, hosting.DropNewest))
+		var dead atomic.Int64
+		deadJobs(b.system, &dead)
+		s := &speaker{n: b, m: mb, name: "s" + strings.Repeat("x", 1000)}
+		for range 100 {
+			s.say()
+		}
+		time.Sleep(time.Second)
+		c.net.Freeze("a:1")
+		for range 8000 {
+			s.say()
+		}
+		time.Sleep(time.Second)
+		require.Equal(t, 200, mb.Status().Buffered)
+		require.NotZero(t, mb.Status().Dropped)
+		began := time.Now()
+		_, err := singleton.Ask[done](t.Context(), mb, job{"asks", 1})
+		require.ErrorIs(t, err, hosting.ErrUndeliverable)
+		require.ErrorContains(t, err, "congested")
+		require.Zero(t, time.Since(began))
+		messages, _ := c.net.Wire("b:1", "a:1")
+		for range 60 {
+			s.say()
+			time.Sleep(time.Second)
+		}
+		more, _ := c.net.Wire("b:1", "a:1")
+		require.LessOrEqual(t, more-messages, uint64(60), "probes")
+		peak, bytes := c.net.Peak("b:1", "a:1")
+		require.LessOrEqual(t, peak, transport.MaxMessages+100)
+		require.LessOrEqual(t, bytes, transport.MaxBytes+64<<10)
+		require.Greater(t, bytes, transport.MaxBytes/2)
+
+		a.crash()
+		until(t, 3*ttl, "hosts", active(mb))
+		time.Sleep(5 * time.Second)
+		st, handled := mb.Status(), len(s.handled())
+		t.Logf("sent %d, handled %d, dropped %d, unconfirmed %d", s.sent, handled, st.Dropped, st.Unconfirmed)
+		require.EqualValues(t, st.Dropped+st.Undeliverable, dead.Load())
+		require.GreaterOrEqual(t, st.Unconfirmed, s.sent+1-handled-st.Dropped)
+		require.Zero(t, st.Buffered)
+		_, err = singleton.Ask[done](t.Context(), mb, job{"asks", 2})
+		require.NoError(t, err)
+	})
+}
+
+// 4: thousands of messages in the child's mailbox at a planned stop are the next host's,
+// once and in order; the manager ends when they are, with an effort that grows as their
+// number does.
+func TestScenarioMail4ALongMailboxOfAChild(t *testing.T) {
+	const linger = 3 * time.Second
+	effort := func(n int) (messages uint64, took time.Duration) {
+		bubble(t, func(t *testing.T, c *cluster) {
+			c.slowAt(1, time.Second)
+			x := newTeam(c, 2, singleton.WithLinger(linger))
+			x.lead(0)
+			x.hosts(0)
+			all := x.speakers(100)
+			for i := range n / 2 {
+				for _, s := range all {
+					s.say()
+				}
+				if i%500 == 0 {
+					time.Sleep(time.Millisecond)
+				}
+			}
+			time.Sleep(100 * time.Millisecond)
+			before, _ := c.net.Wire("n0:1", "n1:1")
+			x.shape(memnet.Link{Delay: 5 * time.Millisecond, Bandwidth: tier.Draws(600_000, 600_000)})
+			x.lead(1)
+			began := time.Now()
+			require.NoError(t, x.ms[0].Stop(context.Background()))
+			took = time.Since(began)
+			for _, s := range all {
+				s.inOrder()
+			}
+			require.Zero(t, x.ms[0].Status().Dropped+x.ms[0].Status().Unordered)
+			after, _ := c.net.Wire("n0:1", "n1:1")
+			messages = after - before
+		})
+		return messages, took
+	}
+	n := tier.Draws(7_500, 7_500)
+	few, _ := effort(n)
+	many, took := effort(4 * n)
+	t.Logf("messages on the link: %d for %d, %d for %d", few, n, many, 4*n)
+	require.Greater(t, took, 2*linger)
+	require.Greater(t, many, uint64(4*n-100))
+	require.Less(t, many, 4*few+200)
+	require.Less(t, many, uint64(4*n*11/10))
+}
+
+// 4: mail that waits for room on a slow link is not given up while what is before it
+// arrives, though for longer than WithLinger there is no room for more.
+func TestScenarioMail4AManagerThatStopsBehindASlowLink(t *testing.T) {
+	const linger = 3 * time.Second
+	bubble(t, func(t *testing.T, c *cluster) {
+		x := newTeam(c, 2, singleton.WithLinger(linger), singleton.WithBuffer(20_000, hosting.DropNewest))
+		x.lead(0)
+		x.hosts(0)
+		time.Sleep(time.Second)
+		s := x.speakers(4000)[1]
+		x.shape(memnet.Link{Delay: 5 * time.Millisecond, Bandwidth: 100_000})
+		for range 2000 {
+			s.say()
+		}
+		began := time.Now()
+		require.NoError(t, x.ms[1].Stop(context.Background()))
+		require.Greater(t, time.Since(began), 10*linger)
+		time.Sleep(time.Minute)
+		require.Zero(t, x.ms[1].Status().Dropped)
+		s.inOrder()
+	})
+}
+
+// What its asker has given up is not delivered later, from a buffer of this node or of
+// another one.
+func TestMessagesOfAskersThatGaveUpAreNotDelivered(t *testing.T) {
+	giveUp := func(t *testing.T, m *singleton.Manager, number int) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_, err := singleton.Ask[done](ctx, m, job{"asks", number})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	}
+	t.Run("here", func(t *testing.T) {
+		bubble(t, func(t *testing.T, c *cluster) {
+			x := newTeam(c, 2)
+			giveUp(t, x.ms[0], 1)
+			x.ns[0].system.Root.Send(x.ms[0].PID(), job{"tells", 1})
+			x.lead(1)
+			x.hosts(1)
+			time.Sleep(5 * time.Second)
+			require.Len(t, c.log.jobs("tells"), 1)
+			require.Empty(t, c.log.jobs("asks"))
+			require.Equal(t, 1, x.ms[0].Status().Undeliverable)
+		})
+	})
+	t.Run("at the former host", func(t *testing.T) {
+		bubble(t, func(t *testing.T, c *cluster) {
+			c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
+				switch m := ctx.Message().(type) {
+				case job:
+					if m.Sender == "first" {
+						time.Sleep(5 * time.Second)
+					}
+				case bye:
+					ctx.Stop(ctx.Self())
+					return true
+				}
+				return false
+			}
+			x := newTeam(c, 3, singleton.WithStop(func() any { return bye{} }, time.Minute))
+			x.lead(0)
+			x.hosts(0)
+			time.Sleep(time.Second)
+			x.ns[0].system.Root.Send(x.ms[0].PID(), job{"first", 1})
+			x.lead(1)
+			time.Sleep(time.Second)
+			giveUp(t, x.ms[2], 1) // in the buffer of n0, while its child ends
+			x.ns[2].system.Root.Send(x.ms[2].PID(), job{"tells", 1})
+			x.hosts(1)
+			time.Sleep(5 * time.Second)
+			require.Len(t, c.log.jobs("tells"), 1)
+			require.Empty(t, c.log.jobs("asks"))
+			require.Equal(t, 1, x.ms[0].Status().Undeliverable)
+		})
+	})
+}
+
+// TestScenarioSetbackSeenByAProxyAlone: the store's history goes back: whichever node held the
+// name is away, and who holds it next knows nothing of before. Only the proxy that has
+// followed the name can tell, whatever it hears of first.
+func TestScenarioSetbackSeenByAProxyAlone(t *testing.T) {
+	for name, how := range map[string]struct {
+		cut   bool        // the proxy is cut off meanwhile: it never sees that the name is free
+		below lease.Token // how much lower the token is
+	}{
+		"lower, after the name was free": {cut: false, below: 5},
+		"lower, in one step":             {cut: true, below: 5},
+		"the same, in one step":          {cut: true, below: 0},
+		"the same, after it was free":    {cut: false, below: 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, c *cluster) {
+				sw := faultstore.NewSwitch(c.store)
+				require.NoError(t, faultstore.Restore(t.Context(), c.store, nil, 9))
+				c.front = sw
+				a, p := c.node("a"), c.node("p")
+				ma := a.run("x")
+				until(t, ttl, "hosts", active(ma))
+				door := p.run("x", singleton.WithProxyOnly())
+				token := p.mustAsk(door.PID(), 1).Token
+
+				a.store.Partition()
+				if how.cut {
+					p.store.Partition()
+				}
+				c.store = memory.New()
+				sw.To(c.store)
+				time.Sleep(2 * ttl)
+				next := lease.Record{Name: "singleton/x", Session: 7, Token: token - how.below, Nonce: 9, TTL: time.Hour,
+					Owner: lease.Owner{ID: "b", Incarnation: "b", Address: "b:1"}}
+				require.NoError(t, faultstore.Restore(t.Context(), c.store, []lease.Record{next}, 0))
+				p.store.Heal()
+				time.Sleep(3 * ttl)
+				for range 5 {
+					require.ErrorIs(t, p.keeper.Setback(), lease.ErrSetback)
+					require.ErrorIs(t, singleton.Health(p.system)(context.Background()), lease.ErrSetback)
+					time.Sleep(ttl + time.Second)
+				}
+				require.NoError(t, p.keeper.AcceptHistory(t.Context()))
+				until(t, ttl, "the present host is known", func() bool { return door.Status().Host.ID == "b" })
+				a.store.Heal()
+			})
+		})
+	}
 }

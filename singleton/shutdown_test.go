@@ -20,12 +20,7 @@ import (
 
 // slowly makes children take d to stop.
 func (c *cluster) slowly(d time.Duration) {
-	c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
-		if _, ok := ctx.Message().(*actor.Stopping); ok {
-			time.Sleep(d)
-		}
-		return false
-	}
+	when(c, nil, func(*actor.Stopping) { time.Sleep(d) })
 }
 
 // ended asserts that m has ended.
@@ -56,10 +51,8 @@ func TestStopAllStopsSideBySide(t *testing.T) {
 		require.Less(t, time.Since(began), 3*time.Second)
 		for _, m := range append(mine, proxy) {
 			c.ended(m)
-			recs, err := c.store.Get(t.Context(), "singleton/"+strings.ReplaceAll(m.Name(), "/", "%2F"))
-			require.NoError(t, err)
 			if m != proxy {
-				require.Empty(t, recs, "released")
+				require.Nil(t, c.record("singleton/"+strings.ReplaceAll(m.Name(), "/", "%2F")), "released")
 			}
 		}
 		require.True(t, active(theirs)(), "another system's goes on")
@@ -250,9 +243,7 @@ func TestSingletonsEndWithTheirActorSystem(t *testing.T) {
 		b.system.Shutdown()
 		time.Sleep(5 * time.Second)
 		c.ended(mb)
-		recs, err := c.store.Get(t.Context(), "singleton/x")
-		require.NoError(t, err)
-		require.Empty(t, recs)
+		require.Nil(t, c.record("singleton/x"))
 		c.log.check()
 	})
 }

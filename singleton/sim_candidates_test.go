@@ -1,7 +1,6 @@
 package singleton_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -9,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/internal/simulate"
@@ -71,15 +69,7 @@ func (s *candidateSim) logf(format string, args ...any) {
 func (s *candidateSim) join() *waiter {
 	n := s.c.node(fmt.Sprint("n", s.nodes))
 	s.nodes++
-	m, err := singleton.Start(n.system, n.keeper, "x",
-		actor.PropsFromProducer(func() actor.Actor { return &keepsake{n: n, restored: &s.log} }),
-		singleton.WithPreferred("ghost"))
-	require.NoError(s.t, err)
-	s.c.atEnd(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		_ = m.Stop(ctx)
-	})
+	m := n.keeping(&s.log, singleton.WithPreferred("ghost"))
 	s.logf("%s joins", n.id)
 	return &waiter{node: n, m: m, heard: time.Now()}
 }

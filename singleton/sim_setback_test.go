@@ -111,7 +111,7 @@ func (s *setbackSim) live() lease.Token {
 	}
 	if s.r.IntN(2) == 0 { // the host is cut off for long enough to lose it
 		for _, n := range s.nodes {
-			if rec, ok := s.standing(); ok && rec.Owner.ID == n.id {
+			if rec := s.c.record("singleton/x"); rec != nil && rec.Owner.ID == n.id {
 				n.store.Partition()
 				time.Sleep(2 * ttl)
 				n.store.Heal()
@@ -127,15 +127,6 @@ func (s *setbackSim) live() lease.Token {
 	high := term.Token()
 	require.NoError(s.t, h.Close(context.Background()))
 	return high + 1
-}
-
-func (s *setbackSim) standing() (lease.Record, bool) {
-	recs, err := s.c.store.Get(context.Background(), "singleton/x")
-	require.NoError(s.t, err)
-	if len(recs) == 0 {
-		return lease.Record{}, false
-	}
-	return recs[0], true
 }
 
 // goBack has the store's history go back, and sees to it that it ends well.
@@ -194,10 +185,10 @@ func (s *setbackSim) goBack(kind int, copied []lease.Record, high lease.Token) {
 // they hear of. The host may be away until heal, and with it the one who knows most.
 func (s *setbackSim) away() (heal func()) {
 	heal = func() {}
-	rec, _ := s.standing()
+	rec := s.c.record("singleton/x")
 	for _, n := range s.everybody() {
 		switch {
-		case n.id == rec.Owner.ID && s.r.IntN(2) == 0:
+		case rec != nil && n.id == rec.Owner.ID && s.r.IntN(2) == 0:
 			s.logf("%s is away until the end", n.id)
 			n.store.Partition()
 			heal = n.store.Heal

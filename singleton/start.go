@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
-	"sync/atomic"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
@@ -14,7 +12,6 @@ import (
 	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/asker"
-	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/internal/reply"
@@ -24,79 +21,6 @@ import (
 
 // ErrNameInUse: this actor system runs a singleton of that name already.
 var ErrNameInUse = errors.New("singleton name in use on this actor system")
-
-// Manager is one node's part in a singleton: it hosts the child, or forwards mail to the
-// host. Safe for concurrent use.
-type Manager struct {
-	name   string
-	system *actor.ActorSystem
-	keeper *lease.Keeper // nil with WithLease and no Keeper
-	claims
-	set     settings
-	owned   bool // it coordinates shards, which stop it: StopAll does not
-	props   *actor.Props
-	clock   store.Clock
-	log     *zap.Logger
-	metrics *instruments
-	outlet  *outlet.Outlet
-	dir     *directory
-	pid     *actor.PID
-
-	status  atomic.Pointer[Status]
-	trouble atomic.Pointer[trouble]
-	asked   asker.InFlight
-	lost    atomic.Int64 // sent, and not known to have arrived when its link broke; grows when the manager has ended, too
-	lifetime
-}
-
-// claims are the leases of a Manager.
-type claims struct {
-	lname string // of the lease
-	lease lease.Lease
-	own   *lease.Handle // made by Start, to be closed
-	sign  *lease.Handle // tells where the host is, if the lease can't; made by Start, to be closed
-}
-
-// lifetime is how a Manager ends.
-type lifetime struct {
-	done    chan struct{}
-	left    error          // the lease may stand; set before done is closed
-	ops     sync.WaitGroup // calls to the lease under way
-	life    context.Context
-	endLife context.CancelFunc
-}
-
-// Status is a snapshot of a manager.
-type Status struct {
-	Name  string
-	Phase Phase
-	// Token is the fencing token this node hosts under; 0 while it does not.
-	Token lease.Token
-	// Host is the holder of the lease; zero if none is known.
-	Host lease.Owner
-	// Differs says in what the host's settings are not this node's, though they should
-	// be the same on every node (the message size, WithPreferred, and
-	// whether there is a WithLeadership); empty if in nothing, or if the host does not say.
-	Differs string
-	// Refused says why this node does not talk to the host, whose version is too far from
-	// this one's: ErrProtocol, or lease.ErrBadRecord for one that can't be read. Mail waits
-	// as for a host that is not known. Nil if it does.
-	Refused error
-	// Lives counts the children that were started here.
-	Lives int
-	// Buffered messages wait for a host, or to be taken up by it. Dropped messages found the
-	// buffer full, or were left when the manager ended. Undeliverable messages could not be
-	// encoded, decoded or routed.
-	Buffered, Dropped, Undeliverable int
-	// Unconfirmed messages had been sent straight to the host when their link broke:
-	// they are not known to have arrived.
-	Unconfirmed int
-	// Relayed messages were forwarded for others, each kept until it was taken up.
-	Relayed int
-	// Unordered counts moves after which mail went to the new host before all that went to
-	// the old one was known to have arrived: a sender's messages may have changed places.
-	Unordered int
-}
 
 // Start runs a manager for the singleton name on this node, and returns at once. Of all
 // nodes that do so, the one that holds the lease "singleton/<name>" (escaped) hosts: it runs
@@ -206,10 +130,10 @@ func (m *Manager) launch(reg *registry) error {
 	c := newController(m)
 	_, err = m.system.Root.SpawnNamed(actor.PropsFromProducer(
 		func() actor.Actor { return c },
-		actor.WithSupervisor(stopFailing(func(reason any) { c.crash = reason })),
+		actor.WithSupervisor(stopFailing(func(reason any) { c.child.crash = reason })),
 		actor.WithMailbox(func() actor.Mailbox {
-			c.proxy.door.inner = actor.Unbounded()()
-			return &deadLetterMailbox{Mailbox: c.proxy.door.inner, door: &c.proxy.door}
+			c.door.inner = actor.Unbounded()()
+			return &deadLetterMailbox{Mailbox: c.door.inner, door: c.door}
 		}),
 	), m.pid.Id)
 	if err != nil {
@@ -229,119 +153,6 @@ func (m *Manager) undoLaunch() {
 	if m.own == nil {
 		_ = m.describe(nil) // it can't be refused
 	}
-}
-
-// named is lease.Name of a name that Start has checked.
-func named(kind, name string) string {
-	n, _ := lease.Name(kind, name)
-	return n
-}
-
-// check is the beginning of the calls that a user may make of a zero Manager, or with
-// no context.
-func (m *Manager) check(ctx context.Context) error {
-	if m.system == nil {
-		return fmt.Errorf("singleton: manager: %w: the zero value, must come from singleton.Start", lease.ErrInvalid)
-	}
-	if err := input.Context(ctx, lease.ErrInvalid); err != nil {
-		return fmt.Errorf("singleton %.64q: %w", m.name, err)
-	}
-	return nil
-}
-
-// Name returns the singleton's name.
-func (m *Manager) Name() string { return m.name }
-
-// PID is the front door: a message that is sent to it reaches the child, on the node that
-// hosts, with its sender. It must not be handed to another actor system of the same process. A
-// watcher of it hears of the end of this node's manager, and of no move nor crash of the child. A
-// PoisonPill is a dead letter: Stop ends the manager. A Touch goes to the child, as all mail does: its
-// answer comes once there is a host, and names the child.
-func (m *Manager) PID() *actor.PID { return m.pid }
-
-// Status returns a recent snapshot.
-func (m *Manager) Status() Status {
-	var s Status
-	if last := m.status.Load(); last != nil {
-		s = *last
-	}
-	s.Unconfirmed = int(m.lost.Load()) // a link may break when nothing else happens any more
-	return s
-}
-
-// Stop ends the manager. A child that runs here is asked to stop (WithStop); its lease, and
-// its state if it is hosting.Stateful, is handed over to another node that runs a manager,
-// or released if none takes it. Mail that is still buffered, or that other nodes still send
-// here, is forwarded to the new host for as long as WithLinger says; what is left then is dropped and
-// counted (Status.Dropped), which is no error. A child that does not
-// stop keeps the lease until it has (WithOverdue). Stop returns nil when all that is done,
-// and can be called again. It waits for handlers that run: a handler calls it on another goroutine.
-// ActorSystem.Shutdown stops all managers of the system within a second.
-//
-// Errors: context.Cause(ctx) if ctx ended before, with the phase that the manager is in; it
-// goes on ending. lease.ErrInvalid for a zero Manager or a nil ctx. If the manager has ended
-// and its lease is not known to be released, because the store does not answer, the error
-// names the lease and wraps the reason: the Keeper goes on trying until it is closed, and
-// then the lease is left to expire.
-func (m *Manager) Stop(ctx context.Context) error {
-	if err := m.check(ctx); err != nil {
-		return err
-	}
-	m.tell(stop)
-	return m.wait(ctx)
-}
-
-// wait waits until the manager has ended.
-func (m *Manager) wait(ctx context.Context) error {
-	if hasEnded(m) { // ctx may be done as well
-		return m.left
-	}
-	select {
-	case <-m.done:
-		return m.left
-	case <-ctx.Done():
-		return fmt.Errorf("singleton %q is still %v: %w", m.name, m.Status().Phase, context.Cause(ctx))
-	}
-}
-
-// Done is closed when the manager has ended. Its lease is released then, or Stop returns an
-// error that names it.
-func (m *Manager) Done() <-chan struct{} {
-	if m.done == nil { // a zero Manager: nothing will ever end
-		return ended.Done()
-	}
-	return m.done
-}
-
-// tell posts to the actor.
-func (m *Manager) tell(msg any) {
-	outlet.Tell(m.system, m.pid, &told{msg})
-}
-
-// cleanUp runs when the actor, and with it every child, has ended, however that
-// came about.
-func (m *Manager) cleanUp() {
-	m.endLife()
-	m.ops.Wait()
-	ctx := context.Background() // bounded by the lease's own bounds
-	var err error
-	if m.sign != nil {
-		if err := m.sign.Close(ctx); err != nil {
-			m.log.Warn("the announcement of the host could not be withdrawn, and stands until it expires", zap.Error(err))
-		}
-	}
-	if m.own != nil {
-		err = m.own.Close(ctx)
-	} else {
-		err = boundary.Call(func() error { return m.lease.Release(ctx) })
-		_ = m.describe(nil) // it can't be refused
-	}
-	if err != nil {
-		m.log.Warn("the lease is left to expire", zap.Error(err))
-		m.left = fmt.Errorf("singleton %q has ended, but its lease %s is not known to be released: %w", m.name, m.lname, err)
-	}
-	registryOf(m.system).remove(m)
-	close(m.done)
 }
 
 // Ask sends msg to the singleton, on the node that hosts it, and waits for one answer of type

@@ -52,7 +52,7 @@ var layered = []layers{
 		"remember.go", "entry.go", "mail.go",
 		// what all of it shares
 		"node.go", "type.go", "events.go",
-	}, 2, 16},
+	}, 2, 2},
 	{"membership", []string{
 		// what users call
 		"doc.go", "join.go", "leave.go", "group.go",
@@ -87,6 +87,22 @@ var layered = []layers{
 		"follow.go", "transaction.go", "view.go", "record.go",
 		// the file and the machine
 		"opened.go", "schema.go", "link.go", "place_linux.go", "clock_linux.go", "clock.go", "errors.go",
+	}, 0, 1},
+	{"singleton", []string{
+		// what users call, and the beginning
+		"doc.go", "start.go",
+		// the actor, and how it ends
+		"controller.go", "end.go",
+		// the lease and the child, as they move: to the next host, here, from the last host
+		"handover.go", "child.go", "successor.go",
+		// who would host
+		"candidates.go", "leader.go",
+		// mail, from where it comes in to the gate or the next node
+		"door.go", "proxy.go", "host.go",
+		// what a node has: of the lease, of one singleton, of all of them
+		"tenure.go", "health.go", "registry.go", "manager.go",
+		// what knows none of that
+		"record.go", "events.go", "options.go", "machine.go",
 	}, 0, 1},
 }
 

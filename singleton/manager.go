@@ -1,0 +1,297 @@
+package singleton
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/actors"
+	"github.com/holdfast-go/holdfast/internal/asker"
+	"github.com/holdfast-go/holdfast/internal/boundary"
+	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/internal/outlet"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
+)
+
+// Manager is one node's part in a singleton: it hosts the child, or forwards mail to the
+// host. Safe for concurrent use.
+type Manager struct {
+	name   string
+	system *actor.ActorSystem
+	keeper *lease.Keeper // nil with WithLease and no Keeper
+	claims
+	set     settings
+	owned   bool // it coordinates shards, which stop it: StopAll does not
+	props   *actor.Props
+	clock   store.Clock
+	log     *zap.Logger
+	metrics *instruments
+	outlet  *outlet.Outlet
+	dir     *directory
+	pid     *actor.PID
+
+	status  atomic.Pointer[Status]
+	trouble atomic.Pointer[trouble]
+	asked   asker.InFlight
+	lost    atomic.Int64 // sent, and not known to have arrived when its link broke; grows when the manager has ended, too
+	lifetime
+}
+
+// claims are the leases of a Manager.
+type claims struct {
+	lname string // of the lease
+	lease lease.Lease
+	own   *lease.Handle // made by Start, to be closed
+	sign  *lease.Handle // tells where the host is, if the lease can't; made by Start, to be closed
+}
+
+// lifetime is how a Manager ends.
+type lifetime struct {
+	done    chan struct{}
+	left    error          // the lease may stand; set before done is closed
+	ops     sync.WaitGroup // calls to the lease under way
+	life    context.Context
+	endLife context.CancelFunc
+}
+
+// Status is a snapshot of a manager.
+type Status struct {
+	Name  string
+	Phase Phase
+	// Token is the fencing token this node hosts under; 0 while it does not.
+	Token lease.Token
+	// Host is the holder of the lease; zero if none is known.
+	Host lease.Owner
+	// Differs says in what the host's settings are not this node's, though they should
+	// be the same on every node (the message size, WithPreferred, and
+	// whether there is a WithLeadership); empty if in nothing, or if the host does not say.
+	Differs string
+	// Refused says why this node does not talk to the host, whose version is too far from
+	// this one's: ErrProtocol, or lease.ErrBadRecord for one that can't be read. Mail waits
+	// as for a host that is not known. Nil if it does.
+	Refused error
+	// Lives counts the children that were started here.
+	Lives int
+	// Buffered messages wait for a host, or to be taken up by it. Dropped messages found the
+	// buffer full, or were left when the manager ended. Undeliverable messages could not be
+	// encoded, decoded or routed.
+	Buffered, Dropped, Undeliverable int
+	// Unconfirmed messages had been sent straight to the host when their link broke:
+	// they are not known to have arrived.
+	Unconfirmed int
+	// Relayed messages were forwarded for others, each kept until it was taken up.
+	Relayed int
+	// Unordered counts moves after which mail went to the new host before all that went to
+	// the old one was known to have arrived: a sender's messages may have changed places.
+	Unordered int
+}
+
+// named is lease.Name of a name that Start has checked.
+func named(kind, name string) string {
+	n, _ := lease.Name(kind, name)
+	return n
+}
+
+// check is the beginning of the calls that a user may make of a zero Manager, or with
+// no context.
+func (m *Manager) check(ctx context.Context) error {
+	if m.system == nil {
+		return fmt.Errorf("singleton: manager: %w: the zero value, must come from singleton.Start", lease.ErrInvalid)
+	}
+	if err := input.Context(ctx, lease.ErrInvalid); err != nil {
+		return fmt.Errorf("singleton %.64q: %w", m.name, err)
+	}
+	return nil
+}
+
+// Name returns the singleton's name.
+func (m *Manager) Name() string { return m.name }
+
+// PID is the front door: a message that is sent to it reaches the child, on the node that
+// hosts, with its sender. It must not be handed to another actor system of the same process. A
+// watcher of it hears of the end of this node's manager, and of no move nor crash of the child. A
+// PoisonPill is a dead letter: Stop ends the manager. A Touch goes to the child, as all mail does: its
+// answer comes once there is a host, and names the child.
+func (m *Manager) PID() *actor.PID { return m.pid }
+
+// Status returns a recent snapshot.
+func (m *Manager) Status() Status {
+	var s Status
+	if last := m.status.Load(); last != nil {
+		s = *last
+	}
+	s.Unconfirmed = int(m.lost.Load()) // a link may break when nothing else happens any more
+	return s
+}
+
+// Stop ends the manager. A child that runs here is asked to stop (WithStop); its lease, and
+// its state if it is hosting.Stateful, is handed over to another node that runs a manager,
+// or released if none takes it. Mail that is still buffered, or that other nodes still send
+// here, is forwarded to the new host for as long as WithLinger says; what is left then is dropped and
+// counted (Status.Dropped), which is no error. A child that does not
+// stop keeps the lease until it has (WithOverdue). Stop returns nil when all that is done,
+// and can be called again. It waits for handlers that run: a handler calls it on another goroutine.
+// ActorSystem.Shutdown stops all managers of the system within a second.
+//
+// Errors: context.Cause(ctx) if ctx ended before, with the phase that the manager is in; it
+// goes on ending. lease.ErrInvalid for a zero Manager or a nil ctx. If the manager has ended
+// and its lease is not known to be released, because the store does not answer, the error
+// names the lease and wraps the reason: the Keeper goes on trying until it is closed, and
+// then the lease is left to expire.
+func (m *Manager) Stop(ctx context.Context) error {
+	if err := m.check(ctx); err != nil {
+		return err
+	}
+	m.tell(stop)
+	return m.wait(ctx)
+}
+
+// wait waits until the manager has ended.
+func (m *Manager) wait(ctx context.Context) error {
+	if hasEnded(m) { // ctx may be done as well
+		return m.left
+	}
+	select {
+	case <-m.done:
+		return m.left
+	case <-ctx.Done():
+		return fmt.Errorf("singleton %q is still %v: %w", m.name, m.Status().Phase, context.Cause(ctx))
+	}
+}
+
+// Done is closed when the manager has ended. Its lease is released then, or Stop returns an
+// error that names it.
+func (m *Manager) Done() <-chan struct{} {
+	if m.done == nil { // a zero Manager: nothing will ever end
+		return ended.Done()
+	}
+	return m.done
+}
+
+func hasEnded(m *Manager) bool {
+	select {
+	case <-m.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// ended is the context of what does not run.
+var ended = func() context.Context {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(lease.ErrNotHeld)
+	return ctx
+}()
+
+// tell posts to the actor.
+func (m *Manager) tell(msg any) {
+	outlet.Tell(m.system, m.pid, &told{msg})
+}
+
+// told is what a manager tells its own actor: it passes the door.
+type told struct{ what any }
+
+// core is what the parts of a manager share: its machine, and the turns of its actor.
+type core struct {
+	*Manager
+	machine
+	fire func(event)   // feeds the machine, and carries its effects out
+	ctx  actor.Context // of the message being handled
+	over atomic.Bool   // the actor has ended
+}
+
+// command runs in a turn of the actor.
+type command func()
+
+// transfers is the lease as one that can be handed over; nil if it can't.
+func (c *core) transfers() lease.TransferLease {
+	l, _ := lease.As[lease.TransferLease](c.lease)
+	return l
+}
+
+// post runs f in a turn of the actor, unless the actor has ended. Any goroutine may call it.
+func (c *core) post(f func()) { c.send(command(f)) }
+
+// send sends to the actor from anywhere, until it has ended.
+func (c *core) send(msg any) {
+	if !c.over.Load() {
+		c.tell(msg)
+	}
+}
+
+// async runs f on a goroutine of its own, and the function that f returns in a turn of the actor.
+func (c *core) async(f func() func()) { c.ops.Go(func() { c.post(f()) }) }
+
+// later sets an alarm whose function runs in a turn of the actor.
+func (c *core) later(a *actors.Alarm, d time.Duration, f func()) { a.Set(c.clock, c.post, d, f) }
+
+func (c *core) now() time.Duration { return c.clock.Now().Mono }
+
+func (c *core) event(e Event) {
+	e.Singleton = c.name
+	c.outlet.Publish(e)
+}
+
+// try runs users' code. A panic is logged.
+func (c *core) try(what string, f func()) {
+	if err := boundary.Contained(f); err != nil {
+		c.log.Error(what+" failed", zap.Error(err))
+	}
+}
+
+// survive, when it is deferred, logs a panic.
+func (c *core) survive(what string) {
+	if r := recover(); r != nil {
+		c.log.Error(what, zap.Any("panic", r), zap.Stack("stack"))
+	}
+}
+
+// rank is how much this node is preferred; the lower the better.
+func (c *core) rank() uint32 { return c.rankOf(c.ownID()) }
+
+func (c *core) rankOf(id string) uint32 {
+	i := slices.Index(c.set.preferred, id)
+	if i < 0 {
+		i = len(c.set.preferred)
+	}
+	return uint32(i)
+}
+
+func (c *core) ownID() string {
+	if c.keeper == nil {
+		return ""
+	}
+	return c.keeper.Owner().ID
+}
+
+// newsWithin is how long it takes, as a rule, until other nodes know of another host: where the
+// store can watch they learn it at once. What is part of something else has no mail of its own.
+func (c *core) newsWithin() time.Duration {
+	switch {
+	case c.owned:
+		return 0
+	case c.dir == nil:
+		return lookUpEvery
+	}
+	return c.keeper.LookEvery()
+}
+
+// lookUpEvery is the pause between looks for the holder where records can't be
+// followed; while no other host is found, it is a quarter of that.
+const lookUpEvery = time.Second
+
+// recordName is that of the record which names the host.
+func (c *core) recordName() string {
+	if c.sign != nil {
+		return c.sign.Name()
+	}
+	return c.lname
+}
