@@ -1,5 +1,8 @@
 //go:build unix
 
+// Package faultlink carries the connections of clients to servers through proxies of this
+// process, and breaks them on purpose: the one place for cut, delay, throttle and heal of every kit
+// that tests against real servers, and of the laboratory's links between nodes.
 package faultlink
 
 import (
@@ -9,6 +12,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -207,4 +211,198 @@ func reset(conn net.Conn) {
 		_ = tcp.SetLinger(0) // fails only when closed already
 	}
 	conn.Close()
+}
+
+// Link is a way to one server through proxies, and the way back, with the faults that are on them.
+// Faults apply to connections that exist and to new ones, from the moment the
+// call returns on; what a chunk of bytes met before is not undone. They add up
+// until Heal: a cut link may be slow too.
+//
+//	open ──Cut──▶ cut (nothing passes, connections stay) ──┐
+//	 │  ──CutReplies──▶ half cut (requests still arrive) ──┼─Heal─▶ open
+//	 └──Refuse──▶ refused (connections are reset) ─────────┘
+type Link struct{ requests, replies *Way }
+
+// New makes a link without faults.
+func New() *Link { return Of(NewWay(), NewWay()) }
+
+// Of makes a link of two ways.
+func Of(requests, replies *Way) *Link { return &Link{requests, replies} }
+
+// Cut makes the link a black hole: connections stay open and can be made, and
+// nothing arrives at either end, not even their closing. As with a network that
+// comes back, what was sent meanwhile arrives after Heal, also when its sender
+// has given up. A connection holds at most about 1 MiB for each direction, then its
+// sender blocks; the number of connections has no bound.
+func (l *Link) Cut() { l.change(func(s *Shape) { s.Stall = true }) }
+
+// CutReplies lets requests through and keeps the server's replies back, until
+// Heal: the request is done and the client does not know.
+func (l *Link) CutReplies() { l.replies.change(func(s *Shape) { s.Stall = true }) }
+
+// Refuse resets every connection, and every new one as soon as it is made.
+func (l *Link) Refuse() { l.change(func(s *Shape) { s.Cut = true }) }
+
+// Delay makes everything take d longer in each direction, connecting included;
+// 0 is no delay. Order and throughput stay.
+func (l *Link) Delay(d time.Duration) { l.change(func(s *Shape) { s.Delay = max(d, 0) }) }
+
+// Heal takes all faults off the link. Connections that were reset stay so.
+func (l *Link) Heal() { l.change(func(s *Shape) { *s = Shape{} }) }
+
+func (l *Link) change(f func(*Shape)) {
+	l.requests.change(f)
+	l.replies.change(f)
+}
+
+// Faults are those that are on a link.
+type Faults struct {
+	Requests, Replies bool // held back, on their way to the server and from it
+	Refused           bool
+	Delay             time.Duration
+}
+
+// Faults are those that are on the link now; the zero Faults of one without.
+func (l *Link) Faults() Faults {
+	there, back := l.requests.Shape(), l.replies.Shape()
+	return Faults{Requests: there.Stall, Replies: back.Stall, Refused: there.Cut, Delay: there.Delay}
+}
+
+// Shape is what a Way does to what is sent over it. The zero Shape is a way that does nothing to it.
+type Shape struct {
+	Delay  time.Duration // of everything
+	Jitter time.Duration // up to so much more, drawn for each piece; order is kept
+	Rate   int           // bytes a second, of all connections together; 0: no bound
+	Stall  bool          // nothing arrives until this ends, and no connection is closed
+	Cut    bool          // connections are reset, and none is made
+}
+
+// Bounds of what a way keeps of one connection. A sender that is faster than the way is held up by TCP.
+const (
+	buffered  = 64 << 10 // where there is a rate, besides what it delays
+	most      = 1 << 20
+	mostPiece = 16 << 10
+	leastPart = 512
+)
+
+// limit is how much of one connection a way keeps.
+func (s Shape) limit() int {
+	if s.Rate <= 0 {
+		return most
+	}
+	return min(most, buffered+int((s.Delay+s.Jitter).Seconds()*float64(s.Rate)))
+}
+
+// piece is how much is carried at a time: what takes 20 ms at the rate.
+func (s Shape) piece() int {
+	if s.Rate <= 0 {
+		return mostPiece
+	}
+	return min(mostPiece, max(leastPart, s.Rate/50))
+}
+
+// Way is one direction of connections. Its methods are safe for concurrent use.
+type Way struct {
+	bytes atomic.Int64
+
+	mu      sync.Mutex
+	shape   Shape
+	changed chan struct{} // closed and replaced with every change
+	free    time.Time     // when all that was let through has left, at the rate
+	over    map[*pipe]struct{}
+}
+
+// NewWay makes one that does nothing.
+func NewWay() *Way { return &Way{changed: make(chan struct{}), over: map[*pipe]struct{}{}} }
+
+// Set gives the way a shape, also for what is on it.
+func (w *Way) Set(s Shape) { w.change(func(to *Shape) { *to = s }) }
+
+// Heal takes every fault off the way.
+func (w *Way) Heal() { w.Set(Shape{}) }
+
+func (w *Way) change(f func(*Shape)) {
+	w.mu.Lock()
+	f(&w.shape)
+	w.free = time.Time{}
+	close(w.changed)
+	w.changed = make(chan struct{})
+	var reset []*pipe
+	if w.shape.Cut {
+		for c := range w.over {
+			reset = append(reset, c)
+		}
+	}
+	w.mu.Unlock()
+	for _, c := range reset {
+		c.cancel()
+		<-c.reset // so that no client can use it after this call
+	}
+}
+
+// Shape is the way's at present.
+func (w *Way) Shape() Shape {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.shape
+}
+
+// Bytes is how many bytes have arrived over the way.
+func (w *Way) Bytes() int64 { return w.bytes.Load() }
+
+// enter makes c one that Cut resets; false if the way is cut.
+func (w *Way) enter(c *pipe) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.over[c] = struct{}{}
+	return !w.shape.Cut
+}
+
+func (w *Way) leave(c *pipe) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.over, c)
+}
+
+// slack is how far the rate may make up for a wait that took too long.
+const slack = 20 * time.Millisecond
+
+// pass waits until a piece may arrive; false if ctx has ended.
+func (w *Way) pass(ctx context.Context, p piece) bool {
+	var turn time.Time   // when the way has carried it; zero: it has not begun
+	var in chan struct{} // the shape under which that was decided
+	for {
+		w.mu.Lock()
+		now, s, changed := time.Now(), w.shape, w.changed
+		until := p.sent.Add(s.Delay + time.Duration(p.luck*float64(s.Jitter)))
+		if in != changed {
+			turn = time.Time{}
+		}
+		if turn.IsZero() && !s.Stall && !now.Before(until) {
+			turn, in = now, changed
+			if s.Rate > 0 {
+				if earliest := now.Add(-slack); w.free.Before(earliest) {
+					w.free = earliest
+				}
+				w.free = w.free.Add(time.Duration(float64(max(len(p.data), 1)) / float64(s.Rate) * float64(time.Second)))
+				turn = w.free
+			}
+		}
+		w.mu.Unlock()
+		if !turn.IsZero() {
+			if until = turn; !now.Before(turn) {
+				return ctx.Err() == nil
+			}
+		}
+		var timer <-chan time.Time
+		if !s.Stall {
+			timer = time.After(until.Sub(now))
+		}
+		select {
+		case <-timer:
+		case <-changed:
+		case <-ctx.Done():
+			return false
+		}
+	}
 }

@@ -205,3 +205,269 @@ func sessionKeepsAll(t *storeT, n, other *node) {
 		t.sameRecord(left[name], r, ruleRenew)
 	}
 }
+
+// passage is a way in which a name may change hands.
+type passage struct {
+	name  string
+	needs needs
+	waits bool
+	brief bool // a's session is to end by itself
+	over  bool // a's session is over then
+	// frees does it, if the name is free then; take does the others, and returns the next holder and
+	// its record.
+	frees func(h hand)
+	take  func(h hand) (*node, store.Record)
+}
+
+// hand is a name in a's hand, as r. A claim or move that takes it bears the nonce.
+type hand struct {
+	a, b  *node
+	r     store.Record
+	nonce uint64
+}
+
+var passages = []passage{
+	{name: "nothing", take: func(h hand) (*node, store.Record) { return h.a, h.r }},
+	{name: "release", frees: func(h hand) { h.a.freed(h.r) }},
+	{name: "revoke", frees: func(h hand) { h.b.freed(h.r) }},
+	{name: "close", over: true, frees: func(h hand) { h.a.close() }},
+	{name: "close-by-another", over: true, frees: func(h hand) { h.b.closes(h.a) }},
+	{name: "expiry", waits: true, brief: true, over: true,
+		frees: func(h hand) { h.a.letExpire(h.b, h.r.Name) }},
+	{name: "supersede",
+		take: func(h hand) (*node, store.Record) { return h.a, h.a.supersedes(h.r, h.nonce) }},
+	{name: "supersede-elsewhere", take: func(h hand) (*node, store.Record) {
+		sibling := h.a.t.open(h.a.t.client(), h.a.session.Owner, h.a.session.TTL)
+		return sibling, sibling.supersedes(h.r, h.nonce)
+	}},
+	{name: "transfer", needs: needTransfer,
+		take: func(h hand) (*node, store.Record) { return h.b, h.a.moves(h.r, h.b, h.nonce) }},
+	{name: "transfer-by-another", needs: needTransfer,
+		take: func(h hand) (*node, store.Record) { return h.b, h.b.moves(h.r, h.b, h.nonce) }},
+	{name: "transfer-and-back", needs: needTransfer, take: func(h hand) (*node, store.Record) {
+		return h.a, h.b.moves(h.a.give(h.r, h.b), h.a, h.nonce)
+	}},
+}
+
+// supersedes replaces r by a record of this nonce. It is fatal.
+func (n *node) supersedes(r store.Record, nonce uint64) store.Record {
+	return n.winClaim(store.Claim{Name: r.Name, Nonce: nonce, Supersedes: r.Token}, ruleSupersede)
+}
+
+// moves gives r to another node under this nonce. It is fatal.
+func (n *node) moves(r store.Record, to *node, nonce uint64) store.Record {
+	m := to.taking(r.Held())
+	m.To.Nonce = nonce
+	return n.given(m, to)
+}
+
+// handsCases are one case for each way, and one that waits.
+var handsCases = func() (all []testCase) {
+	for _, p := range passages {
+		all = append(all, testCase{name: "hands/" + p.name, needs: p.needs, waits: p.waits, run: p.run})
+	}
+	return append(all, testCase{
+		name: "hands/renewal-of-another's", waits: true, run: two(renewalOfAnothers)})
+}()
+
+// run takes a name from a in this way, and then tries what a may still believe, and what differs
+// in one field from the record that stands.
+func (p passage) run(t *storeT) {
+	for _, same := range []bool{false, true} { // the nonce: then only the token tells the two apart
+		a, b := t.node(), t.node()
+		if p.brief {
+			a = t.brief()
+		}
+		name, beside := "hands/"+p.name, b.win("beside/"+p.name)
+		old, again := a.win(name), nonce()
+		if same {
+			again = old.Nonce
+		}
+		h := hand{a, b, old, again}
+		holder, now := b, old
+		if p.take != nil {
+			holder, now = p.take(h)
+		} else {
+			p.frees(h)
+			why := ruleRelease
+			if p.over {
+				t.sessionGone(a)
+				why = ruleClose
+			}
+			b.free(name, why)
+			t.mistaken(a, b, old, store.Record{Name: name}, beside)
+			now = b.winClaim(store.Claim{Name: name, Nonce: again}, ruleFree)
+		}
+		t.mistaken(a, b, old, now, beside)
+		restarted := t.owner()
+		restarted.ID, restarted.Address = now.Owner.ID, now.Owner.Address
+		claimants := []*node{b, t.open(b.store, restarted, b.session.TTL), t.open(b.store, now.Owner, b.session.TTL)}
+		if !p.over {
+			claimants = append(claimants, a)
+			t.check(a.renew().Err == nil, ruleRenew, "after %s a live session is not renewed", p.name)
+		}
+		t.refusedAll(claimants, old, now)
+		if holder != a {
+			a.close() // perhaps again
+			b.stands(now, ruleCloseOnly)
+		}
+		b.freed(beside)
+		if same {
+			holder.freed(now)
+		} else {
+			holder.close()
+			t.node().free(name, ruleClose)
+		}
+	}
+}
+
+// refusedAll claims a held name with every token and nonce that does not suffice.
+func (t *storeT) refusedAll(claimants []*node, old, now store.Record) {
+	t.Helper()
+	for _, n := range claimants {
+		own := n.session.Owner.Incarnation == now.Owner.Incarnation
+		for _, over := range []store.Token{0, old.Token, now.Token, now.Token - 1, now.Token + 1, 1 << 40} {
+			why := ruleSupersedeBy
+			switch {
+			case over == 0:
+				why = ruleHeld
+			case own && over == now.Token:
+				continue
+			case !own:
+				why = ruleSupersedeOf
+			}
+			for _, nonce := range []uint64{nonce(), now.Nonce} {
+				n.refused(store.Claim{Name: now.Name, Nonce: nonce, Supersedes: over}, now, why)
+			}
+		}
+	}
+}
+
+// mistaken releases and moves by the old ownership, and by what differs in one field from now.
+// Nothing may be applied.
+func (t *storeT) mistaken(a, b *node, old, now, beside store.Record) {
+	t.Helper()
+	free, around := now.Token == 0, now
+	if free {
+		around = old
+	}
+	unchanged := func(why rule) {
+		t.Helper()
+		if free {
+			b.free(now.Name, why)
+		} else {
+			b.stands(now, why)
+		}
+	}
+	var tried []store.Held
+	for _, h := range []store.Held{
+		old.Held(),
+		{Name: around.Name, Token: around.Token, Nonce: old.Nonce},
+		{Name: around.Name, Token: old.Token, Nonce: around.Nonce},
+		{Name: around.Name, Token: around.Token - 1, Nonce: around.Nonce},
+		{Name: around.Name, Token: around.Token + 1, Nonce: around.Nonce},
+		{Name: around.Name, Token: 0, Nonce: around.Nonce},
+		{Name: around.Name, Token: around.Token, Nonce: around.Nonce - 1},
+		{Name: around.Name, Token: around.Token, Nonce: around.Nonce + 1},
+		{Name: around.Name, Token: around.Token, Nonce: 0},
+		{Name: beside.Name, Token: around.Token, Nonce: around.Nonce},
+		{Name: "hands/never", Token: old.Token, Nonce: old.Nonce},
+	} {
+		if !free && h == now.Held() || slices.Contains(tried, h) {
+			continue
+		}
+		tried = append(tried, h)
+		why := mistake(h, now)
+		out := a.release(h)[0]
+		t.require(!out.OK, why, "by %+v something was released; what stood: %+v", h, now.Held())
+		unchanged(why)
+		if t.can(needTransfer) {
+			m := b.taking(h)
+			m.Metadata = map[string]string{"x": "y"}
+			out = b.transfer(m)[0]
+			t.require(!out.OK, ruleTransferRefused, "by %+v something was moved; what stood: %+v", h, now.Held())
+			if out.Err == nil && !free && h.Name == now.Name {
+				t.sameRecord(out.Record, now, ruleHolder)
+			}
+			unchanged(ruleTransferRefused)
+		}
+	}
+	b.stands(beside, ruleReleaseOnly)
+	b.free("hands/never", ruleTransferRefused)
+}
+
+// mistake is the rule that a release by h breaks.
+func mistake(h store.Held, now store.Record) rule {
+	switch {
+	case h.Name != now.Name:
+		return ruleReleaseOnly
+	case now.Token == 0:
+		return ruleReleaseOnce
+	case h.Token != now.Token:
+		return ruleReleaseToken
+	}
+	return ruleReleaseNonce
+}
+
+// sessionGone makes every call under a session that is gone, alone and among live ones.
+func (t *storeT) sessionGone(gone *node) {
+	t.Helper()
+	other, live := t.node(), t.nodeOn(gone.store)
+	t.require(errors.Is(gone.renew().Err, store.ErrSessionGone), ruleGoneRenew, "the renewal was granted")
+	t.goneAmongLive(live, gone)
+	names := []string{"gone/a", "gone/b"}[:t.batch(gone.store, 2)]
+	var claims []store.Claim
+	for _, name := range names {
+		claims = append(claims, t.claim(name))
+	}
+	outs, err := gone.acquires(claims...)
+	t.require(errors.Is(err, store.ErrSessionGone), ruleGoneAcquire, "outcomes %+v, error %v", outs, err)
+	for _, name := range names {
+		other.free(name, ruleGoneAcquire)
+	}
+	t.check(errors.Is(gone.renew().Err, store.ErrSessionGone), ruleGoneRenew, "a second renewal was granted")
+	gone.close() // no error
+	if t.can(needTransfer) {
+		r := live.win("gone/given")
+		live.deniedMove(gone.taking(r.Held()), ruleTransferGone, store.ErrSessionGone)
+		live.freed(r) // it is the mover's as before
+	}
+	if t.can(needSessionList) {
+		gone.listsGone(gone)
+		other.listsGone(gone)
+	}
+}
+
+// goneAmongLive renews a gone session in one call with a live one.
+func (t *storeT) goneAmongLive(live, gone *node) {
+	t.Helper()
+	r := live.win("live")
+	grants := t.renewAll(live, gone, live)
+	for i, wantGone := range []bool{false, true, false} {
+		t.check(errors.Is(grants[i].Err, store.ErrSessionGone) == wantGone && (wantGone || grants[i].Err == nil),
+			ruleGoneRenew, "grant %d is %+v; the session is gone: %v", i, grants[i], wantGone)
+	}
+	live.stands(r, ruleRenew)
+	live.freed(r)
+}
+
+// renewalOfAnothers: a renews its session, b does not, and b holds names that a once held. They
+// expire with b's session.
+func renewalOfAnothers(t *storeT, a, observer *node) {
+	names := []string{"released", "revoked"}
+	a.freed(a.win("released"))
+	observer.freed(a.win("revoked"))
+	b := t.brief()
+	b.winAll(names, ruleFree)
+	for latest := b.acked.Add(b.session.TTL + t.slack); ; time.Sleep(t.tick()) {
+		asked := time.Now()
+		g := a.renew()
+		t.require(g.Err == nil, ruleRenew, "a live session is not renewed: %v", g.Err)
+		left := observer.get(names[:t.batch(a.store, 2)]...)
+		if len(left) == 0 {
+			return
+		}
+		t.inTime(!asked.After(latest), ruleRenewOnly, "%d of %d records stand %v after their session began, of a TTL of %v",
+			len(left), len(names), asked.Sub(b.opened), b.session.TTL)
+	}
+}

@@ -3,10 +3,14 @@
 package etcdtest
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -97,4 +101,146 @@ func (c *Cluster) withLeader(ctx context.Context, what string, f func(context.Co
 		return fmt.Errorf("etcdtest: %s: %w", what, err)
 	}
 	return nil
+}
+
+// The user that WithAuth makes, who may do everything.
+const (
+	RootUser     = "root"
+	RootPassword = "etcdtest-root"
+)
+
+// enableAuth makes the root user and role and turns authentication on: clients
+// without a user are refused from then on. Clients made afterwards are root's
+// unless told otherwise.
+func (c *Cluster) enableAuth(ctx context.Context) error {
+	err := c.withLeader(ctx, "enable auth", func(ctx context.Context, client *clientv3.Client) error {
+		if err := addUser(ctx, client, RootUser, RootPassword, nil); err != nil {
+			return err
+		}
+		_, err := client.AuthEnable(ctx)
+		return err
+	})
+	if err == nil {
+		c.auth.Store(true)
+	}
+	return err
+}
+
+// Permission lets a user at the keys that begin with Prefix; "" is all keys.
+type Permission struct {
+	Prefix string
+	Access Access
+}
+
+// Access says what a permission allows.
+type Access = clientv3.PermissionType
+
+// What a permission may allow.
+const (
+	Read      = Access(clientv3.PermRead)
+	Write     = Access(clientv3.PermWrite)
+	ReadWrite = Access(clientv3.PermReadWrite)
+)
+
+// AddUser makes a user that has these permissions, and no other, by a role of the
+// same name. See AsUser.
+func (c *Cluster) AddUser(ctx context.Context, name, password string, permissions ...Permission) error {
+	return c.withLeader(ctx, fmt.Sprintf("add user %q", name), func(ctx context.Context, client *clientv3.Client) error {
+		return addUser(ctx, client, name, password, permissions)
+	})
+}
+
+func addUser(
+	ctx context.Context, client *clientv3.Client, name, password string, may []Permission,
+) error {
+	if _, err := client.RoleAdd(ctx, name); err != nil {
+		return err
+	}
+	for _, p := range may {
+		key, end := p.Prefix, clientv3.GetPrefixRangeEnd(p.Prefix)
+		if key == "" {
+			key, end = "\x00", "\x00" // from the first key on
+		}
+		if _, err := client.RoleGrantPermission(ctx, name, key, end, p.Access); err != nil {
+			return fmt.Errorf("permission for %q: %w", p.Prefix, err)
+		}
+	}
+	if _, err := client.UserAdd(ctx, name, password); err != nil {
+		return err
+	}
+	_, err := client.UserGrantRole(ctx, name, name)
+	return err
+}
+
+// AsUser is a change for Client and NewClient.
+func AsUser(name, password string) func(*clientv3.Config) {
+	return func(cfg *clientv3.Config) { cfg.Username, cfg.Password = name, password }
+}
+
+// Metrics are the samples a member exports, by series as it is written there:
+// the name, then the labels in braces if it has any.
+type Metrics map[string]float64
+
+// Sum adds up all series of a name whose labels include the given ones, each
+// written as name="value". No such series: 0.
+//
+//	m.Sum("grpc_server_started_total", `grpc_method="LeaseKeepAlive"`)
+func (m Metrics) Sum(name string, labels ...string) float64 {
+	sum := 0.0
+series:
+	for s, v := range m {
+		base, rest, _ := strings.Cut(s, "{")
+		if base != name {
+			continue
+		}
+		for _, l := range labels {
+			// Between its neighbours: method="Put" is no part of grpc_method="Put".
+			if !strings.Contains(","+strings.TrimSuffix(rest, "}")+",", ","+l+",") {
+				continue series
+			}
+		}
+		sum += v
+	}
+	return sum
+}
+
+const maxMetrics = 16 << 20
+
+// Metrics reads the member's /metrics, past its proxy. It needs no quorum and no
+// user; a member that is stopped does not answer.
+func (m *Member) Metrics(ctx context.Context) (Metrics, error) {
+	res, err := m.get(ctx, "/metrics")
+	if err != nil {
+		return nil, fmt.Errorf("etcdtest: metrics of %s: %w", m.name, err)
+	}
+	defer res.Body.Close()
+	got, err := parseMetrics(io.LimitReader(res.Body, maxMetrics))
+	if err != nil {
+		return nil, fmt.Errorf("etcdtest: metrics of %s: %w", m.name, err)
+	}
+	return got, nil
+}
+
+// parseMetrics reads the Prometheus text format, without timestamps, which etcd
+// does not write.
+func parseMetrics(r io.Reader) (Metrics, error) {
+	m := Metrics{}
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		line := strings.TrimSpace(lines.Text())
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		i := strings.LastIndexByte(line, ' ')
+		if i < 0 {
+			return nil, fmt.Errorf("no sample: %.100q", line)
+		}
+		v, err := strconv.ParseFloat(line[i+1:], 64)
+		if err != nil {
+			return nil, fmt.Errorf("sample %.100q: %w", line, err)
+		}
+		m[strings.TrimSpace(line[:i])] = v
+	}
+	return m, lines.Err()
 }
