@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -459,10 +458,10 @@ func (x *exhaustedTxn) Commit() (*clientv3.TxnResponse, error) {
 	if x.ops > x.kv.most {
 		return nil, x.kv.err
 	}
-	resp := &clientv3.TxnResponse{Succeeded: true, Header: &etcdserverpb.ResponseHeader{Revision: 7}}
+	resp := &clientv3.TxnResponse{Succeeded: true, Header: &pb.ResponseHeader{Revision: 7}}
 	for range x.ops {
-		one := &etcdserverpb.TxnResponse{Succeeded: true}
-		resp.Responses = append(resp.Responses, &etcdserverpb.ResponseOp{Response: &etcdserverpb.ResponseOp_ResponseTxn{ResponseTxn: one}})
+		one := &pb.TxnResponse{Succeeded: true}
+		resp.Responses = append(resp.Responses, &pb.ResponseOp{Response: &pb.ResponseOp_ResponseTxn{ResponseTxn: one}})
 	}
 	return resp, nil
 }
