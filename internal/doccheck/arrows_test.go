@@ -10,9 +10,12 @@ import (
 	"go/token"
 	"go/types"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -127,6 +130,23 @@ func TestFilesUseFilesBelowThem(t *testing.T) {
 		require.LessOrEqual(t, len(up), l.arrows, "%s: arrows between its files that run upward: %v", l.pkg, up)
 		circle := largestCycle(uses)
 		require.LessOrEqual(t, len(circle), l.cycle, "%s: files that use each other in a circle: %v", l.pkg, circle)
+	}
+}
+
+// A package that no one sees whole has an order of its files.
+func TestLargePackagesHaveLayers(t *testing.T) {
+	files := map[string]int{}
+	require.NoError(t, filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+		if strings.HasSuffix(file, ".go") && !strings.HasSuffix(file, "_test.go") {
+			pkg, _ := filepath.Rel(root, filepath.Dir(file))
+			files[filepath.ToSlash(pkg)]++
+		}
+		return err
+	}))
+	for pkg, n := range files {
+		if n > 10 {
+			require.True(t, slices.ContainsFunc(layered, func(l layers) bool { return l.pkg == pkg }), "%s has %d files", pkg, n)
+		}
 	}
 }
 
