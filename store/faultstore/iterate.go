@@ -52,8 +52,7 @@ func (s *Store) List(ctx context.Context, q store.Query) iter.Seq2[store.Record,
 // iterations.
 func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event, error] {
 	return func(yield func(store.Event, error) bool) {
-		w, ok := s.now().(store.Watcher)
-		if !ok {
+		if _, ok := s.now().(store.Watcher); !ok {
 			yield(store.Event{}, missing(Watch))
 			return
 		}
@@ -62,10 +61,10 @@ func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event
 			yield(store.Event{}, err)
 			return
 		}
-		ctx, forget := s.cuttable(ctx)
+		ctx, inner, forget := s.cuttable(ctx)
 		defer forget()
 		first, synced := true, false
-		for e, err := range w.Watch(ctx, of) {
+		for e, err := range inner.(store.Watcher).Watch(ctx, of) {
 			if synced {
 				s.lagBehind(ctx)
 			}
@@ -125,7 +124,7 @@ var errCut = errors.New("cut")
 
 // cuttable returns a context for a watch, which CutWatches ends. A partition
 // that began a moment ago counts as a cut.
-func (s *Store) cuttable(ctx context.Context) (_ context.Context, forget func()) {
+func (s *Store) cuttable(ctx context.Context) (_ context.Context, inner store.Store, forget func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +132,7 @@ func (s *Store) cuttable(ctx context.Context) (_ context.Context, forget func())
 	if s.healed != nil {
 		s.cutWatches()
 	}
-	return ctx, func() {
+	return ctx, s.inner, func() {
 		cancel(nil)
 		s.mu.Lock()
 		defer s.mu.Unlock()

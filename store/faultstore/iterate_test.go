@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/store"
 	"github.com/holdfast-go/holdfast/store/faultstore"
 )
@@ -172,5 +173,25 @@ func TestAnIdleWatchIsCutAtOnce(t *testing.T) {
 		require.ErrorIs(t, end, faultstore.ErrInjected)
 		require.Equal(t, 1, k.Injected(faultstore.Watch))
 		k.after(t, time.Second)
+	})
+}
+
+// A watch that is held up on its way is of the store that is in place when it arrives.
+func TestAWatchThatIsHeldUpMeetsTheStoreInPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		before, after := memory.New(), memory.New()
+		own := store.Session{ID: 1, Owner: store.Owner{ID: "a", Incarnation: "1"}, TTL: time.Minute}
+		_, err := after.OpenSession(t.Context(), own)
+		require.NoError(t, err)
+		_, err = after.Acquire(t.Context(), own, []store.Claim{{Name: "job", Nonce: 1}})
+		require.NoError(t, err)
+		w := faultstore.NewSwitch(before)
+		w.SetRule(faultstore.On(faultstore.Fault{Kind: faultstore.Delay, Delay: time.Second}, faultstore.Watch))
+		time.AfterFunc(time.Second/2, func() { w.To(after) })
+		for e, err := range w.Watch(t.Context(), store.Scope{}) {
+			require.NoError(t, err)
+			require.Equal(t, "job", e.Record.Name)
+			break
+		}
 	})
 }

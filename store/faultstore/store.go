@@ -229,7 +229,8 @@ var _ Whole = (*Switch)(nil)
 // NewSwitch returns a Switch in front of s.
 func NewSwitch(s Whole) *Switch { return &Switch{Wrap(s)} }
 
-// To puts s in place. Calls that have begun end by the store before; watches end with ErrInjected.
+// To puts s in place. Calls that the store before has got end there, those that a fault holds up on their
+// way reach s; watches end with ErrInjected.
 func (w *Switch) To(s Whole) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
