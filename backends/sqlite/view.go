@@ -53,7 +53,10 @@ func (s *views) read(ctx context.Context, op string, f func(v *view) ([]row, err
 		}
 		return err
 	})
-	return unless(err, rows)
+	if err != nil { // rows may be written yet
+		return nil, err
+	}
+	return rows, nil
 }
 
 // readWith is one read. The view's now is a moment before it: what stands in the transaction and
