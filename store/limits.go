@@ -35,7 +35,7 @@ type Limits struct {
 	While bool
 	// BySession: List answers a Query.Session, and at less cost than one for all, for instance by an
 	// index. A Keeper then reconciles by its own sessions' records, and does not get what is
-	// everybody's. What is no record is under no session.
+	// everybody's.
 	BySession bool
 	// Batch bounds how many names one call may carry; 0: no bound.
 	Batch int

@@ -41,9 +41,9 @@ type Owner struct {
 type SessionID int64
 
 // Session is the unit of renewal: every record belongs to one and expires with
-// it. Where a call is given one, its ID and its Owner's Incarnation say which is
-// meant; an ID that stands under another incarnation is not it. Owner and TTL of
-// the session's records are those that it was opened with.
+// it. Keepers draw IDs at random and give the same Owner and the granted TTL with
+// each call: a store may go by the ID alone, and write a record's Owner and TTL from
+// either.
 type Session struct {
 	ID    SessionID
 	Owner Owner
@@ -117,11 +117,11 @@ type Outcome struct {
 	// Err is a definite refusal for this name that says nothing about its
 	// holder; nothing was applied, and the others of the call are decided as without
 	// it. Of a claim: ErrInvalid if ValidateClaim refuses it, else
-	// ErrParentLost or ErrBadRecord, either where both are so. Of a move of what is still the
-	// mover's (else OK is false, and Err nil): ErrInvalid if ValidateTransfer refuses
-	// it, ErrSessionGone if the target is no open session of the offer's owner.
-	// Release and Transfer of what is no record may answer ErrBadRecord, or
-	// refuse without.
+	// ErrParentLost or ErrBadRecord, either where both are so. Of a move: ErrInvalid if
+	// ValidateTransfer refuses it, and, if the ownership is still the mover's,
+	// ErrSessionGone if the target's session is gone. Release and Transfer of what is
+	// no record may answer ErrBadRecord, or refuse without. A store may have reasons of
+	// its own.
 	Err error
 }
 
@@ -150,15 +150,14 @@ type Store interface {
 	// OpenSession makes s known, with records that expire together at the end of
 	// the granted TTL after its last renewal. Opening an ID of the same incarnation
 	// again is a renewal, by the TTL that was granted, whatever s asks for; one that
-	// has expired, and has no record left, may be opened as new. Not opened, with
-	// ErrInvalid: what ValidateSession refuses, and an ID that another incarnation
-	// has open. Refusals are the error; the Grant's Err is Renew's.
+	// has expired, and has no record left, may be opened as new. What ValidateSession
+	// refuses is not opened: ErrInvalid, as the error; the Grant's Err is for Renew.
 	OpenSession(ctx context.Context, s Session) (Grant, error)
 	// CloseSession ends s and removes every record under it. Closing a session
 	// that is gone is no error.
 	CloseSession(ctx context.Context, s Session) error
-	// Acquire decides every claim atomically for its name, in order: of a name that is
-	// claimed twice, the second meets what the first has won. A success always
+	// Acquire decides every claim atomically for its name; of a name that is claimed
+	// twice, as if the claims came one after the other, in some order. A success always
 	// issues a new token, higher than any the name ever had.
 	Acquire(ctx context.Context, s Session, claims []Claim) ([]Outcome, error)
 	// Renew extends every session by its granted TTL. An expired session is

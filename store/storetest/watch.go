@@ -636,7 +636,7 @@ func (w *watching) tells() {
 	w.told()
 }
 
-// told is tells of a watch that has told all it will.
+// told is tells for a watch that has nothing more to tell.
 func (w *watching) told() {
 	w.t.Helper()
 	t := w.t
