@@ -498,6 +498,8 @@ func (h Holding) is(other Holding) bool {
 type holderFeed struct {
 	stands  Holding // by what was heard
 	isKnown bool    // that is all there is
+	latest  Holding // that was passed on, if any was
+	any     bool
 	feed    feed.Latest[Holding]
 }
 
@@ -521,7 +523,7 @@ func (h *holderFeed) hear(ev store.Event) {
 		return
 	}
 	if h.isKnown {
-		h.feed.Set(h.stands)
+		h.tell(h.stands)
 	}
 }
 
@@ -531,11 +533,19 @@ func (h *holderFeed) known() {
 	if h.stands.State == HolderUnknown {
 		h.stands.State = NameFree
 	}
-	h.feed.Set(h.stands)
+	h.tell(h.stands)
 }
 
 // unknown: what stands may be another by now.
 func (h *holderFeed) unknown() {
 	h.isKnown = false
-	h.feed.Set(Holding{})
+	h.tell(Holding{})
+}
+
+// tell passes on what is the latest, unless it is as before: most looks find nothing new.
+func (h *holderFeed) tell(latest Holding) {
+	if !h.any || !h.latest.is(latest) {
+		h.latest, h.any = latest, true
+		h.feed.Set(latest)
+	}
 }

@@ -330,11 +330,21 @@ func (p *Pool) unused() (slots []int) {
 
 // look reads the records of slots, by their names.
 func (p *Pool) look(ctx context.Context, slots []int) (map[string]Record, error) {
-	names := make([]string, len(slots))
-	for i, s := range slots {
-		names[i] = p.slots[s].name
+	found := map[string]Record{}
+	for part := range slices.Chunk(slots, p.k.batch()) {
+		names := make([]string, len(part))
+		for i, s := range part {
+			names[i] = p.slots[s].name
+		}
+		recs, err := ask(ctx, &p.k.core, func(ctx context.Context) ([]Record, error) { return p.k.store.Get(ctx, names...) })
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range recs {
+			found[r.Name] = r
+		}
 	}
-	return background(ctx, &p.k.core, func() (map[string]Record, error) { return p.k.get(ctx, names) }, func(map[string]Record) {})
+	return found, nil
 }
 
 // acquire asks for one slot, which is in use here from before that on; false if it was.
