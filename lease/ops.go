@@ -184,7 +184,7 @@ func (k *operations) stepLocked(o *op, e settle.Event, a *said) {
 	if a.err != nil {
 		o.lastErr = a.err
 	}
-	todo := settle.Step(&o.h.claim, &o.Op, &e)
+	todo := settle.Next(&o.h.claim, &o.Op, &e)
 	for i := range todo.N {
 		k.carryOutLocked(o, todo.Of[i], a)
 	}

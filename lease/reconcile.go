@@ -70,13 +70,12 @@ func (r *reconciler) tick(now store.Reading, soon func(time.Duration)) {
 	if r.running {
 		return
 	}
-	k := r
-	if len(k.handles) == 0 && len(r.suspect) == 0 && len(k.sessions.all) == 0 && len(k.sessions.bygone) == 0 {
-		r.next = now.Mono + k.cfg.TTL
+	if len(r.handles) == 0 && len(r.suspect) == 0 && len(r.sessions.all) == 0 && len(r.sessions.bygone) == 0 {
+		r.next = now.Mono + r.cfg.TTL
 		return
 	}
 	if now.Mono >= r.next {
-		r.next = now.Mono + k.cfg.TTL
+		r.next = now.Mono + r.cfg.TTL
 		r.round++
 		r.start()
 	}
@@ -114,9 +113,8 @@ func (r *reconciler) namesLocked(handles bool) (names []string) {
 }
 
 func (r *reconciler) run(names []string, full, behind bool) {
-	k := r
 	var listed map[string]Record // by a listing that came to no end
-	began := k.clock.Now().Mono
+	began := r.clock.Now().Mono
 	l := look{names: names}
 	var err error
 	if full {
@@ -124,36 +122,36 @@ func (r *reconciler) run(names []string, full, behind bool) {
 			// What this Keeper knows of is looked at by name, whatever keeps a listing
 			// from coming to its end.
 			full = false
-			k.mu.Lock()
+			r.mu.Lock()
 			r.noList = errors.Is(err, ErrUnsupported)
 			if r.secondLocked(&r.unlisted) && !r.noList {
-				k.reach.asideLocked("listing for reconciliation fails, looking at names instead", zap.Error(err))
+				r.reach.asideLocked("listing for reconciliation fails, looking at names instead", zap.Error(err))
 			}
 			listed = l.found
 			l = look{names: r.namesLocked(true)}
-			k.mu.Unlock()
+			r.mu.Unlock()
 		}
 	}
 	if !full {
-		l.found, err = k.get(context.Background(), l.names)
+		l.found, err = r.get(context.Background(), l.names)
 	}
 
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	defer func() { r.running = false; k.kick() }()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	defer func() { r.running = false; r.kick() }()
 	var held []store.Held
 	unclaimed := func(rec Record) {
-		if rec.Owner.Incarnation == k.owner.Incarnation && !r.wantedLocked(rec) {
+		if rec.Owner.Incarnation == r.owner.Incarnation && !r.wantedLocked(rec) {
 			held = append(held, rec.Held())
 		}
 	}
 	if err != nil {
-		if r.secondLocked(&r.fails) && k.history.setback == nil { // which was logged
-			k.reach.asideLocked("reconciling fails, to be repeated", zap.Error(err))
+		if r.secondLocked(&r.fails) && r.history.setback == nil { // which was logged
+			r.reach.asideLocked("reconciling fails, to be repeated", zap.Error(err))
 		}
 		if behind {
-			r.lag = min(k.cfg.TTL, max(2*r.lag, retryMax/10))
-			r.behind, r.next = true, min(r.next, k.clock.Now().Mono+r.lag)
+			r.lag = min(r.cfg.TTL, max(2*r.lag, retryMax/10))
+			r.behind, r.next = true, min(r.next, r.clock.Now().Mono+r.lag)
 		}
 	} else {
 		if behind {
@@ -173,8 +171,8 @@ func (r *reconciler) run(names []string, full, behind bool) {
 			unclaimed(rec)
 		}
 	}
-	if len(held) > 0 && !k.closed {
-		k.wg.Go(func() { r.release(held) })
+	if len(held) > 0 && !r.closed {
+		r.wg.Go(func() { r.release(held) })
 	}
 }
 
@@ -234,34 +232,32 @@ func (r *reconciler) lookedLocked(l look, full bool, began time.Duration) {
 // release removes unclaimed records; conditional, so that one which was taken up
 // meanwhile, under a newer token, stays.
 func (r *reconciler) release(held []store.Held) {
-	k := r
-	for part := range slices.Chunk(held, k.batch()) {
-		outs, err := call(k.core, func(ctx context.Context) ([]store.Outcome, error) { return k.store.Release(ctx, part) })
-		k.mu.Lock()
+	for part := range slices.Chunk(held, r.batch()) {
+		outs, err := call(r.core, func(ctx context.Context) ([]store.Outcome, error) { return r.store.Release(ctx, part) })
+		r.mu.Lock()
 		for i, h := range part {
 			if err != nil {
 				r.suspectLocked(h.Name)
 				continue
 			}
 			if i < len(outs) && outs[i].OK {
-				k.meter.reconciled.add(1)
-				k.log.Info("released a record that no lease claimed", zap.String("lease", h.Name), zap.Uint64("token", uint64(h.Token)))
+				r.meter.reconciled.add(1)
+				r.log.Info("released a record that no lease claimed", zap.String("lease", h.Name), zap.Uint64("token", uint64(h.Token)))
 			}
 		}
-		k.mu.Unlock()
+		r.mu.Unlock()
 	}
 }
 
 // list reads every record that is this incarnation's or bears the name of one of
 // its handles, and what is no record.
 func (r *reconciler) list() (map[string]Record, error) {
-	k := r
-	return call(k.core, func(ctx context.Context) (map[string]Record, error) {
+	return call(r.core, func(ctx context.Context) (map[string]Record, error) {
 		found := map[string]Record{}
-		err := gather(ctx, k.store.List(ctx, store.Query{}), k.badRecord, func(rec Record) {
-			k.mu.Lock()
-			wanted := rec.Token == 0 || k.handles[rec.Name] != nil || rec.Owner.Incarnation == k.owner.Incarnation
-			k.mu.Unlock()
+		err := gather(ctx, r.store.List(ctx, store.Query{}), r.badRecord, func(rec Record) {
+			r.mu.Lock()
+			wanted := rec.Token == 0 || r.handles[rec.Name] != nil || rec.Owner.Incarnation == r.owner.Incarnation
+			r.mu.Unlock()
 			if wanted {
 				found[rec.Name] = rec
 			}
@@ -374,31 +370,30 @@ func (r *reconciler) mine(waiters bool) (look, error) {
 // see the end of. What should be there and is not is then asked for by name, to learn
 // what has become of it.
 func (r *reconciler) bySession(waiters bool) (look, error) {
-	k := r
 	var sessions []store.Session
-	k.mu.Lock()
-	for _, s := range k.sessions.all {
+	r.mu.Lock()
+	for _, s := range r.sessions.all {
 		sessions = append(sessions, s.Session)
 	}
-	now := k.clock.Now().Mono
-	for _, s := range k.sessions.bygone {
+	now := r.clock.Now().Mono
+	for _, s := range r.sessions.bygone {
 		sessions = append(sessions, s.Session)
-		if now-s.renewed > max(lateRounds*k.cfg.TTL, 2*s.TTL) { // this is the last time
-			delete(k.sessions.bygone, s.ID)
+		if now-s.renewed > max(lateRounds*r.cfg.TTL, 2*s.TTL) { // this is the last time
+			delete(r.sessions.bygone, s.ID)
 		}
 	}
-	k.mu.Unlock()
+	r.mu.Unlock()
 	l := look{found: map[string]Record{}}
 	var failed error
 	for _, s := range sessions {
-		recs, err := call(k.core, func(ctx context.Context) ([]Record, error) {
-			return gatherAll(ctx, k.store.List(ctx, store.Query{Session: s.ID}), k.badRecord)
+		recs, err := call(r.core, func(ctx context.Context) ([]Record, error) {
+			return gatherAll(ctx, r.store.List(ctx, store.Query{Session: s.ID}), r.badRecord)
 		})
 		switch {
 		case errors.Is(err, store.ErrSessionGone):
-			k.mu.Lock()
-			delete(k.sessions.bygone, s.ID)
-			k.mu.Unlock()
+			r.mu.Lock()
+			delete(r.sessions.bygone, s.ID)
+			r.mu.Unlock()
 		case err != nil && !answered(err):
 			return l, err
 		case err != nil: // the store's word on this session: the others may be listed
@@ -412,16 +407,16 @@ func (r *reconciler) bySession(waiters bool) (look, error) {
 		return l, failed
 	}
 	var missed []string
-	k.mu.Lock()
-	for name, h := range k.handles {
+	r.mu.Lock()
+	for name, h := range r.handles {
 		if _, ok := l.found[name]; ok {
 			l.names = append(l.names, name)
-		} else if h.claim.Status == settle.Held && h.op == nil || waiters && k.waits.waiting[h] != nil {
+		} else if h.claim.Status == settle.Held && h.op == nil || waiters && r.waits.waiting[h] != nil {
 			missed = append(missed, name)
 		}
 	}
-	k.mu.Unlock()
-	found, err := k.get(context.Background(), missed)
+	r.mu.Unlock()
+	found, err := r.get(context.Background(), missed)
 	maps.Copy(l.found, found)
 	l.names = append(l.names, missed...)
 	return l, err

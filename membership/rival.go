@@ -24,7 +24,7 @@ type rivalry struct {
 	end  context.CancelFunc
 }
 
-// contestLocked begins to object to a rival, or ends that. Who leaves makes room.
+// contestLocked begins to object to a rival, or ends that. A member that leaves makes room.
 func (r *rivalry) contestLocked(b *base, rival Member, leaving bool) {
 	if r.with == rival.Incarnation {
 		return

@@ -31,7 +31,7 @@ import (
 )
 
 // These are the scenarios of mail, by number, and what they share. Number 7, of state,
-// is in state_move_test.go.
+// is in state_test.go.
 
 // crew is two hosts, a and b, and s, which hosts nothing. Shards are where they are
 // told to be.

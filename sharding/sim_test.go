@@ -42,7 +42,7 @@ var suite = simulate.New("sharding", 8, 1500)
 // TestSimulation runs random histories of a type on a few nodes: trouble of all
 // kinds, a calm time in which shards move by plan, trouble again. In every other one
 // the links get congested, and the calm time is a crowded one. testkit.Sim and
-// sim_check_test.go say what is checked. A seed fixes the history: nodes, settings, what
+// the checks below say what is checked. A seed fixes the history: nodes, settings, what
 // happens and when. How goroutines interleave within one moment is the scheduler's; to
 // replay a failure run its seed with -count.
 func TestSimulation(t *testing.T) {

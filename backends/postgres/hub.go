@@ -116,7 +116,7 @@ func (r *run) look() {
 	}
 }
 
-// hears is told by the bell.
+// hears notes what the bell says.
 func (r *run) hears(is bool) {
 	r.hub.mu.Lock()
 	r.heard = is

@@ -479,9 +479,14 @@ var bareLostCases = []bareCase{
 		})
 	}},
 	{name: "lost/callback-stops-itself", needs: needCut, run: one(func(t *bareT, a lease.Lease) {
-		var stop func() bool
+		var stop atomic.Pointer[func() bool] // for who calls back within OnLost
 		var stopped atomic.Bool
-		stop = a.OnLost(func(lease.Loss) { stopped.Store(stop()) })
+		f := a.OnLost(func(lease.Loss) {
+			if stop := stop.Load(); stop != nil {
+				stopped.Store((*stop)())
+			}
+		})
+		stop.Store(&f)
 		t.win(a)
 		heal := t.loses(a)
 		t.check(t.soon(t.slack, stopped.Load), bareStopped, "a callback can't stop itself")

@@ -429,10 +429,10 @@ func visit(t *testing.T, models []model, most int) {
 // An accepted history forgets every token but that of a held term.
 func TestAcceptedHistory(t *testing.T) {
 	at := settle.State{Claim: settle.Claim{Last: 7, Seen: 9}, Op: settle.Op{Gone: 8}}
-	next, todo := settle.Next(at, settle.Event{What: settle.Forgotten})
-	require.Equal(t, settle.State{}, next)
+	after, todo := next(at, settle.Event{What: settle.Forgotten})
+	require.Equal(t, settle.State{}, after)
 	require.Zero(t, todo)
 	at.Status, at.Stands = settle.Held, settle.Ref{Token: 5, Nonce: 1}
-	next, _ = settle.Next(at, settle.Event{What: settle.Forgotten})
-	require.Equal(t, settle.Claim{Status: settle.Held, Stands: at.Stands, Last: 5, Seen: 5}, next.Claim)
+	after, _ = next(at, settle.Event{What: settle.Forgotten})
+	require.Equal(t, settle.Claim{Status: settle.Held, Stands: at.Stands, Last: 5, Seen: 5}, after.Claim)
 }

@@ -240,7 +240,7 @@ type Effects struct {
 	Of [8]Effect
 }
 
-// step is one call of Step.
+// step is one call of Next.
 type step struct {
 	*Claim
 	*Op
@@ -248,14 +248,9 @@ type step struct {
 	out *Effects
 }
 
-// Next is the machine.
-func Next(at State, e Event) (State, Effects) {
-	out := Step(&at.Claim, &at.Op, &e)
-	return at, out
-}
-
-// Step is Next in place, which spares the stacks of callers two copies.
-func Step(c *Claim, o *Op, e *Event) (out Effects) {
+// Next is the machine. It takes c and o on in place, which spares the stacks of callers two copies, and
+// depends on nothing else.
+func Next(c *Claim, o *Op, e *Event) (out Effects) {
 	s := &step{c, o, e, &out}
 	switch e.What {
 	case Begin:

@@ -217,7 +217,7 @@ func (w *world) step(i int, e settle.Event) {
 	}
 	was := n.At
 	n.clean(e)
-	next, todo := settle.Next(n.At, e)
+	next, todo := next(n.At, e)
 	n.At = next
 	w.judge(i, was, e, todo)
 	n.At.Attempts, n.At.Failures = min(n.At.Attempts, 2), 0
@@ -528,4 +528,10 @@ func (w world) renumbered() world {
 	explore.Rank(tokens)
 	explore.Rank(nonces)
 	return w
+}
+
+// next is Next on a copy.
+func next(at settle.State, e settle.Event) (settle.State, settle.Effects) {
+	out := settle.Next(&at.Claim, &at.Op, &e)
+	return at, out
 }
