@@ -13,9 +13,11 @@ import (
 	"github.com/asynkron/protoactor-go/remote"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/metric"
+	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/handover"
+	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/sharding"
 	"github.com/holdfast-go/holdfast/sharding/placement"
@@ -68,6 +70,19 @@ func TestARegionEndsWithItsActorSystem(t *testing.T) {
 		for rec := range c.store.List(context.Background(), store.Query{Prefix: "shard/"}) {
 			require.Fail(t, "held", "%+v", rec)
 		}
+	})
+}
+
+// An actor system that is shut down while Start waits ends the Region once.
+func TestAnActorSystemThatEndsWhileARegionStarts(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		n := c.node("a")
+		time.Sleep(time.Second)
+		n.store.Partition()
+		time.AfterFunc(1500*time.Millisecond, func() { n.system.Shutdown() })
+		_, err := sharding.Start(n.system, n.group, sharding.Type{Name: "account", Props: n.props(), Shards: 6}, sharding.WithLogger(zap.NewNop()))
+		require.ErrorIs(t, err, lease.ErrUnknown)
+		n.store.Heal()
 	})
 }
 

@@ -170,6 +170,7 @@ func (r *Region) launch() (err error) {
 		}
 	}
 	g.admitted.Store(true)
+	r.onEnd(actors.AfterShutdown(r.system, r.leaveForGood)) // last: before, abort ends the Region
 	return nil
 }
 
@@ -206,7 +207,6 @@ func (r *Region) listen() error {
 	r.onEnd(transport.Of(r.system).Watch(func(address string) {
 		r.post(func() { r.loop.onPeerGone(address) })
 	}))
-	r.onEnd(actors.AfterShutdown(r.system, r.leaveForGood))
 	r.onEnd(r.group.Follow(func(m membership.MembersChanged) {
 		others := wire.Others(m.Now, r.self.Address)
 		r.others.Store(&others)
