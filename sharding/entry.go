@@ -123,7 +123,7 @@ func (s *roster) unpendLocked(e *entry) (envelopes []any) {
 // others. In all they are bounded by the node's total.
 const shares = 20
 
-// fullLocked is Region.full as seen by a message of this shard, which has been counted
+// fullLocked is node.full as seen by a message of this shard, which has been counted
 // since it came if it waited: that it did must not keep it out now.
 func (s *roster) fullLocked(custody bool) bool {
 	st, most := s.routing().Stats(), int64(s.set.total)
@@ -312,7 +312,11 @@ func (s *roster) collect(e *entry, g *gate.Gate) {
 // collectedLocked: the mail of an entity that is done is back.
 func (s *roster) collectedLocked(e *entry, g *gate.Gate) {
 	if s.entries[e.id] == e && e.gate == g {
-		s.after = append(s.after, func() { s.counts.overruns.add(int(g.Overruns())) })
+		s.after = append(s.after, func() {
+			if n := g.Overruns(); n > 0 {
+				s.counts.overruns.add(int(n))
+			}
+		})
 		s.counts.active.Add(-1)
 		s.endedLocked(e, entities.Collected)
 	}

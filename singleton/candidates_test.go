@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/singleton"
 	"github.com/holdfast-go/holdfast/store/faultstore"
@@ -281,6 +282,44 @@ func TestAPreferredNodeThatCouldNotBeAskedIsAskedAgain(t *testing.T) {
 		c.net.Heal("other:1", "best:1")
 		until(t, 10*time.Second, "the best hosts", active(mb))
 		c.log.check()
+	})
+}
+
+// Of two preferred nodes the first is handed to.
+func TestTheBestOfTwoPreferredNodesIsChosen(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		prefer := singleton.WithPreferred("best", "second")
+		other, second, best := c.node("other"), c.node("second"), c.node("best")
+		mo := other.run("x", prefer)
+		until(t, 2*time.Second, "hosts", active(mo))
+		c.net.Cut("other:1", "best:1")
+		c.net.Cut("other:1", "second:1")
+		ms, mb := second.run("x", prefer), best.run("x", prefer)
+		time.Sleep(5 * time.Second)
+		c.net.Heal("other:1", "best:1")
+		c.net.Heal("other:1", "second:1")
+		until(t, 10*time.Second, "the best hosts", func() bool {
+			require.False(t, active(ms)())
+			return active(mb)()
+		})
+		c.log.check()
+	})
+}
+
+// That nobody leads moves nothing, however long it lasts.
+func TestAHostStaysWithoutALeader(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		x := newTeam(c, 2)
+		x.lead(0)
+		x.hosts(0)
+		for _, l := range x.leaders {
+			l.Set(lease.Owner{})
+		}
+		for range 50 {
+			time.Sleep(100 * time.Millisecond)
+			require.Equal(t, 1, c.log.running())
+		}
+		require.Len(t, c.log.snapshot(), 1)
 	})
 }
 

@@ -14,12 +14,10 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// This file is the term that the child works under.
-
 // tenure is the term that the child works under, and the wait for one.
 type tenure struct {
 	*troubles
-	isFree    func() // the name may be free: asked for no more
+	isFree    func() // called when the name may be free, unless that is not waited for any more
 	announced func() // other nodes route by signedAs from now on
 
 	term lease.Term
