@@ -51,6 +51,7 @@ func (k *operations) do(ctx context.Context, o *op) (bool, error) {
 		return false, k.errorf(h.name, over)
 	}
 	o.done, o.values = make(chan struct{}), ctx
+	growStack(o.Kind)
 	k.mu.Lock()
 	if k.closed || (k.closing || h.closed) && o.Kind != settle.Release {
 		free := h.claim.Status == settle.Free && h.op == nil
@@ -101,6 +102,16 @@ func (k *operations) do(ctx context.Context, o *op) (bool, error) {
 		return o.ok, k.errorf(h.name, o.err)
 	}
 	return o.ok, nil
+}
+
+// growStack has the stack of a new goroutine grow before it takes the lock: under it, all others would
+// wait for that.
+//
+//go:noinline
+func growStack(i settle.Kind) byte {
+	var frame [1536]byte
+	frame[i] = 1
+	return frame[2*i]
 }
 
 // leave ends o for its caller, unless it is finished. One that is in flight goes
