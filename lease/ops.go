@@ -159,7 +159,8 @@ func (k *operations) nextLocked(h *entry) {
 	k.stepLocked(o, settle.Event{What: settle.Begin}, nil)
 }
 
-// toldLocked takes up what is not the answer to an operation: it is about the one in flight, or the claim.
+// toldLocked takes up news of the name that answers no operation: for the one in flight, or else for
+// the claim.
 func (k *operations) toldLocked(h *entry, e settle.Event) {
 	o := h.op
 	if o == nil {

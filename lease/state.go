@@ -21,18 +21,18 @@ type names struct {
 	reach   *reach
 	handles map[string]*entry
 	leaving map[*entry]struct{} // closed ones with an operation in flight
-	parting map[string]*entry   // of these, who keeps its record for its children; by name
+	parting map[string]*entry   // those of them that keep their record for their children; by name
 }
 
 // every yields the open handles, and closed ones that are not done.
-func (n *names) every() iter.Seq[*entry] {
+func (k *names) every() iter.Seq[*entry] {
 	return func(yield func(*entry) bool) {
-		for _, h := range n.handles {
+		for _, h := range k.handles {
 			if !yield(h) {
 				return
 			}
 		}
-		for h := range n.leaving {
+		for h := range k.leaving {
 			if !yield(h) {
 				return
 			}

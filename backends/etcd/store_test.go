@@ -464,8 +464,8 @@ func TestAuth(t *testing.T) {
 		for range renewals {
 			require.NoError(t, renew())
 		}
-		// A password check takes the server as long as hundreds of requests. Only a stream
-		// that is begun anew costs one, as renewals have in common, and each watch.
+		// A password check takes the server as long as hundreds of requests. The stream that
+		// renewals share costs one when it begins again, and so does that of each watch.
 		eventually(t, soon, "passwords are checked for streams alone", func() bool {
 			p, s := authentications(t, c)
 			return p-passwords <= s-streams
@@ -606,8 +606,8 @@ func TestQuota(t *testing.T) {
 //
 // Left out are setup/restart, which restarts the cluster itself;
 // watch/leaves-nothing, as all cases share the streams of one client, and so the
-// goroutines that it counts; and deletions/…: of a deletion alone nobody can tell
-// whether it was that of a record that landed when nobody waited for it any more.
+// goroutines that it counts; and deletions/…: a deletion does not show whether its
+// record was one that landed after its client had stopped waiting.
 // TestConformance has them all.
 var (
 	churnRounds = flag.Int("etcd.rounds", 1, "how often the kit runs at least on a cluster under disturbance")
@@ -634,8 +634,8 @@ func TestConformanceWhileLeadersDie(t *testing.T) {
 	t.Parallel()
 	conformWhile(t, churn.Churn{
 		What: "leaders killed and restarted",
-		// A new leader gives every session its whole TTL anew. In every other pause
-		// there is time for it to end.
+		// A new leader gives every session its whole TTL again. Every other pause is long
+		// enough for that to end.
 		Pause: func(n int, r *rand.Rand) time.Duration {
 			if n%2 == 1 {
 				return churnTTL + 2500*time.Millisecond
@@ -1036,8 +1036,8 @@ func grpcProxy(t *testing.T, c *etcdtest.Cluster) (endpoint string) {
 }
 
 // TestOutage: one server is restarted, stopped for longer than a TTL, and away
-// for many TTLs. Nobody believes beyond the deadline, nobody's goroutines pile
-// up, and every name is held again soon after, by the clients that were there
+// for many TTLs. No holder believes beyond its deadline, no client's goroutines
+// pile up, and every name is held again soon after, by the clients that were there
 // before.
 func TestOutage(t *testing.T) {
 	t.Parallel()

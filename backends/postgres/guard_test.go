@@ -233,8 +233,8 @@ func opened(t *testing.T, p *pgxpool.Pool) pgx.Tx {
 }
 
 // TestARenewalUnderWayAtTheEnd: a session that runs out while its renewal is under way has been
-// renewed. Nobody gets its names, is held up by it, or ends it, neither before the renewal is
-// committed nor after.
+// renewed. No other client gets its names, waits for it, or ends it, neither before the
+// renewal is committed nor after.
 func TestARenewalUnderWayAtTheEnd(t *testing.T) {
 	t.Parallel()
 	p := pool(t)
@@ -652,8 +652,8 @@ func TestWithoutGuard(t *testing.T) {
 	require.NotZero(t, lost)
 }
 
-// TestASchemaOfTheUsers may be where leases are, with what else is in it; what has a name that is
-// needed is refused by it, and left alone.
+// TestASchemaOfTheUsers: leases may live in a schema that has other things. Migrate refuses one in
+// which a name that it needs is taken, and leaves that alone.
 func TestASchemaOfTheUsers(t *testing.T) {
 	t.Parallel()
 	p := pool(t)
@@ -737,8 +737,8 @@ func TestWhatElseIsInASchemaStays(t *testing.T) {
 	require.Zero(t, tables)
 }
 
-// TestRenewOfSeveralIncarnations: of sessions with one id the one that lives is told so, and no
-// other, in whatever order they come.
+// TestRenewOfSeveralIncarnations: a renewal of sessions with one id renews the one that lives and
+// no other, in any order.
 func TestRenewOfSeveralIncarnations(t *testing.T) {
 	t.Parallel()
 	s := fresh(t, pool(t))

@@ -239,7 +239,7 @@ func TestTokensAreAboveAllThatWasSeen(t *testing.T) {
 }
 
 // TestSweepBesideAcquire: what is acquired under a session while that runs out, and is committed
-// while it is swept, never stands without a session: nobody would free it, or tell of its end.
+// while it is swept, never stands without a session: no sweep would free it, and no watch tell of its end.
 func TestSweepBesideAcquire(t *testing.T) {
 	t.Parallel()
 	p := server(t).Pool(t)
