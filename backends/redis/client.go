@@ -1,0 +1,239 @@
+package redis
+
+import (
+	"cmp"
+	"context"
+	"embed"
+	"errors"
+
+	"crypto/sha1"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/store"
+)
+
+// client is all that a Store asks of a Redis client. Neither method repeats what may have been applied.
+type client interface {
+	// run runs a script, which may write. With a wait, acked is how many replicas have confirmed it.
+	run(ctx context.Context, of *script, args []any) (reply []any, acked int64, err error)
+	// changes waits for entries of the stream behind after, for up to block, and returns up to pageChanges
+	// of them.
+	changes(ctx context.Context, after string, block time.Duration) ([]goredis.XMessage, error)
+}
+
+// script is one that the server runs. Without flags it is refused as a whole when memory is
+// short; those that free memory, or keep what stands, are not.
+type script struct {
+	source, sha string
+	waits       bool // what it grants must not be forgotten: see WithWait
+}
+
+//go:embed lua
+var files embed.FS
+
+const allowOOM = " flags=allow-oom"
+
+func load(name, flags string, waits bool) *script {
+	read := func(name string) string {
+		text, err := files.ReadFile("lua/" + name + ".lua")
+		if err != nil {
+			panic(err) // it is embedded
+		}
+		return string(text)
+	}
+	source := read(name)
+	if name != "check" {
+		source = read("lib") + source
+	}
+	source = "#!lua" + flags + "\n" + source
+	sum := sha1.Sum([]byte(source))
+	return &script{source, hex.EncodeToString(sum[:]), waits}
+}
+
+// No script has the flag no-writes, not even one that reads: a replica refuses it then, and its reads
+// would be of the past.
+var (
+	openScript     = load("open", "", false)
+	acquireScript  = load("acquire", "", true)
+	transferScript = load("transfer", "", true)
+	renewScript    = load("renew", allowOOM, true)
+	releaseScript  = load("release", allowOOM, false)
+	closeScript    = load("close", allowOOM, false)
+	getScript      = load("get", allowOOM, false)
+	listScript     = load("list", allowOOM, false)
+	ownScript      = load("own", allowOOM, false)
+	lookScript     = load("look", allowOOM, false)
+	checkScript    = load("check", allowOOM, false)
+)
+
+// pageChanges is how many changes one request reads.
+const pageChanges = 1000
+
+// goRedis is a client of go-redis.
+type goRedis struct {
+	client  goredis.UniversalClient
+	keys    []string
+	timeout time.Duration // the client's ReadTimeout
+	wait    wait
+}
+
+// newGoRedis is an error, which is store.ErrInvalid, for a client that can't be used.
+func newGoRedis(c goredis.UniversalClient) (g *goRedis, endpoints []string, err error) {
+	var pool int
+	var timeout time.Duration
+	switch c := c.(type) {
+	case *goredis.Client:
+		if c != nil {
+			o := c.Options()
+			endpoints, pool, timeout = []string{o.Addr}, o.PoolSize, o.ReadTimeout
+		}
+	case *goredis.ClusterClient:
+		if c != nil {
+			o := c.Options()
+			endpoints, pool, timeout = o.Addrs, cmp.Or(o.PoolSize, 5), cmp.Or(o.ReadTimeout, 3*time.Second)
+		}
+	}
+	switch {
+	case endpoints == nil:
+		return nil, nil, fmt.Errorf("redis.New: client: %w: %T, must be a *redis.Client or *redis.ClusterClient "+
+			"of go-redis, not nil; a Ring moves keys between servers that know nothing of each other", store.ErrInvalid, c)
+	case pool < 2:
+		return nil, nil, fmt.Errorf("redis.New: client: %w: PoolSize %d, must be at least 2: a watch takes one connection",
+			store.ErrInvalid, pool)
+	case timeout < 10*time.Millisecond:
+		return nil, nil, fmt.Errorf("redis.New: client: %w: ReadTimeout %v, must be at least 10ms: "+
+			"requests to a server that hangs would have no end", store.ErrInvalid, timeout)
+	}
+	return &goRedis{client: c, timeout: timeout}, endpoints, nil
+}
+
+// once is a command that go-redis must not repeat. It repeats one that failed, by default up to three
+// times, and can't know whether it was applied. What MOVED, ASK, TRYAGAIN or NOSCRIPT answers was not.
+type once struct{ *goredis.Cmd }
+
+func (once) NoRetry() bool { return true }
+
+func (g *goRedis) run(ctx context.Context, of *script, args []any) ([]any, int64, error) {
+	reply, acked, err := g.send(ctx, "evalsha", of.sha, of.waits, args)
+	if goredis.HasErrorPrefix(err, "NOSCRIPT") {
+		reply, acked, err = g.send(ctx, "eval", of.source, of.waits, args)
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	list, ok := reply.([]any)
+	if !ok {
+		return nil, 0, fmt.Errorf("%w: the answer is a %T, must be a list", store.ErrInconsistent, reply)
+	}
+	return list, acked, nil
+}
+
+func (g *goRedis) send(ctx context.Context, verb, what string, waits bool, args []any) (any, int64, error) {
+	line := []any{verb, what, len(g.keys)}
+	for _, k := range g.keys {
+		line = append(line, k)
+	}
+	cmd := once{goredis.NewCmd(ctx, append(line, args...)...)}
+	if !waits || g.wait.replicas == 0 {
+		_ = g.client.Process(ctx, cmd)
+		reply, err := cmd.Result()
+		return reply, 0, err
+	}
+	// WAIT is for the writes of its own connection: both go as one pipeline to the slot's master.
+	node, err := g.node(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	pipe := node.Pipeline()
+	_ = pipe.Process(ctx, cmd)
+	acked := goredis.NewCmd(ctx, "wait", g.wait.replicas, g.wait.timeout.Milliseconds())
+	_ = pipe.Process(ctx, acked)
+	_, err = pipe.Exec(ctx)
+	if err == nil || cmd.Err() == nil && acked.Err() != nil {
+		err = acked.Err()
+	}
+	if c, ok := g.client.(*goredis.ClusterClient); ok && (goredis.HasErrorPrefix(err, "MOVED") || goredis.HasErrorPrefix(err, "ASK")) {
+		c.ReloadState(ctx) // for the next attempt
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	n, err := acked.Int64()
+	return cmd.Val(), n, err
+}
+
+// node is the client of the server that has the keys.
+func (g *goRedis) node(ctx context.Context) (goredis.UniversalClient, error) {
+	if c, ok := g.client.(*goredis.ClusterClient); ok {
+		return c.MasterForKey(ctx, g.keys[0])
+	}
+	return g.client, nil
+}
+
+func (g *goRedis) changes(ctx context.Context, after string, block time.Duration) ([]goredis.XMessage, error) {
+	// A client of a cluster may send what only reads to a replica.
+	node, err := g.node(ctx)
+	if err != nil {
+		return nil, err
+	}
+	block = max(min(block, g.timeout/2), time.Millisecond) // BLOCK 0 has no end
+	cmd := goredis.NewXStreamSliceCmd(ctx, "xread", "count", pageChanges, "block", block.Milliseconds(),
+		"streams", g.keys[len(g.keys)-1], after)
+	_ = node.Process(ctx, cmd)
+	streams, err := cmd.Result()
+	if c, ok := g.client.(*goredis.ClusterClient); ok && err != nil && !errors.Is(err, goredis.Nil) {
+		c.ReloadState(ctx)
+	}
+	if errors.Is(err, goredis.Nil) || err == nil && len(streams) == 0 {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return streams[0].Messages, nil
+}
+
+// refusals are errors by which a server says that it will go on to refuse until its operator changes
+// something, and has applied nothing.
+var refusals = []struct{ prefix, means string }{
+	{"NOPERM", "the user may not do that"},
+	{"NOAUTH", "the client gives no password"},
+	{"WRONGPASS", "the user or the password is wrong"},
+	{"WRONGTYPE", "a key of the prefix is another program's"},
+}
+
+// explain makes an error of the client's one of the Store's.
+func (s *Store) explain(err error) error {
+	text := err.Error()
+	for _, r := range refusals {
+		if goredis.HasErrorPrefix(err, r.prefix) && !strings.Contains(text, "executing the script") {
+			return fmt.Errorf("%w: %s: %w", store.ErrDenied, r.means, err)
+		}
+	}
+	switch {
+	case strings.Contains(text, "compiling script"):
+		return fmt.Errorf("%w: the server reads no script flags; Redis 7.0 or Valkey 7.2, or later, is needed: %w", store.ErrDenied, err)
+	case goredis.HasErrorPrefix(err, "MOVED"):
+		return fmt.Errorf("a server of a cluster that has not the keys; a cluster needs redis.NewClusterClient: %w", err)
+	case strings.Contains(text, "equal or smaller than the target stream"):
+		return fmt.Errorf("%w: %s is behind %s: delete both, tokens go on by the clock: %w",
+			store.ErrDenied, s.key("rev"), s.key("change"), err)
+	}
+	return err
+}
+
+// number reads a revision of the server's.
+func number(v any) (int64, error) {
+	text, _ := v.(string)
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("%w: %.64q, must be a number", store.ErrInconsistent, fmt.Sprint(v))
+	}
+	return n, nil
+}

@@ -1,0 +1,13 @@
+-- ARGV: seen, then session and incarnation of each
+local out, granted = {}, 0
+for i = 2, #ARGV, 2 do
+  local ttl = 0
+  if is_open(ARGV[i], ARGV[i + 1]) then
+    ttl = tonumber(string.match(owner_of(ARGV[i]), '^hf1 (%d+) '))
+    call('ZADD', ENDS, str(now + ttl * 1000), ARGV[i])
+    granted = granted + 1
+  end
+  out[#out + 1] = ttl
+end
+sweep(SWEEP)
+return {str(top), granted, out}

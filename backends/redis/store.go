@@ -1,0 +1,314 @@
+package redis
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/boundary"
+	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/store"
+)
+
+var (
+	_ store.Store       = (*Store)(nil)
+	_ store.Transferrer = (*Store)(nil)
+	_ store.Watcher     = (*Store)(nil)
+	_ store.Historian   = (*Store)(nil)
+)
+
+// Store is a store.Store in Redis. Make one with New, and end it with Close. It is safe for
+// concurrent use.
+type Store struct {
+	client   client
+	limits   store.Limits
+	prefix   string
+	wait     wait
+	log      *zap.Logger
+	fit      atomic.Bool // the server was checked, and has answered since
+	warned   atomic.Bool
+	seen     atomic.Int64 // the highest revision that a server has told
+	accepted atomic.Int64
+	hub      hub
+
+	mu      sync.Mutex
+	closed  bool
+	running sync.WaitGroup
+}
+
+// wait is what WithWait asks for.
+type wait struct {
+	replicas int
+	timeout  time.Duration
+}
+
+// Option changes a setting of New.
+type Option func(*Store)
+
+// DefaultPrefix is what the keys begin with.
+const DefaultPrefix = "{holdfast}"
+
+// WithPrefix replaces DefaultPrefix, by 3 to 128 of a-z, A-Z, 0-9, '_', '.', ':', '/' and '-', with a
+// hash tag in braces, so that a cluster has all keys in one slot. Stores of one prefix in one database
+// are one store.
+func WithPrefix(p string) Option { return func(s *Store) { s.prefix = p } }
+
+// WithWait has acquisitions, transfers and renewals wait until that many replicas have confirmed them,
+// 1 to 16, for up to timeout, 1 ms to half the client's ReadTimeout. If fewer do, the outcome is not known:
+// the call fails, and the Keeper settles it later. So leases are lost at their deadlines while replicas
+// are missing. Releases don't wait: one that a fail-over forgets ends with its session.
+//
+// It makes it rare that a fail-over forgets a lease, and not impossible: a replica that has confirmed
+// nothing may be promoted, and a primary that is cut off goes on to grant what no replica confirms.
+func WithWait(replicas int, timeout time.Duration) Option {
+	return func(s *Store) { s.wait = wait{max(replicas, -1), timeout} }
+}
+
+// WithLogger gets what a Keeper does not tell. It must return: one that hangs holds up its caller.
+// Default, also if l is nil: warnings and errors go to slog.Default().
+func WithLogger(l *zap.Logger) Option { return func(s *Store) { s.log = l } }
+
+var validPrefix = regexp.MustCompile(`^[\w.:/-]*\{[\w.:/-]+\}[\w.:/-]*$`)
+
+// asking bounds what the Store asks by itself.
+const asking = 2 * time.Second
+
+// New returns a Store over client, a *redis.Client (also one of Sentinel) or a *redis.ClusterClient of
+// go-redis, with its TLS, credentials and pool; it closes none. A Store that is watched keeps one
+// connection of the pool.
+//
+// It asks the server whether leases can be kept there. An error is store.ErrInvalid for a client or option
+// that can't be; store.ErrDenied for a server that is too old or a replica, that evicts any key
+// (maxmemory-policy allkeys-*), that lets the user do too little, or has another program's data under
+// the prefix; or ctx's. A server that does not answer within 2 s is no error: it is checked with the
+// first call that reaches it.
+func New(ctx context.Context, client goredis.UniversalClient, opts ...Option) (*Store, error) {
+	if err := input.Context(ctx, store.ErrInvalid); err != nil {
+		return nil, failed("new", err)
+	}
+	g, endpoints, err := newGoRedis(client)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{client: g, prefix: DefaultPrefix}
+	if err := input.Apply(s, nil, store.ErrInvalid, opts); err != nil {
+		return nil, fmt.Errorf("redis.New: %w", err)
+	}
+	switch w := s.wait; {
+	case len(s.prefix) > 128 || !validPrefix.MatchString(s.prefix):
+		return nil, fmt.Errorf("redis.WithPrefix: %w: %.64q, must be 3 to 128 of a-z, A-Z, 0-9, '_', '.', ':', '/' and '-', "+
+			"with some of them in one pair of braces", store.ErrInvalid, s.prefix)
+	case w == wait{}:
+	case w.replicas < 1 || w.replicas > 16:
+		return nil, fmt.Errorf("redis.WithWait: %w: %d replicas, must be 1 to 16", store.ErrInvalid, w.replicas)
+	case w.timeout < time.Millisecond || w.timeout > g.timeout/2:
+		return nil, fmt.Errorf("redis.WithWait: %w: timeout %v, must be 1ms to %v, half the client's ReadTimeout",
+			store.ErrInvalid, w.timeout, g.timeout/2)
+	}
+	s.log = cmp.Or(s.log, boundary.Default())
+	s.limits = store.Limits{Name: "redis", MaxTTL: input.Longest, MaxMetadata: maxMetadata,
+		While: true, BySession: true, Batch: maxBatch, Prompt: true, Endpoints: endpoints}
+	for _, k := range []string{"rev", "ends", "session", "lease", "own", "change"} {
+		g.keys = append(g.keys, s.key(k))
+	}
+	g.wait, s.hub.store = s.wait, s
+	asked, cancel := context.WithTimeout(ctx, asking)
+	defer cancel()
+	_, err = s.run(asked, func(ctx context.Context) ([]any, error) { return nil, s.check(ctx) })
+	switch {
+	case err == nil || errors.Is(err, store.ErrDenied):
+	case ctx.Err() != nil:
+		err = ctx.Err()
+	case goredis.HasErrorPrefix(err, "READONLY"):
+		err = fmt.Errorf("%w: the server is a replica: %w", store.ErrDenied, err)
+	default:
+		s.log.Info("redis was not reached yet", zap.Error(err))
+		err = nil
+	}
+	if err != nil {
+		_ = s.Close()
+		return nil, failed("new", err)
+	}
+	return s, nil
+}
+
+// maxMetadata bounds a record's metadata: the stream has copies of the last 20 000.
+const maxMetadata = 64 << 10
+
+// maxBatch is how many names one call may carry: Redis serves no one else meanwhile.
+const maxBatch = 100
+
+// Limits returns the bounds of this Store: 100 names a call, 64 KiB of metadata, TTLs of up to a year.
+func (s *Store) Limits() store.Limits {
+	l := s.limits
+	l.Endpoints = slices.Clone(l.Endpoints)
+	return l
+}
+
+// Close ends the Store: Watches end with an error, and calls from now on fail. It waits for requests
+// under way, which takes no longer than the client's timeouts. The client is the user's to close, later.
+// Sessions are left to end by themselves. It may be called more than once.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.hub.close()
+	s.running.Wait()
+	return nil
+}
+
+var errClosed = errors.New("the Store is closed")
+
+func failed(op string, err error) error { return fmt.Errorf("redis: %s: %w", op, err) }
+
+func (s *Store) key(name string) string { return s.prefix + ":" + name }
+
+// enter begins do on a goroutine of its own, which Close waits for.
+func (s *Store) enter(do func()) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.client == nil {
+		return fmt.Errorf("%w: the Store is the zero value, must come from redis.New", store.ErrInvalid)
+	}
+	if s.closed {
+		return errClosed
+	}
+	s.running.Go(do)
+	return nil
+}
+
+// run returns what f does, or the end of ctx if that comes first: go-redis waits for an answer until its
+// own timeout. What f has sent by then may be applied.
+func (s *Store) run(ctx context.Context, f func(ctx context.Context) ([]any, error)) (reply []any, err error) {
+	if err := input.Context(ctx, store.ErrInvalid); err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		return nil, ended(ctx)
+	}
+	type answer struct {
+		reply []any
+		err   error
+	}
+	done := make(chan answer, 1)
+	err = s.enter(func() {
+		reply, err := f(ctx)
+		done <- answer{reply, err}
+	})
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case a := <-done:
+		return a.reply, a.err
+	case <-ctx.Done():
+		return nil, ended(ctx)
+	}
+}
+
+func ended(ctx context.Context) error {
+	if cause := context.Cause(ctx); !errors.Is(ctx.Err(), cause) {
+		return fmt.Errorf("%w: %w", ctx.Err(), cause)
+	}
+	return ctx.Err()
+}
+
+// call runs a script for a call of the Store, and returns its answer behind the revision.
+func (s *Store) call(ctx context.Context, op string, of *script, args ...any) ([]any, error) {
+	reply, err := s.run(ctx, func(ctx context.Context) ([]any, error) { return s.ask(ctx, of, args) })
+	if err != nil {
+		return nil, failed(op, err)
+	}
+	return reply[1:], nil
+}
+
+// ask runs a script, on a server that was found fit. The answer begins with the last revision.
+func (s *Store) ask(ctx context.Context, of *script, args []any) ([]any, error) {
+	if !s.fit.Load() {
+		if err := s.check(ctx); err != nil {
+			return nil, err
+		}
+	}
+	seen := s.seen.Load()
+	reply, acked, err := s.client.run(ctx, of, append([]any{seen}, args...))
+	if err == nil && len(reply) < 2 {
+		err = fmt.Errorf("%w: an answer of %d parts", store.ErrInconsistent, len(reply))
+	}
+	if err != nil {
+		s.fit.Store(false)
+		return nil, s.explain(err)
+	}
+	top, err := number(reply[0])
+	if err != nil {
+		return nil, err
+	}
+	s.saw(top)
+	if n, _ := reply[1].(int64); of.waits && n > 0 && acked < int64(s.wait.replicas) {
+		return nil, fmt.Errorf("%d of %d replicas have confirmed it within %v (WithWait)", acked, s.wait.replicas, s.wait.timeout)
+	}
+	return reply, nil
+}
+
+// check asks the server whether leases can be kept there, as it is asked before the first call and after
+// each that failed: the next may reach another server.
+func (s *Store) check(ctx context.Context) error {
+	reply, _, err := s.client.run(ctx, checkScript, nil)
+	if err != nil {
+		return s.explain(err)
+	}
+	if len(reply) != 2 {
+		return fmt.Errorf("%w: an answer of %d parts", store.ErrInconsistent, len(reply))
+	}
+	policy, _ := reply[0].(string)
+	text, _ := reply[1].(string)
+	lacks := strings.Fields(text)
+	silent := slices.Contains(lacks, "info")
+	lacks = slices.DeleteFunc(lacks, func(c string) bool { return c == "info" || c == "wait" && s.wait.replicas == 0 })
+	switch {
+	case len(lacks) > 0:
+		return fmt.Errorf("%w: the user may not use %s on ~%s:*", store.ErrDenied, strings.Join(lacks, ", "), s.prefix)
+	case strings.HasPrefix(policy, "allkeys"):
+		return fmt.Errorf("%w: maxmemory-policy is %s, which may evict leases; must be noeviction or volatile-*", store.ErrDenied, policy)
+	case silent && !s.warned.Swap(true):
+		s.log.Warn("the user may not use info: whether the server evicts leases (maxmemory-policy allkeys-*) is not known")
+	}
+	s.fit.Store(true)
+	return nil
+}
+
+// saw notes a revision that a server has told. Each script gets the highest, and goes on above it: so a
+// server that has lost its last changes, as a replica that was promoted, issues no token below what this
+// Store has seen, whatever its clock says. It says so itself with the first call.
+func (s *Store) saw(rev int64) {
+	for was := s.seen.Load(); rev > was && !s.seen.CompareAndSwap(was, rev); was = s.seen.Load() {
+	}
+}
+
+// AcceptHistory implements store.Historian: tokens may go back to what the server's data and clock make
+// them. It asks nothing of the server. The Keepers of this Store take it for a setback: each ends its
+// terms with the next answer, and acquires no sooner than a TTL later.
+func (s *Store) AcceptHistory(ctx context.Context) error {
+	if err := input.Context(ctx, store.ErrInvalid); err != nil {
+		return failed("accept history", err)
+	}
+	if ctx.Err() != nil {
+		return failed("accept history", ended(ctx))
+	}
+	s.accepted.Add(1)
+	s.seen.Store(0)
+	return nil
+}
+
+// Accepted implements store.Historian. A Store never says store.ErrSetback: from its first call on
+// the server's tokens are above all that it has seen, also when data was lost.
+func (s *Store) Accepted() int { return int(s.accepted.Load()) }

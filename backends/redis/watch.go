@@ -1,0 +1,105 @@
+package redis
+
+import (
+	"context"
+	"iter"
+
+	"github.com/holdfast-go/holdfast/internal/feed"
+	"github.com/holdfast-go/holdfast/store"
+)
+
+// Watch implements store.Watcher: a listing, and then the stream of changes, which all watches of a
+// Store read together. Changes of one name come in their order, those of several names in any. What runs
+// out is told soon after its end.
+//
+// The iteration ends with the context's error, one that is store.ErrDenied, or another if more than
+// 65 536 changes waited for the loop, if the stream does not reach back far enough, if the server's data
+// was lost or replaced, or if it could not be asked for 10 s. The loop's body may call the Store.
+func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event, error] {
+	return func(yield func(store.Event, error) bool) {
+		end := func(err error) {
+			if ctx != nil && ctx.Err() != nil {
+				err = ended(ctx)
+			}
+			yield(store.Event{}, failed("watch", err))
+		}
+		if _, err := s.run(ctx, func(context.Context) ([]any, error) { return nil, nil }); err != nil {
+			end(err)
+			return
+		}
+		w := feed.NewWatch[change](of.Prefix, of.Deletions, of.Progress, watchBuffer)
+		r, err := s.hub.subscribe(w)
+		if err != nil {
+			end(err)
+			return
+		}
+		defer s.hub.unsubscribe(r, w)
+		select {
+		case <-r.began:
+		case <-ctx.Done():
+			end(ctx.Err())
+			return
+		}
+		var first snapshot
+		if !of.Deletions {
+			first.told = map[string]int64{}
+			for p, err := range s.pages(ctx, "watch", of.Prefix) {
+				if err != nil {
+					yield(store.Event{}, err)
+					return
+				}
+				first.add(p)
+				for _, row := range p.rows {
+					if ctx.Err() != nil {
+						end(ctx.Err())
+						return
+					}
+					if !yield(row.put(), nil) {
+						return
+					}
+				}
+			}
+		}
+		synced := []change{{event: store.Event{Kind: store.EventSynced}}}
+		feed.Each(ctx, w, synced, first.tells, func(err error) error { return failed("watch", err) }, yield)
+	}
+}
+
+// snapshot is what a watch was told at its beginning. Its pages are of several moments, and the changes
+// between them are read as well.
+type snapshot struct {
+	began, ended int64            // the revisions of the first page and the last
+	told         map[string]int64 // each name that stands by what was told, with the revision of that; nil: all is known
+}
+
+func (s *snapshot) add(p page) {
+	if s.began == 0 {
+		s.began = p.rev
+	}
+	s.ended = p.rev
+	for _, r := range p.rows {
+		s.told[r.name] = p.rev
+	}
+}
+
+// tells passes on a change that the snapshot does not include.
+func (s *snapshot) tells(c change) (store.Event, bool) {
+	if c.rev == 0 {
+		return c.event, true
+	}
+	if c.rev > s.ended {
+		s.told = nil // it is not needed any more
+		return c.event, true
+	}
+	name := c.event.Record.Name
+	at, stands := s.told[name]
+	switch {
+	case c.rev <= max(s.began, at):
+		return c.event, false
+	case c.event.Kind == store.EventDelete:
+		delete(s.told, name)
+		return c.event, stands // else a page has come too late for it
+	}
+	s.told[name] = c.rev
+	return c.event, true
+}
