@@ -1,0 +1,116 @@
+//go:build unix
+
+package redistest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// PrimaryName is what sentinels call the primary.
+const PrimaryName = "holdfast"
+
+// Sentinels are a primary, its replica, and three sentinels, of which two must agree to replace the
+// primary. They do when it has not answered for a second.
+type Sentinels struct {
+	Servers   []*Server // two: first the one that begins as the primary
+	sentinels []*Server
+}
+
+// StartSentinels is Start for a primary and its replica, which both have these options, under three
+// sentinels. It returns once these know each other and both servers.
+func StartSentinels(tb testing.TB, opts ...Option) *Sentinels {
+	tb.Helper()
+	d := &Sentinels{}
+	attend(tb, opts, d.begin)
+	return d
+}
+
+func (d *Sentinels) begin(ctx context.Context, g *group, opts Options) error {
+	primary, err := g.run(ctx, opts)
+	if err != nil {
+		return err
+	}
+	replica, err := primary.NewReplica(ctx)
+	if err != nil {
+		return err
+	}
+	d.Servers = []*Server{primary, replica}
+	for range 3 {
+		s, err := g.add(Options{})
+		if err != nil {
+			return err
+		}
+		s.args = []string{"--sentinel"}
+		if err := s.begin(ctx,
+			"sentinel announce-ip "+host,
+			"sentinel announce-port "+s.port(),
+			"sentinel monitor "+PrimaryName+" "+host+" "+primary.port()+" 2",
+			"sentinel down-after-milliseconds "+PrimaryName+" 1000",
+			"sentinel failover-timeout "+PrimaryName+" 2000",
+		); err != nil {
+			return err
+		}
+		d.sentinels = append(d.sentinels, s)
+	}
+	for _, s := range d.sentinels {
+		if err := s.await(ctx, s.knowsAll); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// knowsAll is nil once a sentinel knows the others and the replica.
+func (s *Server) knowsAll(ctx context.Context) error {
+	pairs, err := s.do(ctx, "SENTINEL", "MASTER", PrimaryName).StringSlice()
+	if err != nil {
+		return err
+	}
+	is := map[string]string{}
+	for pair := range slices.Chunk(pairs, 2) {
+		is[pair[0]] = pair[1]
+	}
+	if is["num-slaves"] != "1" || is["num-other-sentinels"] != "2" || is["flags"] != "master" {
+		return fmt.Errorf("a sentinel does not know all: %v", is)
+	}
+	return nil
+}
+
+// Primary returns the primary that two sentinels name and that says it is one; it waits until there
+// is one that is none of those in not.
+func (d *Sentinels) Primary(ctx context.Context, not ...*Server) (primary *Server, err error) {
+	err = d.sentinels[0].await(ctx, func(ctx context.Context) error {
+		votes := map[string]int{}
+		for _, s := range d.sentinels {
+			addr, err := s.do(ctx, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", PrimaryName).StringSlice()
+			if err != nil {
+				return err
+			}
+			votes[strings.Join(addr, ":")]++
+		}
+		i := slices.IndexFunc(d.Servers, func(s *Server) bool { return votes[s.Addr()] >= 2 && !slices.Contains(not, s) })
+		if i < 0 {
+			return fmt.Errorf("the sentinels name %v", votes)
+		}
+		primary = d.Servers[i]
+		role, err := primary.do(ctx, "ROLE").Slice()
+		if err == nil && role[0] != "master" {
+			err = fmt.Errorf("%s is %v", primary.name, role[0])
+		}
+		return err
+	})
+	return primary, err
+}
+
+// Client is a client that finds the primary through the sentinels, closed with the test. Each change
+// is applied to its options.
+func (d *Sentinels) Client(tb testing.TB, change ...func(*redis.UniversalOptions)) redis.UniversalClient {
+	tb.Helper()
+	return client(tb, redis.UniversalOptions{Addrs: addrs(d.sentinels), MasterName: PrimaryName}, change)
+}

@@ -1,0 +1,412 @@
+//go:build unix
+
+package redistest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/servertest"
+)
+
+var errClosed = errors.New("redistest: the server is closed")
+
+// Options say what to run. The zero value is one server that keeps nothing on the disk.
+type Options struct {
+	// Config are lines of redis.conf, after this package's own.
+	Config []string
+	// AOF writes each change to the append-only file, and the file to the disk, before it is
+	// answered. A restarted server then has all that it ever answered.
+	AOF bool
+	// Faketime runs the server under libfaketime, so that SetClock can step its clock.
+	Faketime bool
+}
+
+// Option changes one thing of Options.
+type Option func(*Options)
+
+// WithConfig appends lines to Options.Config.
+func WithConfig(lines ...string) Option {
+	return func(o *Options) { o.Config = append(o.Config[:len(o.Config):len(o.Config)], lines...) }
+}
+
+// WithAOF sets Options.AOF.
+func WithAOF() Option { return func(o *Options) { o.AOF = true } }
+
+// WithFaketime sets Options.Faketime.
+func WithFaketime() Option { return func(o *Options) { o.Faketime = true } }
+
+func options(opts []Option) (o Options) {
+	for _, opt := range opts {
+		opt(&o)
+	}
+	return o
+}
+
+// Skip skips a test that needs Redis where that is missing, and says so on standard error; with
+// HOLDFAST_CI=1 in the environment it fails the test instead. It skips as well where
+// HOLDFAST_SKIP_REDIS=1 asks for that. Start, StartSentinels and StartCluster do so themselves, for
+// what their options need.
+func Skip(tb testing.TB, opts ...Option) {
+	tb.Helper()
+	servertest.Skip(tb, "redistest", "Redis", "HOLDFAST_SKIP_REDIS", func() error {
+		_, err := findServer()
+		if options(opts).Faketime {
+			_, e := findFaketime()
+			err = errors.Join(err, e)
+		}
+		return err
+	})
+}
+
+func findServer() (string, error) {
+	for _, name := range []string{"redis-server", "valkey-server"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path, nil
+		}
+	}
+	return "", errors.New("redis-server is not in PATH (Debian: apt-get install redis-server)")
+}
+
+// findFaketime finds the library that is preloaded to step a server's clock.
+func findFaketime() (string, error) {
+	for _, pattern := range []string{"/usr/lib/*/faketime/libfaketime.so.1", "/usr/lib*/faketime/libfaketime.so.1"} {
+		if found, _ := filepath.Glob(pattern); len(found) > 0 {
+			return found[0], nil
+		}
+	}
+	return "", errors.New("libfaketime is not installed (Debian: apt-get install faketime)")
+}
+
+// Server is one Redis server.
+//
+//	down ──Restart──▶ running ──Pause──▶ paused
+//	  ▲                │   ▲              │ │
+//	  │◀─────Kill──────┘   └───Resume─────┘ │
+//	  └◀───────────────Kill─────────────────┘
+//
+// Restart works in every state, and kills first. A server that ends without being killed is
+// reported by the next operation and by Close.
+type Server struct {
+	*Route // the one it announces: of clients, replicas and sentinels
+	g      *group
+	name   string
+	opts   Options
+	args   []string // after the configuration file
+	dir    string   // socket, configuration and data
+	proc   servertest.Program
+}
+
+// group is a server with all that was started beside it: they end together.
+type group struct {
+	life servertest.Life // ends with close
+
+	mu      sync.Mutex
+	temp    string
+	servers []*Server
+	routes  []*Route
+}
+
+func (g *group) all() (programs []*servertest.Program) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, s := range g.servers {
+		programs = append(programs, &s.proc)
+	}
+	return programs
+}
+
+func (g *group) close() error {
+	g.mu.Lock()
+	if g.life.Err() != nil {
+		g.mu.Unlock()
+		return nil
+	}
+	g.life.End()
+	g.mu.Unlock() // no more servers and routes come
+	var errs []error
+	for _, s := range g.servers {
+		errs = append(errs, s.proc.Do("close", s.proc.Close)) // an operation in flight ends with g.life
+	}
+	for _, r := range g.routes {
+		r.proxy.Close()
+	}
+	if g.temp != "" {
+		errs = append(errs, os.RemoveAll(g.temp))
+	}
+	return errors.Join(errs...)
+}
+
+// attend builds servers for a test, and ends them with it.
+func attend(tb testing.TB, opts []Option, build func(context.Context, *group, Options) error) {
+	tb.Helper()
+	Skip(tb, opts...)
+	g, err := begin(tb.Context(), options(opts), build)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	servertest.Attend(tb, g.close, g.all)
+}
+
+// begin builds the servers of a group.
+func begin(ctx context.Context, opts Options, build func(context.Context, *group, Options) error) (*group, error) {
+	g := &group{life: servertest.NewLife(errClosed)}
+	err := build(ctx, g, opts)
+	if err != nil {
+		return nil, errors.Join(err, g.close())
+	}
+	return g, nil
+}
+
+// Start runs a server for a test and returns once it answers. Its processes, and those started
+// beside it, end with the test; if the test failed, it logs the end of each log. It fails the test
+// if a server can't be run, and if one ended without being killed.
+func Start(tb testing.TB, opts ...Option) (s *Server) {
+	tb.Helper()
+	attend(tb, opts, func(ctx context.Context, g *group, o Options) (err error) {
+		s, err = g.run(ctx, o)
+		return err
+	})
+	return s
+}
+
+// Run runs a server and returns once it answers; Close it. ctx bounds the start only.
+func Run(ctx context.Context, opts Options) (s *Server, err error) {
+	_, err = begin(ctx, opts, func(ctx context.Context, g *group, o Options) (err error) {
+		s, err = g.run(ctx, o)
+		return err
+	})
+	return s, err
+}
+
+// Close ends the server and all that was started beside it. The error tells of servers that had
+// ended by themselves. Later calls do nothing.
+func (s *Server) Close() error { return s.g.close() }
+
+// run adds a server to the group and starts it.
+func (g *group) run(ctx context.Context, opts Options, lines ...string) (*Server, error) {
+	s, err := g.add(opts)
+	if err != nil {
+		return nil, err
+	}
+	return s, s.begin(ctx, append(lines, s.settings()...)...)
+}
+
+// add makes all of a server that exists before its process.
+func (g *group) add(opts Options) (*Server, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.life.Err() != nil {
+		return nil, errClosed
+	}
+	var err error
+	if g.temp == "" {
+		if g.temp, err = servertest.TempDir("redistest-", func(string) bool { return true }); err != nil {
+			return nil, err
+		}
+	}
+	name := fmt.Sprintf("s%d", len(g.servers)+1)
+	s := &Server{g: g, name: name, opts: opts, dir: filepath.Join(g.temp, name)}
+	s.proc.Kit, s.proc.Name, s.proc.Log, s.proc.Tail = "redistest", name, filepath.Join(g.temp, name+".log"), tail
+	if err := os.Mkdir(s.dir, 0o700); err != nil {
+		return nil, err
+	}
+	g.servers = append(g.servers, s)
+	if opts.Faketime {
+		err = s.writeClock(0)
+	}
+	if err == nil {
+		s.Route, err = g.routeLocked(s.dial)
+	}
+	return s, err
+}
+
+// begin starts a server for the first time, with these lines of configuration. The server changes
+// its file when a sentinel makes it something else.
+func (s *Server) begin(ctx context.Context, lines ...string) error {
+	lines = append([]string{"port 0", "bind 127.0.0.1", "unixsocket " + s.socket(), "dir " + s.dir}, lines...)
+	if err := os.WriteFile(s.file(), []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		return err
+	}
+	return s.proc.Do("start", func() error { return s.start(ctx) })
+}
+
+// settings are the lines of a server that keeps data.
+func (s *Server) settings() []string {
+	lines := []string{
+		`save ""`,
+		"replica-announce-ip " + host,
+		"replica-announce-port " + s.port(),
+		"cluster-announce-ip " + host,
+		"cluster-announce-port " + s.port(),
+		"repl-diskless-sync-delay 0",
+		"enable-debug-command yes",
+	}
+	if s.opts.AOF {
+		lines = append(lines, "appendonly yes", "appendfsync always", "auto-aof-rewrite-percentage 0")
+	}
+	return append(lines, s.opts.Config...)
+}
+
+func (s *Server) clockFile() string { return filepath.Join(s.dir, "clock") }
+
+func (s *Server) file() string { return filepath.Join(s.dir, "redis.conf") }
+
+func (s *Server) socket() string { return filepath.Join(s.dir, "redis.sock") }
+
+func (s *Server) dial(ctx context.Context) (net.Conn, error) {
+	var d net.Dialer
+	return d.DialContext(ctx, "unix", s.socket())
+}
+
+// start runs the process and waits until it answers; a replica, until it has its primary's data.
+func (s *Server) start(ctx context.Context) error {
+	ctx, cancel := s.g.life.Bounded(ctx)
+	defer cancel()
+	binary, err := findServer()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(binary, append([]string{s.file()}, s.args...)...)
+	cmd.Dir = s.dir
+	if s.opts.Faketime {
+		library, err := findFaketime()
+		if err != nil {
+			return err
+		}
+		// jemalloc asks for the time before libfaketime can answer, so the C library's malloc goes first.
+		cmd.Env = append(os.Environ(), "LD_PRELOAD="+library+":libc.so.6",
+			"FAKETIME_TIMESTAMP_FILE="+s.clockFile(), "FAKETIME_NO_CACHE=1",
+			"DONT_FAKE_MONOTONIC=1", "FAKETIME_DONT_FAKE_MONOTONIC=1") // older and newer name
+	}
+	if err := s.proc.Start(cmd); err != nil {
+		return err
+	}
+	return s.proc.Await(ctx, 5*time.Millisecond, s.probe)
+}
+
+// host is that of all addresses.
+const host = "127.0.0.1"
+
+func (s *Server) port() string { return strings.TrimPrefix(s.Addr(), host+":") }
+
+// attempt bounds one request of a wait that repeats it.
+const attempt = 2 * time.Second
+
+func (s *Server) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, attempt)
+	defer cancel()
+	info, err := s.do(ctx, "INFO", "replication").Text()
+	if err == nil && strings.Contains(info, "master_link_status:down") {
+		err = errors.New("its primary's data has not come yet")
+	}
+	return err
+}
+
+// await repeats probe until it is nil.
+func (s *Server) await(ctx context.Context, probe func(context.Context) error) error {
+	ctx, cancel := s.g.life.Bounded(ctx)
+	defer cancel()
+	for {
+		once, done := context.WithTimeout(ctx, attempt)
+		err := probe(once)
+		done()
+		if err == nil {
+			return nil
+		}
+		if ended := servertest.Pause(ctx, 20*time.Millisecond); ended != nil {
+			return fmt.Errorf("redistest: %s: %w; last: %w", s.name, ended, err)
+		}
+	}
+}
+
+// Do sends a command past all faults. Its error names the server and the command.
+func (s *Server) Do(ctx context.Context, args ...any) (any, error) {
+	ctx, cancel := s.g.life.Bounded(ctx)
+	defer cancel()
+	v, err := s.do(ctx, args...).Result()
+	if err != nil {
+		return nil, fmt.Errorf("redistest: %s: %.100q: %w", s.name, fmt.Sprintln(args...), err)
+	}
+	return v, nil
+}
+
+func (s *Server) do(ctx context.Context, args ...any) *redis.Cmd {
+	c := redis.NewClient(&redis.Options{Network: "unix", Addr: s.socket(), MaxRetries: -1, DialerRetries: 1,
+		Protocol: 2, DisableIdentity: true, ContextTimeoutEnabled: true, ReadTimeout: -1})
+	defer c.Close()
+	return c.Do(ctx, args...)
+}
+
+// Kill ends the process with SIGKILL and returns once it is gone. What is on the disk stays, for
+// Restart. No-op when it is down.
+func (s *Server) Kill() error { return s.proc.Do("kill", s.proc.Kill) }
+
+// Restart kills the process if there is one and starts it again with the configuration and, if AOF
+// is set, the data it had. It returns once it answers.
+func (s *Server) Restart(ctx context.Context) error {
+	return s.proc.Do("restart", func() error {
+		if s.g.life.Err() != nil {
+			return errClosed
+		}
+		if err := s.proc.Kill(); err != nil {
+			return err
+		}
+		return s.start(ctx)
+	})
+}
+
+// Pause halts the process with SIGSTOP and returns once none of its threads runs. Its connections
+// stay. No-op when it is paused; an error when it is down.
+func (s *Server) Pause(ctx context.Context) error {
+	return s.proc.Do("pause", func() error {
+		ctx, cancel := s.g.life.Bounded(ctx)
+		defer cancel()
+		return s.proc.Halt(ctx)
+	})
+}
+
+// Resume lets a paused process go on. No-op when it is running; an error when it is down.
+func (s *Server) Resume() error { return s.proc.Do("resume", s.proc.Continue) }
+
+// NewReplica begins a server that follows this one, and returns once it has its data. Its Options
+// are this server's, changed by opts. It ends with this server.
+func (s *Server) NewReplica(ctx context.Context, opts ...Option) (*Server, error) {
+	o := s.opts
+	for _, opt := range opts {
+		opt(&o)
+	}
+	return s.g.run(ctx, o, "replicaof "+host+" "+s.port())
+}
+
+// SetClock makes the server's clock differ by so much from the machine's, from now on: a step of
+// the clock. Options.Faketime must be set.
+func (s *Server) SetClock(offset time.Duration) error {
+	if !s.opts.Faketime {
+		return fmt.Errorf("redistest: set the clock of %s: Options.Faketime is not set", s.name)
+	}
+	return s.writeClock(offset)
+}
+
+func (s *Server) writeClock(offset time.Duration) error {
+	fresh := s.clockFile() + ".new"
+	return errors.Join(os.WriteFile(fresh, fmt.Appendf(nil, "%+.6f\n", offset.Seconds()), 0o600),
+		os.Rename(fresh, s.clockFile())) // the process never sees a half of it
+}
+
+// tail is what an error shows of a log.
+func tail(log string) string {
+	lines := servertest.Lines(log, 240)
+	return strings.Join(lines[max(0, len(lines)-20):], "\n")
+}
