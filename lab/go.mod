@@ -8,6 +8,7 @@ require (
 	github.com/holdfast-go/holdfast/backends/postgres v0.0.0
 	github.com/holdfast-go/holdfast/backends/sqlite v0.0.0
 	github.com/jackc/pgx/v5 v5.12.0
+	github.com/redis/go-redis/v9 v9.23.0
 	github.com/stretchr/testify v1.12.1
 	go.etcd.io/etcd/client/v3 v3.7.3
 	go.uber.org/goleak v1.3.0
@@ -17,6 +18,8 @@ require (
 	google.golang.org/protobuf v1.36.12
 	modernc.org/sqlite v1.61.1
 )
+
+require go.uber.org/atomic v1.12.0 // indirect
 
 require (
 	github.com/Workiva/go-datastructures v1.1.3 // indirect
@@ -33,6 +36,7 @@ require (
 	github.com/golang/protobuf v1.5.4 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.29.0 // indirect
+	github.com/holdfast-go/holdfast/backends/redis v0.0.0
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
@@ -79,3 +83,5 @@ replace (
 	github.com/holdfast-go/holdfast/backends/postgres => ../backends/postgres
 	github.com/holdfast-go/holdfast/backends/sqlite => ../backends/sqlite
 )
+
+replace github.com/holdfast-go/holdfast/backends/redis => ../backends/redis

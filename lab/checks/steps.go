@@ -31,7 +31,7 @@ type Step struct {
 // realPackages run servers, processes or links of the operating system, by folder below the root;
 // one that ends in / stands for all that is below it.
 var realPackages = []string{
-	"backends/etcd", "backends/etcd/etcdtest", "backends/open", "backends/postgres/", "backends/sqlite/",
+	"backends/etcd", "backends/etcd/etcdtest", "backends/open", "backends/postgres/", "backends/redis/", "backends/sqlite/",
 	"examples/", "internal/child", "internal/faultlink", "lab/", "node", "remoting", "sharding/etcdstore",
 }
 
@@ -60,6 +60,7 @@ var kits = []Step{
 	{Module: ".", Packages: []string{"./backends/etcd"}},
 	{Module: "backends/postgres", Packages: []string{"./..."}},
 	{Module: "backends/sqlite", Packages: []string{"./..."}},
+	{Module: "backends/redis", Packages: []string{"./..."}},
 }
 
 // kit is the test that a kit runs.
@@ -140,6 +141,7 @@ func (r *Run) Nightly() []Step {
 		program("torture", 15*time.Minute, "torture", "-for", "10m"),
 		program("torture-postgres", 12*time.Minute, "torture", "-store", "postgres", "-for", "5m"),
 		program("torture-sqlite", 12*time.Minute, "torture", "-store", "sqlite", "-for", "5m"),
+		program("torture-redis", 12*time.Minute, "torture", "-store", "redis", "-for", "5m"),
 		program("load", 15*time.Minute, "load", "-for", "10m"),
 	)
 	// Of leases and stores; PostgreSQL's faults are in TestFaults, many at a time.

@@ -1,7 +1,7 @@
 // Package nodes is the laboratory's scenarios of nodes: processes that host singletons and shards over
 // a real store, which are loaded, moved, killed, stopped and cut off, and judged from outside.
 //
-//	go run -C lab . run torture [-for 5m] [-seed N] [-store etcd|postgres|sqlite]
+//	go run -C lab . run torture [-for 5m] [-seed N] [-store etcd|postgres|sqlite|redis]
 //
 // There is one node program. Its workers note in a journal, by the machine's one clock and in a file
 // that outlives kill -9, what passes a gate, what is sent, handled and answered, what the store

@@ -18,6 +18,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
+	"github.com/holdfast-go/holdfast/backends/redis/redistest"
 	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lab/machine"
 	"github.com/holdfast-go/holdfast/lab/scene"
@@ -136,6 +137,8 @@ func skip(t *testing.T, s Store) {
 		etcdtest.Skip(t)
 	case overPostgres.Name:
 		postgrestest.Skip(t)
+	case overRedis.Name:
+		redistest.Skip(t)
 	}
 }
 
@@ -144,7 +147,7 @@ func skip(t *testing.T, s Store) {
 // starts, while clients read it: hence the build constraint.
 func TestShortTorture(t *testing.T) {
 	tier.NightlyOnly(t, "TestShortForms kills and stops nodes")
-	for _, s := range []Store{overEtcd, overPostgres, overSQLite, unwatched} {
+	for _, s := range []Store{overEtcd, overPostgres, overSQLite, overRedis, unwatched} {
 		t.Run(s.Name, func(t *testing.T) {
 			skip(t, s)
 			playShort(t, "torture", &scene.Run{Short: true, Seed: 3, Store: s.Name})

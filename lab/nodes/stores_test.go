@@ -14,19 +14,19 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
 	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/store"
 )
 
-// each runs a test on both kinds of store, and closes the servers.
-func each(t *testing.T, f func(t *testing.T, s Servers)) {
-	for _, kind := range []Store{overPostgres, overSQLite} {
+// guarded have a guard of the store's for their journal; Redis has a comparison of tokens.
+var guarded = []Store{overPostgres, overSQLite}
+
+// each runs a test on each kind of store, and closes the servers.
+func each(t *testing.T, kinds []Store, f func(t *testing.T, s Servers)) {
+	for _, kind := range kinds {
 		t.Run(kind.Name, func(t *testing.T) {
-			if kind.Name == overPostgres.Name {
-				postgrestest.Skip(t)
-			}
+			skip(t, kind)
 			s := kind.Start(t.Context(), 1)
 			t.Cleanup(func() { require.NoError(t, s.Close()) })
 			f(t, s)
@@ -38,8 +38,11 @@ func each(t *testing.T, f func(t *testing.T, s Servers)) {
 func connected(t *testing.T, s Servers) Client {
 	t.Helper()
 	open := openPostgres
-	if len(s.Addresses()) == 0 {
+	switch s.(type) {
+	case *file:
 		open = openSQLite
+	case redisServer:
+		open = openRedis
 	}
 	c := open(t.Context(), s.URL(s.Addresses()))
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
@@ -84,7 +87,7 @@ func texts(t *testing.T, s Servers, name int) (all []string) {
 
 // What a former owner writes is refused, and all else is in the history, in its order.
 func TestTheJournalIsFenced(t *testing.T) {
-	each(t, func(t *testing.T, s Servers) {
+	each(t, guarded, func(t *testing.T, s Servers) {
 		c := connected(t, s)
 		write := func(o lease.Ownership, text string) error { return c.Write(t.Context(), o, 3, text) }
 		former := acquire(t, c.Leases, 1, "name", 0)
@@ -100,10 +103,33 @@ func TestTheJournalIsFenced(t *testing.T) {
 	})
 }
 
+// Once the next owner has written, what a former owner writes is refused.
+func TestTheJournalInRedisIsFencedByTokens(t *testing.T) {
+	each(t, []Store{overRedis}, func(t *testing.T, s Servers) {
+		c := connected(t, s)
+		write := func(o lease.Ownership, text string) error { return c.Write(t.Context(), o, 3, text) }
+		former := acquire(t, c.Leases, 1, "name", 0)
+		require.NoError(t, write(former, "first"))
+		latter := acquire(t, c.Leases, 2, "name", former.token)
+		require.NoError(t, write(latter, "second"))
+		require.ErrorIs(t, write(former, "stale"), lease.ErrStale)
+		require.NoError(t, write(nil, "third"), "a nil owner is no condition")
+		require.NoError(t, c.Write(t.Context(), nil, 4, "elsewhere"))
+		last, err := c.Read(t.Context(), 3)
+		require.NoError(t, err)
+		require.Equal(t, "third", last)
+		none, err := c.Read(t.Context(), 5)
+		require.NoError(t, err)
+		require.Empty(t, none)
+		require.Equal(t, []string{"first", "second", "third"}, texts(t, s, 3))
+		require.Equal(t, []string{"elsewhere"}, texts(t, s, 4))
+	})
+}
+
 // A write that has its position and is not committed has all others of its name wait, so that
 // positions are the order of the commits.
 func TestPositionsAreTheOrderOfCommits(t *testing.T) {
-	each(t, func(t *testing.T, s Servers) {
+	each(t, guarded, func(t *testing.T, s Servers) {
 		c := connected(t, s)
 		var commit func() error
 		if f, ok := s.(*file); ok {
@@ -141,7 +167,7 @@ var harmless = []string{"long read by another program", "another program writes 
 
 // Every trouble (the first three in the commit tier) is one, and when it was undone the store works, with all that it has confirmed.
 func TestTroubles(t *testing.T) {
-	each(t, func(t *testing.T, s Servers) {
+	each(t, append(guarded, overRedis), func(t *testing.T, s Servers) {
 		c := connected(t, s)
 		all := s.Troubles()
 		if !tier.Nightly() {

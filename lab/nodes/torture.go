@@ -641,7 +641,7 @@ func (t *torture) leave(i int, calm bool) {
 }
 
 // Stores are the kinds of store that nodes can run over; tests add theirs.
-var Stores = []Store{overEtcd, overPostgres, overSQLite}
+var Stores = []Store{overEtcd, overPostgres, overSQLite, overRedis}
 
 // Child is the whole of a process that a scenario started; in any other it does nothing. A program
 // that plays scenarios calls it first.
