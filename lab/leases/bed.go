@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-go/holdfast/backends/open"
 	"github.com/holdfast-go/holdfast/backends/postgres"
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
+	"github.com/holdfast-go/holdfast/backends/redis/redistest"
 	"github.com/holdfast-go/holdfast/internal/faultlink"
 	lab "github.com/holdfast-go/holdfast/lab/machine"
 	"github.com/holdfast-go/holdfast/lab/scene"
@@ -31,6 +32,7 @@ import (
 const (
 	onEtcd     = "etcd"
 	onPostgres = "postgres"
+	onRedis    = "redis"
 )
 
 // role is who nodes of PostgreSQL connect as: no superuser, and with no more rights than the store
@@ -49,6 +51,7 @@ type bed struct {
 	server  *postgrestest.Server // with, for some faults,
 	standby *postgrestest.Server
 	bouncer *postgrestest.Bouncer
+	redis   *redistest.Server
 	main    interface { // the member, or the server
 		Kill() error
 		Restart(ctx context.Context) error
@@ -81,9 +84,12 @@ func newBed(ctx context.Context, run *scene.Run, store string, ttl time.Duration
 		b.url, b.etcd = b.etcdRoute, scene.Must(etcdtest.Run(ctx, etcdtest.Options{}))
 		b.main, b.shut = b.member(), b.etcd.Close
 		return b
+	case onRedis:
+		b.onRedis(ctx)
+		return b
 	case onPostgres:
 	default:
-		scene.Check(fmt.Errorf("this scenario has no store %q: etcd or postgres", store))
+		scene.Check(fmt.Errorf("this scenario has no store %q: etcd, postgres or, to compare, redis", store))
 	}
 	var o postgrestest.Options
 	for _, opt := range opts {

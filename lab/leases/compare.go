@@ -55,6 +55,11 @@ func sizesOf(run *scene.Run) sizes {
 // in the manner of River's.
 func compare(ctx context.Context, run *scene.Run) {
 	p := sizesOf(run)
+	if storeOf(run) == onRedis { // on a server that nothing else asks
+		b, of := compared(ctx, run, onRedis, p.ttl)
+		requests(ctx, b, of)
+		b.close()
+	}
 	b, of := compared(ctx, run, storeOf(run), p.ttl)
 	defer b.close()
 	t := newTurns(ctx, b, p, of)
@@ -71,6 +76,12 @@ func compare(ctx context.Context, run *scene.Run) {
 	for _, way := range waysOn(of.Store) {
 		run.Spread("hand-over by release, "+way, over[way])
 	}
+	if of.Store == onRedis {
+		dead := crashes(ctx, b, p, of)
+		for _, way := range waysOn(of.Store) {
+			run.Spread("after a crash, "+way, dead[way])
+		}
+	}
 	run.Within("longest hand-over of ours by release", scene.Percentile(over[holdfast], 100), p.ttl/2) // else it was no release
 	if of.Store == onEtcd && !run.Short {
 		ratio("acquire", t.acquired, ownSession, 0.5)
@@ -82,9 +93,12 @@ func compare(ctx context.Context, run *scene.Run) {
 func compared(ctx context.Context, run *scene.Run, store string, ttl time.Duration) (*bed, holding) {
 	b := newBed(ctx, run, store, ttl)
 	of := holding{Store: store, TTL: ttl}
-	if b.etcd != nil {
+	switch {
+	case b.etcd != nil:
 		of.URL = b.member().Direct()
-	} else {
+	case b.redis != nil:
+		of.URL = b.redis.Addr()
+	default:
 		conn := b.opened(ctx, leaderSchema)
 		c := conn.Config()
 		of.URL = fmt.Sprintf("postgres://%s@/%s?host=%s&port=%d&sslmode=disable", c.User, c.Database, url.QueryEscape(c.Host), c.Port)
@@ -277,6 +291,9 @@ func waysOn(store string) []string {
 	if store == onEtcd {
 		return []string{holdfast, mutex, ownSession, election, bare}
 	}
+	if store == onRedis {
+		return []string{holdfast, wide, narrow}
+	}
 	return []string{holdfast, advisory, table}
 }
 
@@ -299,9 +316,12 @@ type holding struct {
 func (h holding) keeper(ctx context.Context, id string) (k *lease.Keeper, end func()) {
 	var s store.Store
 	var closeStore func() error
-	if h.Store == onPostgres {
+	switch h.Store {
+	case onPostgres:
 		s, closeStore = openStore(ctx, h.URL+"&holdfast_listen=true")
-	} else {
+	case onRedis:
+		s, closeStore = h.redisStore(ctx)
+	default:
 		client := h.etcd()
 		s, closeStore = scene.Must(etcd.New(client, etcd.WithLogger(zap.NewNop()))), client.Close
 	}
@@ -326,6 +346,8 @@ func (b *bed) candidate(ctx context.Context, h holding, id string) (c candidate)
 		l := scene.Must(k.Lease(h.Name))
 		c = candidate{func(ctx context.Context) bool { return scene.Must(l.Acquire(ctx)) }, func(ctx context.Context) { scene.Check(hold(ctx, l)) },
 			func(ctx context.Context) { scene.Check(l.Renew(ctx)) }, func(ctx context.Context) { scene.Check(l.Release(ctx)) }, end}
+	case wide, narrow:
+		c = h.key()
 	case advisory:
 		c = h.lock(scene.Must(pgx.Connect(ctx, h.URL)))
 	case table:

@@ -13,7 +13,7 @@ import (
 func Scenarios() []scene.Scenario {
 	all := []scene.Scenario{
 		{Name: "names", About: "a process holds very many names, dies, and another takes them all", Do: names},
-		{Name: "compare", About: "leases beside etcd's package concurrency; with -store postgres, advisory locks and a leader table", Do: compare},
+		{Name: "compare", About: "leases beside etcd's package concurrency; with -store postgres, advisory locks and a leader table; with -store redis, keys with a TTL", Do: compare},
 		{Name: "outage", About: "the store's server is killed for minutes under holders, and comes back with its data", Do: outage},
 		{Name: "serverless", About: "very many processes, each for a moment, have keys by their owners' names; many are killed", Do: serverless},
 		{Name: "grains", About: "requests to another node's actor by its PID, as an entity and as a grain of protoactor's cluster", Do: grainsScenario},
