@@ -54,6 +54,9 @@ func TestShortForms(t *testing.T) {
 		if tier.Nightly() && slices.Contains([]string{"names", "outage", "compare"}, s.Name) {
 			t.Run(s.Name+" on PostgreSQL", func(t *testing.T) { play(t, s, onPostgres) })
 		}
+		if tier.Nightly() && s.Name == "compare" {
+			t.Run(s.Name+" on Redis", func(t *testing.T) { play(t, s, onRedis) })
+		}
 	}
 }
 

@@ -23,7 +23,6 @@ type Bouncer struct {
 	*Route   // from clients
 	g        *group
 	server   *Server
-	name     string
 	settings map[string]string
 	roles    []string
 	dir      string
@@ -47,18 +46,12 @@ func (g *group) newBouncer(s *Server, settings map[string]string, roles []string
 	if err != nil {
 		return nil, err
 	}
-	g.mu.Lock()
-	if g.life.Err() != nil {
-		g.mu.Unlock()
-		return nil, errClosed
-	}
 	b := &Bouncer{g: g, server: s, settings: settings, roles: append([]string{Superuser}, roles...), path: path}
-	b.name = fmt.Sprintf("bouncer%d", len(g.bouncers)+1)
-	b.dir = filepath.Join(g.temp, b.name)
-	b.proc.Kit, b.proc.Name, b.proc.Log, b.proc.Tail = "postgrestest", b.name, filepath.Join(g.temp, b.name+".log"), tail
-	g.bouncers = append(g.bouncers, b)
-	g.mu.Unlock()
-	if b.Route, err = g.addRoute(b.dial); err != nil {
+	if err := g.Add(&b.proc, "bouncer", tail, b.proc.Close); err != nil {
+		return nil, err
+	}
+	b.dir = filepath.Join(g.Temp, b.proc.Name)
+	if b.Route, err = g.route(b.dial); err != nil {
 		return nil, err
 	}
 	return b, g.account.mkdir(b.dir)
@@ -67,12 +60,11 @@ func (g *group) newBouncer(s *Server, settings map[string]string, roles []string
 const bouncerPort = 6432 // of a socket in a directory of its own
 
 func (b *Bouncer) dial(ctx context.Context) (net.Conn, error) {
-	var d net.Dialer
-	return d.DialContext(ctx, "unix", filepath.Join(b.dir, fmt.Sprintf(".s.PGSQL.%d", bouncerPort)))
+	return servertest.DialUnix(ctx, filepath.Join(b.dir, fmt.Sprintf(".s.PGSQL.%d", bouncerPort)))
 }
 
 func (b *Bouncer) start(ctx context.Context) error {
-	ctx, cancel := b.g.life.Bounded(ctx)
+	ctx, cancel := b.g.Bounded(ctx)
 	defer cancel()
 	var users strings.Builder
 	for _, role := range b.roles {
@@ -132,7 +124,7 @@ func (b *Bouncer) Restart(ctx context.Context) error {
 		if err := b.kill(); err != nil {
 			return err
 		}
-		if b.g.life.Err() != nil {
+		if b.g.Err() != nil {
 			return errClosed
 		}
 		return b.start(ctx)

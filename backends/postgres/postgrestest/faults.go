@@ -42,13 +42,13 @@ func (s *Server) Exec(ctx context.Context, sql string) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("postgrestest: %s: %.100q: %w", s.name, sql, err)
+		return fmt.Errorf("postgrestest: %s: %.100q: %w", s.proc.Name, sql, err)
 	}
 	return nil
 }
 
 func (s *Server) withConn(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
-	ctx, cancel := s.g.life.Bounded(ctx)
+	ctx, cancel := s.g.Bounded(ctx)
 	defer cancel()
 	conn, err := s.Conn(ctx)
 	if err != nil {
@@ -95,7 +95,7 @@ func (s *Server) alter(ctx context.Context, verb, name, value string) error {
 		}
 	})
 	if err != nil {
-		return fmt.Errorf("postgrestest: %s: %s: %w", s.name, sql, err)
+		return fmt.Errorf("postgrestest: %s: %s: %w", s.proc.Name, sql, err)
 	}
 	return nil
 }
@@ -108,7 +108,7 @@ func (s *Server) TerminateBackends(ctx context.Context) (n int, err error) {
 			"WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND application_name <> 'postgrestest'").Scan(&n)
 	})
 	if err != nil {
-		return 0, fmt.Errorf("postgrestest: terminate the backends of %s: %w", s.name, err)
+		return 0, fmt.Errorf("postgrestest: terminate the backends of %s: %w", s.proc.Name, err)
 	}
 	return n, nil
 }
@@ -122,32 +122,16 @@ func (s *Server) NewDatabase(ctx context.Context, name, options string) error {
 // the clock, seen by all its processes at once. Options.Faketime must be set.
 func (s *Server) SetClock(offset time.Duration) error {
 	if !s.opts.Faketime {
-		return fmt.Errorf("postgrestest: set the clock of %s: Options.Faketime is not set", s.name)
+		return fmt.Errorf("postgrestest: set the clock of %s: Options.Faketime is not set", s.proc.Name)
 	}
-	if err := s.writeClock(offset); err != nil {
-		return fmt.Errorf("postgrestest: set the clock of %s: %w", s.name, err)
+	if err := s.clock().Set(offset); err != nil {
+		return fmt.Errorf("postgrestest: set the clock of %s: %w", s.proc.Name, err)
 	}
 	return nil
 }
 
-func (s *Server) clockFile() string { return filepath.Join(s.dir, "clock") }
-
-func (s *Server) writeClock(offset time.Duration) error {
-	fresh := s.clockFile() + ".new"
-	return errors.Join(
-		os.WriteFile(fresh, fmt.Appendf(nil, "%+.6f\n", offset.Seconds()), 0o600),
-		s.g.account.give(fresh),
-		os.Rename(fresh, s.clockFile())) // a half of it is seen by no process
-}
-
-func (s *Server) clockEnv() ([]string, error) {
-	library, err := findFaketime()
-	return []string{
-		"LD_PRELOAD=" + library,
-		"FAKETIME_TIMESTAMP_FILE=" + s.clockFile(),
-		"FAKETIME_NO_CACHE=1",
-		"DONT_FAKE_MONOTONIC=1", "FAKETIME_DONT_FAKE_MONOTONIC=1", // by the name in older versions and in newer
-	}, err
+func (s *Server) clock() servertest.Clock {
+	return servertest.Clock{Path: filepath.Join(s.dir, "clock"), Give: s.g.account.give}
 }
 
 func (s *Server) ballast() string { return filepath.Join(s.disk, "ballast") }
@@ -155,11 +139,11 @@ func (s *Server) ballast() string { return filepath.Join(s.disk, "ballast") }
 // FillDisk leaves the server so many bytes of its disk at most. Options.Disk must be set.
 func (s *Server) FillDisk(leave int64) error {
 	if s.disk == "" {
-		return fmt.Errorf("postgrestest: fill the disk of %s: Options.Disk is not set", s.name)
+		return fmt.Errorf("postgrestest: fill the disk of %s: Options.Disk is not set", s.proc.Name)
 	}
 	f, err := os.OpenFile(s.ballast(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
-		return fmt.Errorf("postgrestest: fill the disk of %s: %w", s.name, err)
+		return fmt.Errorf("postgrestest: fill the disk of %s: %w", s.proc.Name, err)
 	}
 	chunk := make([]byte, 4096)
 	for err == nil {
@@ -175,7 +159,7 @@ func (s *Server) FillDisk(leave int64) error {
 		err = nil
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("postgrestest: fill the disk of %s: %w", s.name, err)
+		return fmt.Errorf("postgrestest: fill the disk of %s: %w", s.proc.Name, err)
 	}
 	return nil
 }
@@ -183,7 +167,7 @@ func (s *Server) FillDisk(leave int64) error {
 // FreeDisk undoes FillDisk.
 func (s *Server) FreeDisk() error {
 	if err := os.Remove(s.ballast()); err != nil {
-		return fmt.Errorf("postgrestest: free the disk of %s: %w", s.name, err)
+		return fmt.Errorf("postgrestest: free the disk of %s: %w", s.proc.Name, err)
 	}
 	return nil
 }
@@ -194,39 +178,22 @@ type Link = faultlink.Link
 
 // Route is one way to a server or a pooler, with the faults of its Link. Its address stays for the
 // life of the server, whatever is killed and restarted.
-type Route struct {
-	*Link
-	proxy *faultlink.Proxy
-}
+type Route struct{ *servertest.Route }
 
-// addRoute is a route that ends with the group.
-func (g *group) addRoute(dial func(context.Context) (net.Conn, error)) (*Route, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.life.Err() != nil {
-		return nil, errClosed
-	}
-	link := faultlink.New()
-	p, err := faultlink.Listen(func(net.Conn) *Link { return link }, dial)
-	if err != nil {
-		return nil, fmt.Errorf("proxy: %w", err)
-	}
-	r := &Route{Link: link, proxy: p}
-	g.routes = append(g.routes, r)
-	return r, nil
+// route is one that ends with the group.
+func (g *group) route(dial func(context.Context) (net.Conn, error)) (*Route, error) {
+	r, err := g.Route(dial)
+	return &Route{r}, err
 }
 
 // NewRoute opens another way to the server, to break for some clients and not for others.
 func (s *Server) NewRoute() (*Route, error) {
-	r, err := s.g.addRoute(s.dial)
+	r, err := s.g.route(s.dial)
 	if err != nil {
 		return nil, fmt.Errorf("postgrestest: %w", err)
 	}
 	return r, nil
 }
-
-// Addr is host:port.
-func (r *Route) Addr() string { return r.proxy.Addr() }
 
 // URL is for the superuser and the database postgres.
 func (r *Route) URL() string { return r.URLOf(Superuser, "postgres") }

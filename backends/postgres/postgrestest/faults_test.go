@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/internal/servertest"
 )
 
 // code is the SQLSTATE of an error, or "".
@@ -99,7 +101,7 @@ func TestTheClockStepsWhileTheServerRuns(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	require.NoError(t, s.Exec(ctx, "SELECT pg_sleep(0.05)"))
-	require.ErrorContains(t, (&Server{name: "s9"}).SetClock(0), "Faketime is not set")
+	require.ErrorContains(t, (&Server{proc: servertest.Program{Name: "s9"}}).SetClock(0), "Faketime is not set")
 }
 
 func TestADiskFillsAndIsFreed(t *testing.T) {
@@ -110,7 +112,7 @@ func TestADiskFillsAndIsFreed(t *testing.T) {
 	require.Equal(t, "53100", code(err), err)
 	require.NoError(t, s.FreeDisk())
 	require.NoError(t, s.Exec(t.Context(), "INSERT INTO filler SELECT repeat('x', 1000000) FROM generate_series(1, 8)"))
-	require.ErrorContains(t, (&Server{name: "s9"}).FillDisk(0), "Disk is not set")
+	require.ErrorContains(t, (&Server{proc: servertest.Program{Name: "s9"}}).FillDisk(0), "Disk is not set")
 }
 
 func TestStandbysFollowArePromotedAndTakeBackTheOld(t *testing.T) {

@@ -209,9 +209,9 @@ func (s *Server) resume() error {
 // returns once the server answers; what it lost track of it has recovered from its log by then.
 func (s *Server) Restart(ctx context.Context) error {
 	return s.proc.Do("restart", func() error {
-		ctx, cancel := s.g.life.Bounded(ctx)
+		ctx, cancel := s.g.Bounded(ctx)
 		defer cancel()
-		if s.g.life.Err() != nil {
+		if s.g.Err() != nil {
 			return errClosed
 		}
 		if err := s.gone(); err != nil {

@@ -53,7 +53,9 @@ func missing(needs []string) error {
 		case NeedBouncer:
 			_, e = findBouncer()
 		case NeedFaketime:
-			_, e = findFaketime()
+			if _, e = servertest.FindFaketime(); e != nil {
+				e = fmt.Errorf("%w: %w", e, ErrMissing)
+			}
 		case NeedTmpfs:
 			e = canMount()
 		default:
@@ -124,16 +126,6 @@ func findBouncer() (string, error) {
 		}
 	}
 	return "", fmt.Errorf("pgbouncer (Debian: apt-get install pgbouncer): %w", ErrMissing)
-}
-
-// findFaketime finds the library that is preloaded to step a server's clock.
-func findFaketime() (string, error) {
-	for _, pattern := range []string{"/usr/lib/*/faketime/libfaketime.so.1", "/usr/lib*/faketime/libfaketime.so.1"} {
-		if found, _ := filepath.Glob(pattern); len(found) > 0 {
-			return found[0], nil
-		}
-	}
-	return "", fmt.Errorf("libfaketime (Debian: apt-get install faketime): %w", ErrMissing)
 }
 
 // account is who runs the servers: PostgreSQL refuses root.

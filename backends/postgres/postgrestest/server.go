@@ -14,8 +14,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -42,7 +42,6 @@ var errClosed = errors.New("postgrestest: the server is closed")
 type Server struct {
 	*Route // the first way to it
 	g      *group
-	name   string
 	opts   Options
 	dir    string // sockets; the working directory of the process
 	data   string
@@ -56,15 +55,9 @@ type Server struct {
 
 // group is a server with all that was started beside it: they end together.
 type group struct {
+	*servertest.Group
 	programs programs
 	account  account
-	temp     string
-	life     servertest.Life // ends with close
-
-	mu       sync.Mutex
-	servers  []*Server
-	bouncers []*Bouncer
-	routes   []*Route
 }
 
 // Start runs a server for a test and returns once it answers, after about a second. Its processes,
@@ -82,22 +75,22 @@ func Start(tb testing.TB, opts ...Option) *Server {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	servertest.Attend(tb, s.Close, s.g.all)
+	servertest.Attend(tb, s.Close, s.g.Programs)
 	return s
 }
 
 // Run runs a server and returns once it answers; Close it. ctx bounds the start only. ErrMissing
 // says that a program is not on this machine.
 func Run(ctx context.Context, opts Options) (*Server, error) {
-	g := &group{life: servertest.NewLife(errClosed)}
-	ctx, cancel := g.life.Bounded(ctx)
+	g := &group{Group: servertest.NewGroup("postgrestest", errClosed)}
+	ctx, cancel := g.Bounded(ctx)
 	defer cancel()
 	s, err := g.primary(ctx, opts)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("postgrestest: %w", err), g.close())
+		return nil, errors.Join(fmt.Errorf("postgrestest: %w", err), g.Close())
 	}
 	if err := s.proc.Do("start", func() error { return s.start(ctx) }); err != nil {
-		return nil, errors.Join(err, g.close())
+		return nil, errors.Join(err, g.Close())
 	}
 	return s, nil
 }
@@ -114,7 +107,7 @@ func (g *group) primary(ctx context.Context, opts Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if g.temp, err = g.account.tempDir(); err != nil {
+	if g.Temp, err = g.account.tempDir(); err != nil {
 		return nil, err
 	}
 	s, err := g.newServer(opts)
@@ -126,78 +119,38 @@ func (g *group) primary(ctx context.Context, opts Options) (*Server, error) {
 
 // newServer makes all of a server that exists before its data and its process.
 func (g *group) newServer(opts Options) (*Server, error) {
-	s, err := g.addServer(opts)
-	if err == nil {
-		s.Route, err = g.addRoute(s.dial)
-	}
-	return s, err
-}
-
-func (g *group) addServer(opts Options) (*Server, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.life.Err() != nil {
-		return nil, errClosed
-	}
-	name := fmt.Sprintf("s%d", len(g.servers)+1)
-	s := &Server{
-		g: g, name: name, opts: opts,
-		dir:  filepath.Join(g.temp, name),
-		data: filepath.Join(g.temp, name, "data"),
-	}
-	s.proc.Kit, s.proc.Name, s.proc.Log, s.proc.Tail = "postgrestest", name, filepath.Join(g.temp, name+".log"), tail
-	if err := g.account.mkdir(s.dir); err != nil {
+	s := &Server{g: g, opts: opts}
+	if err := g.Add(&s.proc, "s", tail, s.end); err != nil {
 		return nil, err
 	}
-	g.servers = append(g.servers, s)
-	var err error
-	if opts.Disk != 0 {
+	s.dir = filepath.Join(g.Temp, s.proc.Name)
+	s.data = filepath.Join(s.dir, "data")
+	err := g.account.mkdir(s.dir)
+	if err == nil && opts.Disk != 0 {
 		err = s.mountDisk()
 	}
 	if err == nil && opts.Faketime {
-		err = s.writeClock(0)
+		err = s.clock().Set(0)
+	}
+	if err == nil {
+		s.Route, err = g.route(s.dial)
 	}
 	return s, err
 }
 
 // Close ends the server and all that was started beside it. The error tells of servers that had
 // ended by themselves. Later calls do nothing.
-func (s *Server) Close() error { return s.g.close() }
-
-func (g *group) close() error {
-	g.mu.Lock()
-	if g.life.Err() != nil {
-		g.mu.Unlock()
-		return nil
-	}
-	g.life.End()
-	g.mu.Unlock() // no more servers, poolers and routes come
-	var errs []error
-	for _, b := range g.bouncers {
-		errs = append(errs, b.proc.Do("close", b.proc.Close))
-	}
-	for _, s := range g.servers {
-		errs = append(errs, s.proc.Do("close", s.end)) // an operation in flight ends with g.life
-	}
-	for _, r := range g.routes {
-		r.proxy.Close()
-	}
-	if g.temp != "" {
-		errs = append(errs, os.RemoveAll(g.temp))
-	}
-	return errors.Join(errs...)
-}
+func (s *Server) Close() error { return s.g.Close() }
 
 // Name is s1, s2 and so on. A standby's replication has it as application_name.
-func (s *Server) Name() string { return s.name }
+func (s *Server) Name() string { return s.proc.Name }
 
 const port = 5432 // of sockets in a directory of their own: it clashes with none
 
 func (s *Server) socket() string { return filepath.Join(s.dir, fmt.Sprintf(".s.PGSQL.%d", port)) }
 
 func (s *Server) dial(ctx context.Context) (net.Conn, error) {
-	var d net.Dialer
-	return d.DialContext(ctx, "unix", s.socket())
+	return servertest.DialUnix(ctx, s.socket())
 }
 
 // settings are those of a server that its user did not ask for.
@@ -228,7 +181,7 @@ func (s *Server) start(ctx context.Context) error {
 	}
 	cmd := s.g.account.command(s.dir, s.g.programs.path("postgres"), "-D", s.data)
 	if s.opts.Faketime {
-		env, err := s.clockEnv()
+		env, err := s.clock().Env()
 		if err != nil {
 			return err
 		}
@@ -387,9 +340,9 @@ func (s *Server) NewStandby(ctx context.Context, opts ...Option) (*Server, error
 func (s *Server) Follow(ctx context.Context, primary *Server) error {
 	if s == primary || s.g != primary.g {
 		return fmt.Errorf("postgrestest: %s can't follow %s: they must be two servers begun by one Start",
-			s.name, primary.name)
+			s.proc.Name, primary.proc.Name)
 	}
-	return s.proc.Do("follow "+primary.name+" by", func() error {
+	return s.proc.Do("follow "+primary.proc.Name+" by", func() error {
 		if err := s.gone(); err != nil {
 			return err
 		}
@@ -398,11 +351,11 @@ func (s *Server) Follow(ctx context.Context, primary *Server) error {
 }
 
 func (s *Server) follow(ctx context.Context, primary *Server) error {
-	ctx, cancel := s.g.life.Bounded(ctx)
+	ctx, cancel := s.g.Bounded(ctx)
 	defer cancel()
 	s.source.Store(primary)
 	if s.feed.Load() == nil {
-		feed, err := s.g.addRoute(func(ctx context.Context) (net.Conn, error) { return s.source.Load().dial(ctx) })
+		feed, err := s.g.route(func(ctx context.Context) (net.Conn, error) { return s.source.Load().dial(ctx) })
 		if err != nil {
 			return err
 		}
@@ -453,7 +406,7 @@ func (s *Server) following() map[string]string {
 	host, port, _ := strings.Cut(feed.Addr(), ":")
 	return map[string]string{
 		"primary_conninfo": fmt.Sprintf("host=%s port=%s user=%s application_name=%s sslmode=disable connect_timeout=2",
-			host, port, Superuser, s.name),
+			host, port, Superuser, s.proc.Name),
 		"wal_retrieve_retry_interval": "100ms",
 		"synchronous_standby_names":   "",
 	}
@@ -473,7 +426,7 @@ func (s *Server) Replication() *Link {
 func (s *Server) Synchronous(ctx context.Context, standbys ...*Server) error {
 	var names []string
 	for _, of := range standbys {
-		names = append(names, of.name)
+		names = append(names, of.proc.Name)
 	}
 	value := ""
 	if len(names) > 0 {
@@ -494,7 +447,7 @@ func (s *Server) Synchronous(ctx context.Context, standbys ...*Server) error {
 				err = servertest.Pause(ctx, 5*time.Millisecond)
 			}
 			if err != nil {
-				return fmt.Errorf("postgrestest: %d of %d standbys of %s are synchronous: %w", n, len(standbys), s.name, err)
+				return fmt.Errorf("postgrestest: %d of %d standbys of %s are synchronous: %w", n, len(standbys), s.proc.Name, err)
 			}
 		}
 	})
@@ -511,7 +464,19 @@ func (s *Server) Promote(ctx context.Context) error {
 		return errors.New("not within 60 s")
 	})
 	if err != nil {
-		return fmt.Errorf("postgrestest: promote %s: %w", s.name, err)
+		return fmt.Errorf("postgrestest: promote %s: %w", s.proc.Name, err)
 	}
 	return nil
+}
+
+// What a failure shows of a log: enough for its reader, and not so much that it buries the failure.
+const (
+	tailLines = 20
+	tailWidth = 240
+)
+
+// tail is the end of a log, without statements.
+func tail(log string) string {
+	lines := slices.DeleteFunc(servertest.Lines(log, tailWidth), func(line string) bool { return strings.Contains(line, "STATEMENT: ") })
+	return strings.Join(lines[max(0, len(lines)-tailLines):], "\n")
 }

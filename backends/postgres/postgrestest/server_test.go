@@ -129,7 +129,7 @@ func TestAServerThatEndsByItselfIsTold(t *testing.T) {
 	require.NoError(t, s.proc.Process.Kill()) // not by a verb
 	require.ErrorContains(t, s.Pause(), "ended by itself")
 	require.ErrorContains(t, s.Kill(), "ended by itself")
-	dir := s.g.temp
+	dir := s.g.Temp
 	require.ErrorContains(t, s.Close(), "ended by itself")
 	require.NoError(t, s.Close(), "again")
 	require.NoDirExists(t, dir)
