@@ -55,7 +55,7 @@ func Real(pkg string) bool {
 	})
 }
 
-// kits are where stores run their small conformance kits under the race detector.
+// kits are where stores run the cases of their kits that have many goroutines under the race detector.
 var kits = []Step{
 	{Module: ".", Packages: []string{"./backends/etcd"}},
 	{Module: "backends/postgres", Packages: []string{"./..."}},
@@ -63,8 +63,8 @@ var kits = []Step{
 	{Module: "backends/redis", Packages: []string{"./..."}},
 }
 
-// kit is the test that a kit runs.
-const kit = "^TestConformance$"
+// kit are those cases.
+const kit = "^TestConformance$/^(acquire|churn|context|deletions|keeper|watch)$"
 
 // Commit returns the steps of the commit tier in lanes that run side by side: the root's tests, those of
 // the other modules with the kits of the stores, and the packages on fake time under the race detector.
@@ -73,9 +73,6 @@ func (r *Run) Commit() [][]Step {
 	root := Step{Name: "go test", Module: ".", Go: []string{"test"}, Packages: []string{"./..."}, Limit: 25 * time.Minute}
 	modules := r.Modules()
 	for _, k := range kits {
-		if i := slices.IndexFunc(modules, func(m Step) bool { return m.Module == k.Module }); i >= 0 {
-			modules[i].Go = append(modules[i].Go, "-skip", kit) // it runs under the race detector
-		}
 		k.Name, k.Go, k.Limit = "the kit under -race in "+k.Module, []string{"test", "-race", "-run", kit}, 20*time.Minute
 		modules = append(modules, k)
 	}
