@@ -1,7 +1,6 @@
 package redis
 
 import (
-	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -21,7 +20,7 @@ import (
 // client is all that a Store asks of a Redis client. Neither method repeats what may have been applied.
 type client interface {
 	// run runs a script, which may write. With a wait, acked is how many replicas have confirmed it.
-	run(ctx context.Context, of *script, args []any) (reply []any, acked int64, err error)
+	run(ctx context.Context, of *script, args []any) (answer any, acked int64, err error)
 	// changes waits for entries of the stream behind after, for up to block, and returns up to pageChanges
 	// of them.
 	changes(ctx context.Context, after string, block time.Duration) ([]goredis.XMessage, error)
@@ -96,7 +95,7 @@ func newGoRedis(c goredis.UniversalClient) (g *goRedis, endpoints []string, err 
 	case *goredis.ClusterClient:
 		if c != nil {
 			o := c.Options()
-			endpoints, pool, timeout = o.Addrs, cmp.Or(o.PoolSize, 5), cmp.Or(o.ReadTimeout, 3*time.Second)
+			endpoints, pool, timeout = o.Addrs, o.PoolSize, o.ReadTimeout
 		}
 	}
 	switch {
@@ -119,19 +118,15 @@ type once struct{ *goredis.Cmd }
 
 func (once) NoRetry() bool { return true }
 
-func (g *goRedis) run(ctx context.Context, of *script, args []any) ([]any, int64, error) {
-	reply, acked, err := g.send(ctx, "evalsha", of.sha, of.waits, args)
+func (g *goRedis) run(ctx context.Context, of *script, args []any) (any, int64, error) {
+	answer, acked, err := g.send(ctx, "evalsha", of.sha, of.waits, args)
 	if goredis.HasErrorPrefix(err, "NOSCRIPT") {
-		reply, acked, err = g.send(ctx, "eval", of.source, of.waits, args)
+		answer, acked, err = g.send(ctx, "eval", of.source, of.waits, args)
 	}
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, g.explain(err)
 	}
-	list, ok := reply.([]any)
-	if !ok {
-		return nil, 0, fmt.Errorf("%w: the answer is a %T, must be a list", store.ErrInconsistent, reply)
-	}
-	return list, acked, nil
+	return answer, acked, nil
 }
 
 func (g *goRedis) send(ctx context.Context, verb, what string, waits bool, args []any) (any, int64, error) {
@@ -142,8 +137,8 @@ func (g *goRedis) send(ctx context.Context, verb, what string, waits bool, args 
 	cmd := once{goredis.NewCmd(ctx, append(line, args...)...)}
 	if !waits || g.wait.replicas == 0 {
 		_ = g.client.Process(ctx, cmd)
-		reply, err := cmd.Result()
-		return reply, 0, err
+		answer, err := cmd.Result()
+		return answer, 0, err
 	}
 	// WAIT is for the writes of its own connection: both go as one pipeline to the slot's master.
 	node, err := g.node(ctx)
@@ -157,9 +152,6 @@ func (g *goRedis) send(ctx context.Context, verb, what string, waits bool, args 
 	_, err = pipe.Exec(ctx)
 	if err == nil || cmd.Err() == nil && acked.Err() != nil {
 		err = acked.Err()
-	}
-	if c, ok := g.client.(*goredis.ClusterClient); ok && (goredis.HasErrorPrefix(err, "MOVED") || goredis.HasErrorPrefix(err, "ASK")) {
-		c.ReloadState(ctx) // for the next attempt
 	}
 	if err != nil {
 		return nil, 0, err
@@ -187,14 +179,11 @@ func (g *goRedis) changes(ctx context.Context, after string, block time.Duration
 		"streams", g.keys[len(g.keys)-1], after)
 	_ = node.Process(ctx, cmd)
 	streams, err := cmd.Result()
-	if c, ok := g.client.(*goredis.ClusterClient); ok && err != nil && !errors.Is(err, goredis.Nil) {
-		c.ReloadState(ctx)
-	}
 	if errors.Is(err, goredis.Nil) || err == nil && len(streams) == 0 {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, g.explain(err)
 	}
 	return streams[0].Messages, nil
 }
@@ -202,38 +191,68 @@ func (g *goRedis) changes(ctx context.Context, after string, block time.Duration
 // refusals are errors by which a server says that it will go on to refuse until its operator changes
 // something, and has applied nothing.
 var refusals = []struct{ prefix, means string }{
-	{"NOPERM", "the user may not do that"},
+	{"NOPERM", "the user may not do that, or not with such keys"},
 	{"NOAUTH", "the client gives no password"},
 	{"WRONGPASS", "the user or the password is wrong"},
-	{"WRONGTYPE", "a key of the prefix is another program's"},
+	{"WRONGTYPE", "a key is another program's"},
 }
 
-// explain makes an error of the client's one of the Store's.
-func (s *Store) explain(err error) error {
+// explain says what an error of go-redis means. What goes missing for a command within a script, while
+// it runs, is no refusal: the commands before it are applied.
+func (g *goRedis) explain(err error) error {
 	text := err.Error()
 	for _, r := range refusals {
 		if goredis.HasErrorPrefix(err, r.prefix) && !strings.Contains(text, "executing the script") {
-			return fmt.Errorf("%w: %s: %w", store.ErrDenied, r.means, err)
+			return fmt.Errorf("%w: %s as %s: %w", store.ErrDenied, r.means, g.keys[0], err)
 		}
+	}
+	if cluster, ok := g.client.(*goredis.ClusterClient); ok {
+		cluster.ReloadState(context.Background()) // for the next attempt; it does not wait
+	} else if _, moved := goredis.IsMovedError(err); moved {
+		return fmt.Errorf("%w: the server is one of a cluster, which needs redis.NewClusterClient: %w", store.ErrDenied, err)
 	}
 	switch {
 	case strings.Contains(text, "compiling script"):
-		return fmt.Errorf("%w: the server reads no script flags; Redis 7.0 or Valkey 7.2, or later, is needed: %w", store.ErrDenied, err)
-	case goredis.HasErrorPrefix(err, "MOVED"):
-		return fmt.Errorf("a server of a cluster that has not the keys; a cluster needs redis.NewClusterClient: %w", err)
+		return fmt.Errorf("%w: the server reads no flags of scripts; Redis 7.0 or Valkey 7.2, or later, is needed: %w",
+			store.ErrDenied, err)
 	case strings.Contains(text, "equal or smaller than the target stream"):
-		return fmt.Errorf("%w: %s is behind %s: delete both, tokens go on by the clock: %w",
-			store.ErrDenied, s.key("rev"), s.key("change"), err)
+		return fmt.Errorf("%w: %s is behind %s: delete both, and tokens go on by the clock: %w",
+			store.ErrDenied, g.keys[0], g.keys[len(g.keys)-1], err)
 	}
 	return err
 }
 
-// number reads a revision of the server's.
-func number(v any) (int64, error) {
-	text, _ := v.(string)
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < 0 {
-		return 0, fmt.Errorf("%w: %.64q, must be a number", store.ErrInconsistent, fmt.Sprint(v))
+// reply is what each script answers.
+type reply struct {
+	rev  int64 // the last revision
+	said string
+	list []any
+}
+
+// replyOf reads an answer, whose list has n parts unless n is negative.
+func replyOf(v any, n int) (reply, error) {
+	parts := list(v)
+	if len(parts) != 3 || n >= 0 && len(list(parts[2])) != n {
+		return reply{}, fmt.Errorf("%w: a script has answered %.64q", store.ErrInconsistent, fmt.Sprint(v))
 	}
-	return n, nil
+	return reply{number(parts[0]), text(parts[1]), list(parts[2])}, nil
+}
+
+func list(v any) []any {
+	l, _ := v.([]any)
+	return l
+}
+
+func text(v any) string {
+	t, _ := v.(string)
+	return t
+}
+
+// number is 0 for what is none.
+func number(v any) int64 {
+	if n, ok := v.(int64); ok {
+		return n
+	}
+	n, _ := strconv.ParseInt(text(v), 10, 64)
+	return n
 }

@@ -32,8 +32,8 @@ const (
 	watchBuffer = 1 << 16
 	// failing is how long requests may fail before the watches end.
 	failing = 10 * time.Second
-	// rarely and often bound the time between two looks. What is told of a new record makes
-	// the next come soon: its session may be the next to end.
+	// rarely and often bound the time between two looks. A record that was put has the next come
+	// soon: its session may be the next to end.
 	rarely, often = time.Second, 100 * time.Millisecond
 	// gathering is for how long changes that follow others are gathered.
 	gathering = 10 * time.Millisecond
@@ -61,6 +61,7 @@ type run struct {
 	// Of the reader alone:
 	at     int64     // all up to this revision was read
 	begun  bool      // at is known
+	got    int       // how many changes were read last
 	top    int64     // the last revision at the last look
 	looked time.Time // when that was
 	due    time.Time // when the next is
@@ -134,7 +135,9 @@ func (r *run) loop() {
 	close(r.began)
 	for r.ctx.Err() == nil {
 		if time.Now().Before(r.due) || r.attempt(r.look) {
-			r.attempt(r.read)
+			if r.attempt(r.read) && r.got > 0 && r.got < pageChanges {
+				r.rest(gathering)
+			}
 		}
 	}
 }
@@ -181,21 +184,17 @@ func (r *run) begin(ctx context.Context) error {
 
 // look sweeps what is over, and learns when the next session ends.
 func (r *run) look(ctx context.Context) error {
-	reply, err := r.store.ask(ctx, lookScript, nil)
+	got, err := r.store.ask(ctx, lookScript, 0, nil)
 	if err != nil {
 		return err
 	}
-	r.looked = time.Now()
-	r.due = r.looked.Add(rarely)
-	if reply[1] != "-1" {
-		next, err := number(reply[1])
-		if err != nil {
-			return err
-		}
-		r.due = r.looked.Add(min(rarely, time.Duration(next)*time.Microsecond))
+	next := rarely
+	if got.said != "" {
+		next = min(next, time.Duration(number(got.said))*time.Microsecond)
 	}
-	r.top, err = number(reply[0])
-	return err
+	r.looked, r.top = time.Now(), got.rev
+	r.due = r.looked.Add(next)
+	return nil
 }
 
 // read waits for changes and passes them on. Each names the one before it: where that is not the last
@@ -205,8 +204,9 @@ func (r *run) read(ctx context.Context) error {
 	entries, err := r.store.client.changes(ctx, revisionID(r.at), r.block())
 	if err != nil {
 		r.store.fit.Store(false)
-		return r.store.explain(err)
+		return err
 	}
+	r.got = len(entries)
 	h := &r.store.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -214,11 +214,11 @@ func (r *run) read(ctx context.Context) error {
 		return fmt.Errorf("%w: the last revision is %d, and none is to be read behind %d", errLost, r.top, r.at)
 	}
 	for _, e := range entries {
-		rev, prev, c := changeOf(e)
-		if prev != r.at || rev <= r.at {
+		prev, c := changeOf(e)
+		if prev != r.at || c.rev <= r.at {
 			return fmt.Errorf("%w: change %s came after %d, and the last that was read is %d", errLost, e.ID, prev, r.at)
 		}
-		r.at = rev
+		r.at = c.rev
 		for w := range r.watchers {
 			if c.event.Kind != 0 && w.Concerns(c.event.Record.Name, c.event.Kind == store.EventDelete) {
 				w.Push(c)
@@ -255,24 +255,16 @@ func (r *run) block() time.Duration {
 
 func revisionID(rev int64) string { return strconv.FormatInt(rev, 10) + "-0" }
 
-// changeOf reads an entry of the stream: its revision, the one before it, and what it tells, which may
-// be nothing.
-func changeOf(e goredis.XMessage) (rev, prev int64, c change) {
-	field := func(name string) string {
-		text, _ := e.Values[name].(string)
-		return text
-	}
-	rev, err := number(strings.TrimSuffix(e.ID, "-0"))
-	prev, err2 := number(field("prev"))
-	if err != nil || err2 != nil {
-		return 0, -1, c // another program's
-	}
-	c.rev = rev
-	switch field("kind") {
+// changeOf reads an entry of the stream: the revision before it, and what it tells, which may be nothing.
+// Of what another program has written the revision is 0.
+func changeOf(e goredis.XMessage) (prev int64, c change) {
+	c.rev = number(strings.TrimSuffix(e.ID, "-0"))
+	name := text(e.Values["name"])
+	switch text(e.Values["kind"]) {
 	case "put":
-		c.event = row{name: field("name"), value: field("value"), owner: field("owner")}.put()
+		c.event = row{name: name, value: text(e.Values["value"]), owner: text(e.Values["owner"])}.put()
 	case "gone":
-		c.event = store.Event{Kind: store.EventDelete, Record: store.Record{Name: field("name")}, Revision: store.Token(rev)}
+		c.event = store.Event{Kind: store.EventDelete, Record: store.Record{Name: name}, Revision: store.Token(c.rev)}
 	}
-	return rev, prev, c
+	return number(e.Values["prev"]), c
 }

@@ -7,148 +7,118 @@ import (
 	"github.com/holdfast-go/holdfast/store"
 )
 
-// batch is an error if a call has too many names.
-func batch(op string, n int) error {
-	if n > maxBatch {
-		return failed(op, fmt.Errorf("%w: %d names, at most %d (Limits.Batch)", store.ErrInvalid, n, maxBatch))
-	}
-	return nil
+// batch is what one call asks of several names: of those that pass, arguments for the script.
+type batch struct {
+	outs    []store.Outcome
+	args    []any
+	pending []int // those that are asked for
 }
 
-// decide runs a script about those of the names that are pending, in order, and puts what was decided
-// into outs. refused says what else an answer means.
-func (s *Store) decide(ctx context.Context, op string, of *script, args []any, outs []store.Outcome, pending []int,
-	refused func(i int, said any) error) error {
-	reply, err := s.call(ctx, op, of, args...)
-	if err != nil {
-		return err
+// newBatch is an error if a call has too many names.
+func newBatch(op string, n int, args ...any) (*batch, error) {
+	if n > maxBatch {
+		return nil, failed(op, fmt.Errorf("%w: %d names, must be at most %d (Limits.Batch)", store.ErrInvalid, n, maxBatch))
 	}
-	if reply[0] == int64(-1) {
-		return failed(op, store.ErrSessionGone)
+	return &batch{outs: make([]store.Outcome, n), args: args}, nil
+}
+
+// add asks for the i-th, unless that is invalid.
+func (b *batch) add(op string, i int, invalid error, args ...any) {
+	if invalid != nil {
+		b.outs[i].Err = failed(op, invalid)
+		return
 	}
-	answers, _ := reply[len(reply)-1].([]any)
-	if len(answers) != len(pending) {
-		return failed(op, fmt.Errorf("%w: %d answers for %d names", store.ErrInconsistent, len(answers), len(pending)))
+	b.args, b.pending = append(b.args, args...), append(b.pending, i)
+}
+
+// decide runs a script about what is pending, in order. refused says what else an answer means.
+func (s *Store) decide(ctx context.Context, op string, of *script, b *batch,
+	refused func(i int, said string) error) ([]store.Outcome, error) {
+	r, err := s.call(ctx, op, of, -1, b.args...)
+	switch {
+	case err != nil:
+		return nil, err
+	case r.said == "gone":
+		return nil, failed(op, store.ErrSessionGone)
+	case len(r.list) != len(b.pending):
+		return nil, failed(op, fmt.Errorf("%w: %d answers for %d names", store.ErrInconsistent, len(r.list), len(b.pending)))
 	}
-	for k, i := range pending {
-		parts, _ := answers[k].([]any)
-		if len(parts) != 3 {
-			return failed(op, fmt.Errorf("%w: an answer of %d parts", store.ErrInconsistent, len(parts)))
+	for k, i := range b.pending {
+		parts, out := append(list(r.list[k]), "", "", ""), &b.outs[i]
+		if stands := list(parts[1]); len(stands) > 0 {
+			out.Record, out.Err = rowOf(stands).record()
 		}
-		out := &outs[i]
-		if stands, _ := parts[1].([]any); len(stands) > 0 {
-			r, err := rowOf(stands)
-			if err != nil {
-				return failed(op, err)
-			}
-			out.Record, out.Err = r.record()
-		}
-		if err := refused(i, parts[0]); err != nil {
+		said := text(parts[0])
+		if err := refused(i, said); err != nil {
 			out.Err = failed(op, err)
 		}
-		replaced, err := number(parts[2])
-		if err != nil {
-			return failed(op, err)
-		}
-		out.OK, out.Replaced = parts[0] == "done" && out.Err == nil, store.Token(replaced)
+		out.OK, out.Replaced = said == "done" && out.Err == nil, store.Token(number(parts[2]))
 	}
-	return nil
+	return b.outs, nil
 }
 
 // Acquire implements store.Store: one request, in which the claims are decided in order.
 func (s *Store) Acquire(ctx context.Context, want store.Session, claims []store.Claim) ([]store.Outcome, error) {
 	const op = "acquire"
-	if err := batch(op, len(claims)); err != nil {
-		return nil, err
-	}
-	outs, args := make([]store.Outcome, len(claims)), []any{int64(want.ID), incarnation(want.Owner)}
-	var pending []int
-	for i, c := range claims {
-		err := s.limits.ValidateClaim(c)
-		meta := ""
-		if err == nil {
-			meta, err = pack(c.Metadata)
-		}
-		if err != nil {
-			outs[i].Err = failed(op, err)
-			continue
-		}
-		pending = append(pending, i)
-		args = append(args, c.Name, nonceText(c.Nonce), decimal(c.Supersedes), meta,
-			c.While.Name, decimal(c.While.Token), nonceText(c.While.Nonce))
-	}
-	err := s.decide(ctx, op, acquireScript, args, outs, pending, func(i int, said any) error {
-		if said == "parent" {
-			return fmt.Errorf("%q: %w: %q", claims[i].Name, store.ErrParentLost, claims[i].While.Name)
-		}
-		return nil
-	})
+	b, err := newBatch(op, len(claims), int64(want.ID), incarnation(want.Owner))
 	if err != nil {
 		return nil, err
 	}
-	return outs, nil
+	whiles := make([]string, len(claims))
+	for i, c := range claims {
+		whiles[i] = c.While.Name
+		b.add(op, i, s.limits.ValidateClaim(c), c.Name, nonceText(c.Nonce), uint64(c.Supersedes), pack(c.Metadata),
+			c.While.Name, uint64(c.While.Token), nonceText(c.While.Nonce))
+	}
+	return s.decide(ctx, op, acquireScript, b, func(i int, said string) error {
+		if said == "parent" {
+			return fmt.Errorf("%w: %q", store.ErrParentLost, whiles[i])
+		}
+		return nil
+	})
 }
 
 // Release implements store.Store, in one request.
 func (s *Store) Release(ctx context.Context, held []store.Held) ([]store.Outcome, error) {
 	const op = "release"
-	if err := batch(op, len(held)); err != nil {
-		return nil, err
-	}
-	var args []any
-	var asked []int
-	for i, h := range held {
-		if store.ValidateName(h.Name) == nil { // nothing stands under any other
-			args, asked = append(args, h.Name, decimal(h.Token), nonceText(h.Nonce)), append(asked, i)
-		}
-	}
-	reply, err := s.call(ctx, op, releaseScript, args...)
+	b, err := newBatch(op, len(held))
 	if err != nil {
 		return nil, err
 	}
-	done, _ := reply[0].([]any)
-	if len(done) != len(asked) {
-		return nil, failed(op, fmt.Errorf("%w: %d answers for %d names", store.ErrInconsistent, len(done), len(asked)))
+	for i, h := range held {
+		b.add(op, i, nil, h.Name, uint64(h.Token), nonceText(h.Nonce))
 	}
-	outs := make([]store.Outcome, len(held))
-	for k, i := range asked {
-		outs[i].OK = done[k] == int64(1)
+	r, err := s.call(ctx, op, releaseScript, len(held), b.args...)
+	if err != nil {
+		return nil, err
 	}
-	return outs, nil
+	for i, done := range r.list {
+		b.outs[i].OK = number(done) == 1
+	}
+	return b.outs, nil
 }
 
 // Transfer implements store.Transferrer: one request, in which the moves are decided in order.
 func (s *Store) Transfer(ctx context.Context, moves []store.Transfer) ([]store.Outcome, error) {
 	const op = "transfer"
-	if err := batch(op, len(moves)); err != nil {
-		return nil, err
-	}
-	outs := make([]store.Outcome, len(moves))
-	var args []any
-	var pending []int
-	for i, m := range moves {
-		err := s.limits.ValidateTransfer(m)
-		meta, keep := "", "1"
-		if err == nil && m.Metadata != nil {
-			keep = "0"
-			meta, err = pack(m.Metadata)
-		}
-		if err != nil {
-			outs[i].Err = failed(op, err)
-			continue
-		}
-		pending = append(pending, i)
-		args = append(args, m.Name, decimal(m.Token), nonceText(m.Nonce), decimal(m.To.Session), incarnation(m.To.Owner),
-			nonceText(m.To.Nonce), keep, meta)
-	}
-	err := s.decide(ctx, op, transferScript, args, outs, pending, func(i int, said any) error {
-		if to := moves[i].To; said == "gone" {
-			return fmt.Errorf("%q: %w", moves[i].Name, gone(store.Session{ID: to.Session, Owner: to.Owner}))
-		}
-		return nil
-	})
+	b, err := newBatch(op, len(moves))
 	if err != nil {
 		return nil, err
 	}
-	return outs, nil
+	targets := make([]store.Session, len(moves))
+	for i, m := range moves {
+		targets[i] = store.Session{ID: m.To.Session, Owner: m.To.Owner}
+		keep := 0
+		if m.Metadata == nil {
+			keep = 1
+		}
+		b.add(op, i, s.limits.ValidateTransfer(m), m.Name, uint64(m.Token), nonceText(m.Nonce),
+			int64(m.To.Session), incarnation(m.To.Owner), nonceText(m.To.Nonce), keep, pack(m.Metadata))
+	}
+	return s.decide(ctx, op, transferScript, b, func(i int, said string) error {
+		if said == "gone" {
+			return gone(targets[i])
+		}
+		return nil
+	})
 }

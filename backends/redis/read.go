@@ -13,24 +13,19 @@ import (
 // Get implements store.Store, in one request. Record.Left is by the server's clock.
 func (s *Store) Get(ctx context.Context, names ...string) ([]store.Record, error) {
 	const op = "get"
-	if err := batch(op, len(names)); err != nil {
-		return nil, err
-	}
-	names = slices.Compact(slices.Sorted(slices.Values(names)))
-	var args []any
-	for _, n := range names {
-		args = append(args, n)
-	}
-	reply, err := s.call(ctx, op, getScript, args...)
+	b, err := newBatch(op, len(names))
 	if err != nil {
 		return nil, err
 	}
-	rows, err := rowsOf(reply[0])
+	for i, n := range slices.Compact(slices.Sorted(slices.Values(names))) {
+		b.add(op, i, nil, n)
+	}
+	reply, err := s.call(ctx, op, getScript, -1, b.args...)
 	if err != nil {
-		return nil, failed(op, err)
+		return nil, err
 	}
 	var recs []store.Record
-	for _, r := range rows {
+	for _, r := range rowsOf(reply.list) {
 		rec, _ := r.record() // a bad one has its name
 		recs = append(recs, rec)
 	}
@@ -76,24 +71,18 @@ func (s *Store) pages(ctx context.Context, op, prefix string) iter.Seq2[page, er
 	return func(yield func(page, error) bool) {
 		told := map[string]bool{}
 		for cursor := "0"; ; {
-			reply, err := s.call(ctx, op, listScript, cursor, pattern(prefix))
-			var p page
-			if err == nil {
-				p.rev, err = number(reply[len(reply)-1])
-			}
-			if err == nil {
-				p.rows, err = rowsOf(reply[1])
-			}
+			got, err := s.call(ctx, op, listScript, -1, cursor, pattern(prefix))
 			if err != nil {
 				yield(page{}, err)
 				return
 			}
+			p := page{rowsOf(got.list), got.rev}
 			p.rows = slices.DeleteFunc(p.rows, func(r row) bool {
 				twice := told[r.name]
 				told[r.name] = true
 				return twice
 			})
-			cursor, _ = reply[0].(string)
+			cursor = got.said
 			if !yield(p, nil) || cursor == "0" {
 				return
 			}
@@ -108,24 +97,17 @@ func pattern(prefix string) string { return glob.Replace(prefix) + "*" }
 
 // own reads the names of a session, in the order of their bytes.
 func (s *Store) own(ctx context.Context, session store.SessionID) iter.Seq2[page, error] {
+	const op = "list session"
 	return func(yield func(page, error) bool) {
 		for after := ""; ; {
-			reply, err := s.call(ctx, "list session", ownScript, int64(session), after)
-			if err == nil && reply[0] == "gone" {
-				err = failed("list session", fmt.Errorf("session %d: %w", session, store.ErrSessionGone))
+			got, err := s.call(ctx, op, ownScript, -1, int64(session), after)
+			if err == nil && got.said == "gone" {
+				err = failed(op, fmt.Errorf("session %d: %w", session, store.ErrSessionGone))
 			}
-			var p page
-			if err == nil {
-				p.rows, err = rowsOf(reply[1])
-			}
-			if err != nil {
-				yield(page{}, err)
+			if !yield(page{rows: rowsOf(got.list)}, err) || err != nil || got.said == "" {
 				return
 			}
-			after, _ = reply[0].(string)
-			if !yield(p, nil) || after == "" {
-				return
-			}
+			after = got.said[1:] // behind '>'
 		}
 	}
 }

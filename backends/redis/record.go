@@ -21,30 +21,17 @@ type row struct {
 	left               time.Duration
 }
 
-// rowOf reads a row: name, value, owner, milliseconds left.
-func rowOf(v any) (r row, err error) {
-	parts, _ := v.([]any)
-	if len(parts) != 4 {
-		return r, fmt.Errorf("%w: a row of %d parts", store.ErrInconsistent, len(parts))
-	}
-	r.name, _ = parts[0].(string)
-	r.value, _ = parts[1].(string)
-	r.owner, _ = parts[2].(string)
-	left, _ := parts[3].(int64)
-	r.left = time.Duration(left) * time.Millisecond
-	return r, nil
+// rowOf reads name, value, owner, and milliseconds left. What is no row is no record either.
+func rowOf(v any) row {
+	parts := append(list(v), "", "", "", "")
+	return row{text(parts[0]), text(parts[1]), text(parts[2]), time.Duration(number(parts[3])) * time.Millisecond}
 }
 
-func rowsOf(v any) (rows []row, err error) {
-	parts, _ := v.([]any)
+func rowsOf(parts []any) (rows []row) {
 	for _, p := range parts {
-		r, err := rowOf(p)
-		if err != nil {
-			return nil, err
-		}
-		rows = append(rows, r)
+		rows = append(rows, rowOf(p))
 	}
-	return rows, nil
+	return rows
 }
 
 // record is what a row says. An error is store.ErrBadRecord, and the record then has its name only.
@@ -94,12 +81,12 @@ func (r row) put() store.Event {
 }
 
 // pack makes the text of metadata; empty if there are none.
-func pack(m map[string]string) (string, error) {
+func pack(m map[string]string) string {
 	if len(m) == 0 {
-		return "", nil
+		return ""
 	}
-	b, err := json.Marshal(m)
-	return string(b), err
+	b, _ := json.Marshal(m) // a map of strings can't fail
+	return string(b)
 }
 
 // ownerText is what a session's hash has of it. url.QueryEscape leaves no space.

@@ -124,7 +124,7 @@ func New(ctx context.Context, client goredis.UniversalClient, opts ...Option) (*
 	g.wait, s.hub.store = s.wait, s
 	asked, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
-	_, err = s.run(asked, func(ctx context.Context) ([]any, error) { return nil, s.check(ctx) })
+	_, err = s.run(asked, func(ctx context.Context) (reply, error) { return reply{}, s.check(ctx) })
 	switch {
 	case err == nil || errors.Is(err, store.ErrDenied):
 	case ctx.Err() != nil:
@@ -187,32 +187,36 @@ func (s *Store) enter(do func()) error {
 	return nil
 }
 
+// mayRun is an error if a call can't begin.
+func (s *Store) mayRun(ctx context.Context) error {
+	_, err := s.run(ctx, func(context.Context) (reply, error) { return reply{}, nil })
+	return err
+}
+
 // run returns what f does, or the end of ctx if that comes first: go-redis waits for an answer until its
 // own timeout. What f has sent by then may be applied.
-func (s *Store) run(ctx context.Context, f func(ctx context.Context) ([]any, error)) (reply []any, err error) {
+func (s *Store) run(ctx context.Context, f func(ctx context.Context) (reply, error)) (reply, error) {
 	if err := input.Context(ctx, store.ErrInvalid); err != nil {
-		return nil, err
+		return reply{}, err
 	}
 	if ctx.Err() != nil {
-		return nil, ended(ctx)
+		return reply{}, ended(ctx)
 	}
-	type answer struct {
-		reply []any
-		err   error
-	}
-	done := make(chan answer, 1)
-	err = s.enter(func() {
-		reply, err := f(ctx)
-		done <- answer{reply, err}
+	var got reply
+	done := make(chan error, 1)
+	err := s.enter(func() {
+		r, err := f(ctx)
+		got = r
+		done <- err
 	})
 	if err != nil {
-		return nil, err
+		return reply{}, err
 	}
 	select {
-	case a := <-done:
-		return a.reply, a.err
+	case err := <-done:
+		return got, err
 	case <-ctx.Done():
-		return nil, ended(ctx)
+		return reply{}, ended(ctx)
 	}
 }
 
@@ -223,62 +227,60 @@ func ended(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// call runs a script for a call of the Store, and returns its answer behind the revision.
-func (s *Store) call(ctx context.Context, op string, of *script, args ...any) ([]any, error) {
-	reply, err := s.run(ctx, func(ctx context.Context) ([]any, error) { return s.ask(ctx, of, args) })
+// call runs a script for a call of the Store. Its answer has n parts, unless n is negative.
+func (s *Store) call(ctx context.Context, op string, of *script, n int, args ...any) (reply, error) {
+	r, err := s.run(ctx, func(ctx context.Context) (reply, error) { return s.ask(ctx, of, n, args) })
 	if err != nil {
-		return nil, failed(op, err)
+		return reply{}, failed(op, err)
 	}
-	return reply[1:], nil
+	return r, nil
 }
 
-// ask runs a script, on a server that was found fit. The answer begins with the last revision.
-func (s *Store) ask(ctx context.Context, of *script, args []any) ([]any, error) {
+// ask runs a script, on a server that was found fit.
+func (s *Store) ask(ctx context.Context, of *script, n int, args []any) (reply, error) {
 	if !s.fit.Load() {
 		if err := s.check(ctx); err != nil {
-			return nil, err
+			return reply{}, err
 		}
 	}
-	seen := s.seen.Load()
-	reply, acked, err := s.client.run(ctx, of, append([]any{seen}, args...))
-	if err == nil && len(reply) < 2 {
-		err = fmt.Errorf("%w: an answer of %d parts", store.ErrInconsistent, len(reply))
-	}
+	answer, acked, err := s.client.run(ctx, of, append([]any{s.seen.Load()}, args...))
 	if err != nil {
 		s.fit.Store(false)
-		return nil, s.explain(err)
+		return reply{}, err
 	}
-	top, err := number(reply[0])
-	if err != nil {
-		return nil, err
+	r, err := replyOf(answer, n)
+	s.saw(r.rev)
+	if err == nil && of.waits && acked < int64(s.wait.replicas) && number(r.said) > 0 {
+		err = fmt.Errorf("%d of %d replicas have confirmed it within %v (WithWait)", acked, s.wait.replicas, s.wait.timeout)
 	}
-	s.saw(top)
-	if n, _ := reply[1].(int64); of.waits && n > 0 && acked < int64(s.wait.replicas) {
-		return nil, fmt.Errorf("%d of %d replicas have confirmed it within %v (WithWait)", acked, s.wait.replicas, s.wait.timeout)
-	}
-	return reply, nil
+	return r, err
 }
 
 // check asks the server whether leases can be kept there, as it is asked before the first call and after
 // each that failed: the next may reach another server.
 func (s *Store) check(ctx context.Context) error {
-	reply, _, err := s.client.run(ctx, checkScript, nil)
+	answer, _, err := s.client.run(ctx, checkScript, nil)
 	if err != nil {
-		return s.explain(err)
+		return err
 	}
-	if len(reply) != 2 {
-		return fmt.Errorf("%w: an answer of %d parts", store.ErrInconsistent, len(reply))
+	r, err := replyOf(answer, -1)
+	if err != nil {
+		return err
 	}
-	policy, _ := reply[0].(string)
-	text, _ := reply[1].(string)
-	lacks := strings.Fields(text)
-	silent := slices.Contains(lacks, "info")
-	lacks = slices.DeleteFunc(lacks, func(c string) bool { return c == "info" || c == "wait" && s.wait.replicas == 0 })
+	lacks, silent := []string{}, false
+	for _, v := range r.list {
+		switch command := text(v); {
+		case command == "info":
+			silent = true
+		case command != "wait" || s.wait.replicas > 0:
+			lacks = append(lacks, command)
+		}
+	}
 	switch {
 	case len(lacks) > 0:
 		return fmt.Errorf("%w: the user may not use %s on ~%s:*", store.ErrDenied, strings.Join(lacks, ", "), s.prefix)
-	case strings.HasPrefix(policy, "allkeys"):
-		return fmt.Errorf("%w: maxmemory-policy is %s, which may evict leases; must be noeviction or volatile-*", store.ErrDenied, policy)
+	case strings.HasPrefix(r.said, "allkeys"):
+		return fmt.Errorf("%w: maxmemory-policy is %s, which may evict leases; must be noeviction or volatile-*", store.ErrDenied, r.said)
 	case silent && !s.warned.Swap(true):
 		s.log.Warn("the user may not use info: whether the server evicts leases (maxmemory-policy allkeys-*) is not known")
 	}
@@ -298,11 +300,8 @@ func (s *Store) saw(rev int64) {
 // them. It asks nothing of the server. The Keepers of this Store take it for a setback: each ends its
 // terms with the next answer, and acquires no sooner than a TTL later.
 func (s *Store) AcceptHistory(ctx context.Context) error {
-	if err := input.Context(ctx, store.ErrInvalid); err != nil {
+	if err := s.mayRun(ctx); err != nil {
 		return failed("accept history", err)
-	}
-	if ctx.Err() != nil {
-		return failed("accept history", ended(ctx))
 	}
 	s.accepted.Add(1)
 	s.seen.Store(0)

@@ -10,7 +10,7 @@ import (
 
 // Watch implements store.Watcher: a listing, and then the stream of changes, which all watches of a
 // Store read together. Changes of one name come in their order, those of several names in any. What runs
-// out is told soon after its end.
+// out is told of soon after its end.
 //
 // The iteration ends with the context's error, one that is store.ErrDenied, or another if more than
 // 65 536 changes waited for the loop, if the stream does not reach back far enough, if the server's data
@@ -23,7 +23,7 @@ func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event
 			}
 			yield(store.Event{}, failed("watch", err))
 		}
-		if _, err := s.run(ctx, func(context.Context) ([]any, error) { return nil, nil }); err != nil {
+		if err := s.mayRun(ctx); err != nil {
 			end(err)
 			return
 		}
@@ -65,11 +65,11 @@ func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event
 	}
 }
 
-// snapshot is what a watch was told at its beginning. Its pages are of several moments, and the changes
+// snapshot is what a watch has yielded at its beginning. Its pages are of several moments, and the changes
 // between them are read as well.
 type snapshot struct {
 	began, ended int64            // the revisions of the first page and the last
-	told         map[string]int64 // each name that stands by what was told, with the revision of that; nil: all is known
+	told         map[string]int64 // each name that stands by it, and its page's revision; nil: not needed any more
 }
 
 func (s *snapshot) add(p page) {
@@ -88,7 +88,7 @@ func (s *snapshot) tells(c change) (store.Event, bool) {
 		return c.event, true
 	}
 	if c.rev > s.ended {
-		s.told = nil // it is not needed any more
+		s.told = nil
 		return c.event, true
 	}
 	name := c.event.Record.Name

@@ -2,7 +2,7 @@
 -- metadata, and name, token and nonce of what must stand (an empty name: nothing)
 local me, incarnation = ARGV[2], ARGV[3]
 if not is_open(me, incarnation) then
-  return {str(top), -1, {}}
+  return {str(top), 'gone', {}}
 end
 local out, granted = {}, 0
 for i = 4, #ARGV, 7 do
@@ -27,4 +27,4 @@ for i = 4, #ARGV, 7 do
   out[#out + 1] = {said, stands or {}, replaced}
 end
 sweep(SWEEP)
-return {str(top), granted, out}
+return {str(top), str(granted), out}

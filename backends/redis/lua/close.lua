@@ -5,4 +5,4 @@ if call('ZSCORE', ENDS, id) and incarnation_of(id) == ARGV[3] then
   over = select(2, finish(id, 200))
 end
 sweep(SWEEP)
-return {str(top), over and 1 or 0}
+return {str(top), over and 'over' or 'more', {}}

@@ -6,4 +6,4 @@ for i = 2, #ARGV do
     out[#out + 1] = row(ARGV[i], value)
   end
 end
-return {str(top), out}
+return {str(top), '', out}

@@ -1,8 +1,8 @@
 -- ARGV: seen, a cursor of HSCAN, a pattern. What is over is removed: a watch that is begun by these pages
--- is then never told that something is gone which it was not told of.
+-- then tells of nothing as gone that it has not told of.
 local page = call('HSCAN', LEASE, ARGV[2], 'MATCH', ARGV[3], 'COUNT', 500)
 local out = {}
 for i = 1, #page[2], 2 do
   out[#out + 1] = look(page[2][i])
 end
-return {str(top), page[1], out, str(top)}
+return {str(top), page[1], out}

@@ -15,4 +15,4 @@ else
   said = 'gone'
 end
 sweep(SWEEP)
-return {str(top), said}
+return {str(top), said, {}}

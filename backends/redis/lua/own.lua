@@ -1,7 +1,7 @@
 -- ARGV: seen, session, the name that the page before ended with, or nothing
 local id, from = ARGV[2], '[' .. ARGV[2] .. ' '
 if not ends_at(id) then
-  return {str(top), 'gone'}
+  return {str(top), 'gone', {}}
 end
 if ARGV[3] ~= '' then
   from = '(' .. id .. ' ' .. ARGV[3]
@@ -15,4 +15,4 @@ for _, member in ipairs(page) do
     out[#out + 1] = row(last, value)
   end
 end
-return {str(top), #page == 500 and last or '', out}
+return {str(top), #page == 500 and '>' .. last or '', out}

@@ -9,4 +9,4 @@ for i = 2, #ARGV, 3 do
   out[#out + 1] = mine and 1 or 0
 end
 sweep(SWEEP)
-return {str(top), out}
+return {str(top), '', out}

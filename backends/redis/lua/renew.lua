@@ -10,4 +10,4 @@ for i = 2, #ARGV, 2 do
   out[#out + 1] = ttl
 end
 sweep(SWEEP)
-return {str(top), granted, out}
+return {str(top), str(granted), out}

@@ -20,4 +20,4 @@ for i = 2, #ARGV, 8 do
   out[#out + 1] = {said, r or {}, '0'}
 end
 sweep(SWEEP)
-return {str(top), granted, out}
+return {str(top), str(granted), out}
