@@ -60,7 +60,7 @@ func openRedis(ctx context.Context, text string) (store.Store, func() error, err
 }
 
 var errURL = errors.New("no URL of Redis, or a setting that go-redis does not know; " +
-	"in a user and a password '@', ':', '/', ',', '?' and '#' must be escaped")
+	"each of several hosts needs its port; in a user and a password '@', ':', '/', ',', '?' and '#' must be escaped")
 
 // parse shows nothing of what it refuses: there may be a password in it.
 func parse(text string) (goredis.UniversalClient, []redis.Option, error) {
