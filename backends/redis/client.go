@@ -150,13 +150,10 @@ func (g *goRedis) send(ctx context.Context, verb, what string, waits bool, args 
 	acked := goredis.NewCmd(ctx, "wait", g.wait.replicas, g.wait.timeout.Milliseconds())
 	_ = pipe.Process(ctx, acked)
 	_, err = pipe.Exec(ctx)
-	if err == nil || cmd.Err() == nil && acked.Err() != nil {
-		err = acked.Err()
+	if cmd.Err() == nil && acked.Err() != nil {
+		err = fmt.Errorf("wait: %v", acked.Err()) // the script is applied: no refusal of WAIT is definite
 	}
-	if err != nil {
-		return nil, 0, err
-	}
-	n, err := acked.Int64()
+	n, _ := acked.Int64()
 	return cmd.Val(), n, err
 }
 

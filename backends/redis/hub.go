@@ -12,6 +12,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/feed"
 	"github.com/holdfast-go/holdfast/store"
 )
@@ -136,7 +137,7 @@ func (r *run) loop() {
 	for r.ctx.Err() == nil {
 		if time.Now().Before(r.due) || r.attempt(r.look) {
 			if r.attempt(r.read) && r.got > 0 && r.got < pageChanges {
-				r.rest(gathering)
+				_ = boundary.Pause(r.ctx, gathering)
 			}
 		}
 	}
@@ -160,17 +161,8 @@ func (r *run) attempt(f func(ctx context.Context) error) (ok bool) {
 	if r.ctx.Err() == nil {
 		r.store.log.Info("looking for changes fails, to be repeated", zap.Error(err))
 	}
-	r.rest(often)
+	_ = boundary.Pause(r.ctx, often)
 	return false
-}
-
-func (r *run) rest(d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-r.ctx.Done():
-	}
 }
 
 // begin has all changes behind those of this moment be read.

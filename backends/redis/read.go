@@ -12,15 +12,14 @@ import (
 
 // Get implements store.Store, in one request. Record.Left is by the server's clock.
 func (s *Store) Get(ctx context.Context, names ...string) ([]store.Record, error) {
-	const op = "get"
-	b, err := newBatch(op, len(names))
+	b, err := newBatch("get", len(names))
 	if err != nil {
 		return nil, err
 	}
 	for i, n := range slices.Compact(slices.Sorted(slices.Values(names))) {
-		b.add(op, i, nil, n)
+		b.add(i, nil, n)
 	}
-	reply, err := s.call(ctx, op, getScript, -1, b.args...)
+	reply, err := s.call(ctx, b.op, getScript, -1, b.args...)
 	if err != nil {
 		return nil, err
 	}
@@ -32,14 +31,14 @@ func (s *Store) Get(ctx context.Context, names ...string) ([]store.Record, error
 	return recs, nil
 }
 
-// List implements store.Store. By prefix each request looks at some 500 names, and all names are looked at;
-// those of a session are found by an index, 500 in a request. Each page is of its own moment; what
-// stands from the first to the last is yielded. The loop's body may call the Store.
+// List implements store.Store. By prefix each request looks at some 500 names, and all names are looked
+// at; those of a session are found by an index, 500 in a request. Each page is of its own moment;
+// what stands from the first to the last is yielded. The loop's body may call the Store.
 func (s *Store) List(ctx context.Context, q store.Query) iter.Seq2[store.Record, error] {
 	return func(yield func(store.Record, error) bool) {
-		pages := s.pages(ctx, "list", q.Prefix)
+		pages := s.pages(ctx, "list", listScript, pattern(q.Prefix))
 		if q.Session != 0 {
-			pages = s.own(ctx, q.Session)
+			pages = s.pages(ctx, "list session", ownScript, int64(q.Session))
 		}
 		for p, err := range pages {
 			if err != nil {
@@ -65,49 +64,30 @@ type page struct {
 	rev  int64
 }
 
-// pages reads the names under a prefix. HSCAN returns all that stand from its begin to its end, and
-// some twice: of these the first is yielded.
-func (s *Store) pages(ctx context.Context, op, prefix string) iter.Seq2[page, error] {
+// pages reads page by page, each behind where the one before says that it ended. HSCAN returns all that
+// stand from its begin to its end, and some twice: of these the first is yielded.
+func (s *Store) pages(ctx context.Context, op string, of *script, what any) iter.Seq2[page, error] {
 	return func(yield func(page, error) bool) {
-		told := map[string]bool{}
-		for cursor := "0"; ; {
-			got, err := s.call(ctx, op, listScript, -1, cursor, pattern(prefix))
-			if err != nil {
-				yield(page{}, err)
-				return
+		found := map[string]bool{}
+		for after := ""; ; {
+			got, err := s.call(ctx, op, of, -1, what, after)
+			if err == nil && got.said == "gone" {
+				err = failed(op, fmt.Errorf("session %v: %w", what, store.ErrSessionGone))
 			}
-			p := page{rowsOf(got.list), got.rev}
-			p.rows = slices.DeleteFunc(p.rows, func(r row) bool {
-				twice := told[r.name]
-				told[r.name] = true
+			rows := slices.DeleteFunc(rowsOf(got.list), func(r row) bool {
+				twice := found[r.name]
+				found[r.name] = true
 				return twice
 			})
-			cursor = got.said
-			if !yield(p, nil) || cursor == "0" {
+			var more bool
+			if after, more = strings.CutPrefix(got.said, ">"); !yield(page{rows, got.rev}, err) || err != nil || !more {
 				return
 			}
 		}
 	}
 }
 
-// glob are the characters of patterns of HSCAN that mean something.
+// glob are the characters that mean something in patterns of HSCAN.
 var glob = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`)
 
 func pattern(prefix string) string { return glob.Replace(prefix) + "*" }
-
-// own reads the names of a session, in the order of their bytes.
-func (s *Store) own(ctx context.Context, session store.SessionID) iter.Seq2[page, error] {
-	const op = "list session"
-	return func(yield func(page, error) bool) {
-		for after := ""; ; {
-			got, err := s.call(ctx, op, ownScript, -1, int64(session), after)
-			if err == nil && got.said == "gone" {
-				err = failed(op, fmt.Errorf("session %d: %w", session, store.ErrSessionGone))
-			}
-			if !yield(page{rows: rowsOf(got.list)}, err) || err != nil || got.said == "" {
-				return
-			}
-			after = got.said[1:] // behind '>'
-		}
-	}
-}

@@ -38,7 +38,7 @@ func (s *Store) OpenSession(ctx context.Context, want store.Session) (store.Gran
 // session is over, and no record of it is seen any more.
 func (s *Store) CloseSession(ctx context.Context, want store.Session) error {
 	for begun := false; ; begun = true {
-		r, err := s.call(ctx, "close session", closeScript, 0, int64(want.ID), incarnation(want.Owner))
+		r, err := s.call(ctx, "close session", closeScript, 0, int64(want.ID), incarnation(want.Owner), begun)
 		if err != nil && begun {
 			return fmt.Errorf("redis: close session, after it was begun: %v", err) // it is not definite
 		}

@@ -210,7 +210,7 @@ func TestRights(t *testing.T) {
 
 	set(minimum...)
 	s := open(t, srv.Client(t, user), "{acl}", redis.WithWait(1, 10*time.Millisecond))
-	_, err = s.OpenSession(t.Context(), store.Session{ID: 1, TTL: lasting, Owner: store.Owner{Incarnation: "a"}})
+	_, err = s.OpenSession(t.Context(), store.Session{ID: 1 << 40, TTL: lasting, Owner: store.Owner{Incarnation: "a"}})
 	require.NoError(t, err)
 	s = open(t, srv.Client(t, user), "{acl}", redis.WithLogger(zap.NewNop()))
 	works(t, s)
@@ -219,7 +219,7 @@ func TestRights(t *testing.T) {
 	works(t, s)
 	require.Equal(t, store.EventPut, next().Kind)
 	stop()
-	for range s.List(t.Context(), store.Query{Session: 1}) {
+	for range s.List(t.Context(), store.Query{Session: 1 << 40}) {
 	}
 	for _, rule := range minimum[6:] {
 		command := rule.(string)[1:]
@@ -288,7 +288,7 @@ func TestKeysOfAnotherProgram(t *testing.T) {
 	for _, rev := range []string{"theirs", "1e300", "9223372036854775807"} {
 		s, p := fresh(t)
 		do(t, srv, "SET", p+":rev", rev)
-		_, err := s.OpenSession(t.Context(), store.Session{ID: 1, TTL: lasting, Owner: store.Owner{Incarnation: "a"}})
+		_, err := s.OpenSession(t.Context(), store.Session{ID: 1 << 40, TTL: lasting, Owner: store.Owner{Incarnation: "a"}})
 		require.ErrorIs(t, err, store.ErrDenied, rev)
 	}
 	// A revision that was set back, below the stream's last.
@@ -353,36 +353,48 @@ func TestAnAnswerThatIsLost(t *testing.T) {
 	srv := redistest.Start(t)
 	route := must(srv.NewRoute())(t)
 	s := open(t, route.Client(t, func(o *goredis.UniversalOptions) {
-		o.ReadTimeout, o.MaxRetries, o.MinRetryBackoff = 200*time.Millisecond, 5, time.Millisecond
+		o.MaxRetries, o.MinRetryBackoff = 5, time.Millisecond
 	}), "{lost}")
 	sess := session(t, s, "a", lasting)
 	other := open(t, srv.Client(t), "{lost}")
-	calls := func() string {
+	calls := func() (n int) {
 		stats, _ := do(t, srv, "INFO", "commandstats").(string)
 		_, rest, _ := strings.Cut(stats, "cmdstat_evalsha:calls=")
-		n, _, _ := strings.Cut(rest, ",")
+		_, err := fmt.Sscan(strings.SplitN(rest, ",", 2)[0], &n)
+		require.NoError(t, err)
 		return n
 	}
-	works(t, s) // its scripts are known
-	route.CutReplies()
-	n := calls()
-	_, err := s.Acquire(t.Context(), sess, []store.Claim{claim("job")})
-	require.Error(t, err)
-	require.NotErrorIs(t, err, store.ErrSessionGone)
-	var at int
-	_, err2 := fmt.Sscan(n, &at)
-	require.NoError(t, err2)
-	require.Equal(t, fmt.Sprint(at+1), calls(), "one attempt")
-	route.Heal()
-	held := must(other.Get(t.Context(), "job"))(t)
-	require.Len(t, held, 1)
-
-	works(t, s)
-	route.CutReplies()
-	_, err = s.Release(t.Context(), []store.Held{held[0].Held()})
-	require.Error(t, err)
-	require.Empty(t, must(other.Get(t.Context(), "job"))(t))
-	route.Heal()
+	for what, lose := range map[string]func(h store.Held) error{
+		"acquire": func(store.Held) error {
+			_, err := s.Acquire(t.Context(), sess, []store.Claim{claim("job")})
+			return err
+		},
+		"release": func(h store.Held) error {
+			_, err := s.Release(t.Context(), []store.Held{h})
+			return err
+		},
+	} {
+		var held store.Held
+		if what == "release" {
+			for _, r := range must(other.Get(t.Context(), "job"))(t) {
+				require.True(t, must(other.Release(t.Context(), []store.Held{r.Held()}))(t)[0].OK)
+			}
+			held = win(t, s, sess, "job").Held()
+		}
+		works(t, s) // its scripts are known
+		route.CutReplies()
+		at := calls()
+		lost := make(chan error, 1)
+		go func() { lost <- lose(held) }()
+		eventually(t, "it is applied", func() bool { return calls() == at+1 })
+		route.Refuse() // a connection that ends has the client try another
+		route.Heal()
+		err := <-lost
+		require.Error(t, err, what)
+		require.NotErrorIs(t, err, store.ErrDenied)
+		require.Equal(t, at+1, calls(), "one attempt")
+		require.Len(t, must(other.Get(t.Context(), "job"))(t), map[string]int{"acquire": 1}[what])
+	}
 }
 
 // TestScriptsAreForgotten, as by a restart or SCRIPT FLUSH: they are sent again.
@@ -575,4 +587,30 @@ func TestReplicasThatConfirm(t *testing.T) {
 		return err == nil
 	})
 	win(t, s, a, "again")
+}
+
+// TestTheIndexOfSessions has each name once, whatever becomes of it.
+func TestTheIndexOfSessions(t *testing.T) {
+	t.Parallel()
+	s, p := fresh(t)
+	a := session(t, s, "a", lasting)
+	again := store.Session{ID: store.SessionID(numbers.Add(1)), Owner: a.Owner, TTL: lasting}
+	must(s.OpenSession(t.Context(), again))(t)
+	b := session(t, s, "b", lasting)
+	stands := func(want ...string) {
+		t.Helper()
+		var got []string
+		for _, member := range do(t, server(t), "ZRANGE", p+":own", 0, -1).([]any) {
+			got = append(got, member.(string))
+		}
+		require.Equal(t, want, got)
+	}
+	r := win(t, s, a, "job")
+	r = ask(t, s, again, store.Claim{Name: "job", Nonce: 1, Supersedes: r.Token})[0].Record
+	stands(fmt.Sprint(again.ID, " job"))
+	r = must(s.Transfer(t.Context(), []store.Transfer{{Held: r.Held(),
+		To: store.Offer{Name: "job", Owner: b.Owner, Session: b.ID, TTL: b.TTL, Nonce: 7}}}))(t)[0].Record
+	stands(fmt.Sprint(b.ID, " job"))
+	must(s.Release(t.Context(), []store.Held{r.Held()}))(t)
+	stands()
 }

@@ -43,7 +43,7 @@ func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event
 		var first snapshot
 		if !of.Deletions {
 			first.told = map[string]int64{}
-			for p, err := range s.pages(ctx, "watch", of.Prefix) {
+			for p, err := range s.pages(ctx, "watch", listScript, pattern(of.Prefix)) {
 				if err != nil {
 					yield(store.Event{}, err)
 					return

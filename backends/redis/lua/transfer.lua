@@ -6,7 +6,7 @@ for i = 2, #ARGV, 8 do
   local r, token, nonce, session = look(name)
   local said = 'held'
   if token and token == ARGV[i + 1] and nonce == ARGV[i + 2] then
-    said = 'gone'
+    said = 'target'
     if is_open(to, ARGV[i + 4]) then
       said = 'done'
       local meta = ARGV[i + 7]
