@@ -130,7 +130,7 @@ func judge(ev evidence) *judgement {
 	}
 	for name, es := range byName {
 		j.exclusive(history, name, ev.names.text(name), es)
-		j.growing(ev.names.text(name), es)
+		j.growing(history, name, ev.names.text(name), es)
 		j.ended(ev.names.text(name), es)
 	}
 	j.deadlines(ev)
@@ -190,18 +190,18 @@ func (j *judgement) exclusive(history holds, number int, name string, es []seen)
 	}
 }
 
-// growing is I2.
-func (j *judgement) growing(name string, es []seen) {
-	var newest seen
+// growing is I2. What the store is to blame for, exclusive counts.
+func (j *judgement) growing(history holds, number int, name string, es []seen) {
+	var newest seen // the first of its term
 	for _, e := range es {
 		if e.kind != began {
 			continue
 		}
 		same := newest.node == e.node && newest.life == e.life
-		if newest.at > 0 && (e.token < newest.token || e.token == newest.token && !same) {
+		if newest.at > 0 && (e.token < newest.token && !history.revoked(number, e, newest) || e.token == newest.token && !same) {
 			j.violate(ruleI2, name+": a term whose token is not higher than an earlier one's", newest, e)
 		}
-		if e.token >= newest.token {
+		if e.token > newest.token {
 			newest = e
 		}
 	}
@@ -326,13 +326,13 @@ type revocation struct {
 type holds struct {
 	changes   map[int][]Change // by name, in order
 	confirmed map[uint64][]seen
-	given     map[int][]seen // by name
-	closed    map[uint64]bool
+	given     map[int][]seen           // by name
+	closed    map[uint64]time.Duration // when that was asked first
 	ttl       time.Duration
 }
 
 func newHolds(ev evidence) holds {
-	h := holds{map[int][]Change{}, map[uint64][]seen{}, map[int][]seen{}, map[uint64]bool{}, ev.ttl}
+	h := holds{map[int][]Change{}, map[uint64][]seen{}, map[int][]seen{}, map[uint64]time.Duration{}, ev.ttl}
 	byToken := func(a, b Change) int { return cmp.Compare(a.Token, b.Token) }
 	sorted := slices.SortedFunc(slices.Values(ev.Changes), byToken)
 	for _, x := range sorted {
@@ -347,7 +347,9 @@ func newHolds(ev evidence) holds {
 		case gaveUp:
 			h.given[int(e.name)] = append(h.given[int(e.name)], e)
 		case closed:
-			h.closed[e.token] = true
+			if _, ok := h.closed[e.token]; !ok {
+				h.closed[e.token] = e.at
+			}
 		}
 	}
 	return h
@@ -357,8 +359,9 @@ func newHolds(ev evidence) holds {
 // before the last work under another: it removed the record though it had confirmed
 // its session for longer than until next, and nobody had asked it to. A member of etcd
 // that led, was paused, and goes on, does so (docs/etcd.md). A record that was written over
-// was not removed; and where a node asked for an end, of whatever token, the store is not
-// to blame.
+// was not removed; and where a node had asked for an end by then, of whatever token, the store is
+// not to blame. What was asked later, as by a holder that has learnt of it, did not cause it: nodes
+// note a request before they send it.
 func (h holds) revoked(name int, last, next seen) bool {
 	xs := h.changes[name]
 	i := slices.IndexFunc(xs, func(x Change) bool { return uint64(x.Token) == last.token })
@@ -366,7 +369,10 @@ func (h holds) revoked(name int, last, next seen) bool {
 		return false
 	}
 	session, end := xs[i].Session, xs[i+1]
-	if session == 0 || end.Session != 0 || uint64(end.Token) > next.token || h.closed[session] {
+	if session == 0 || end.Session != 0 || uint64(end.Token) > next.token {
+		return false
+	}
+	if at, ok := h.closed[session]; ok && at <= next.at {
 		return false
 	}
 	promise := slices.IndexFunc(h.confirmed[session], func(c seen) bool {
@@ -377,7 +383,7 @@ func (h holds) revoked(name int, last, next seen) bool {
 	}
 	since := h.confirmed[session][promise].sent - h.ttl // a request may have been on its way for as long
 	return !slices.ContainsFunc(h.given[name], func(e seen) bool {
-		return e.token == last.token || e.at >= since && e.at <= next.at
+		return e.at <= next.at && (e.token == last.token || e.at >= since)
 	})
 }
 

@@ -147,7 +147,8 @@ func TestRevocationsByEtcd(t *testing.T) {
 				e.token = uint64(70 + e.node)
 			}
 		}
-		ev.entries = append(ev.entries, seen{entry{at: 430 * ms, kind: handled, name: 1, token: 6}, 0, 0})
+		ev.entries = append(ev.entries, seen{entry{at: 430 * ms, kind: handled, name: 1, token: 6}, 0, 0},
+			seen{entry{at: 415 * ms, kind: began, name: 1, token: 9}, 1, 0}, seen{entry{at: 425 * ms, kind: began, name: 1, token: 6}, 0, 0})
 		const shard, boss = shardLease + "0", singletonLease + "0"
 		ev.Changes = []Change{{shard, 2, 68}, {shard, 3, 0}, {shard, 6, 70}, {shard, 8, 0}, {shard, 9, 71}, {boss, 5, 70}, {boss, 7, 0}}
 		return ev
@@ -161,16 +162,15 @@ func TestRevocationsByEtcd(t *testing.T) {
 		return func(ev *evidence) { ev.entries = append(ev.entries, seen{x, node, 0}) }
 	}
 	for name, broken := range map[string]func(*evidence){
-		"written over":                 func(ev *evidence) { ev.Changes = append(ev.Changes[:3:3], ev.Changes[4:]...) },
-		"removed only later":           func(ev *evidence) { ev.Changes[3].Token = 10 },
-		"no history":                   func(ev *evidence) { ev.Changes = nil },
-		"a record without a session":   func(ev *evidence) { ev.Changes[2].Session = 0 },
-		"another session's record":     func(ev *evidence) { ev.Changes[2].Session = 71 },
-		"confirmed for long enough":    func(ev *evidence) { ev.entries[0].seq = uint64(400 * ms) },
-		"its holder gave it up":        add(0, entry{at: 300 * ms, kind: gaveUp, name: 1, token: 6}),
-		"its holder gave it up, later": add(0, entry{at: 900 * ms, kind: gaveUp, name: 1, token: 6}),
-		"another gave one up":          add(1, entry{at: 300 * ms, kind: gaveUp, name: 1, token: 2}),
-		"its session was closed":       add(0, entry{at: 300 * ms, kind: closed, token: 70}),
+		"written over":               func(ev *evidence) { ev.Changes = append(ev.Changes[:3:3], ev.Changes[4:]...) },
+		"removed only later":         func(ev *evidence) { ev.Changes[3].Token = 10 },
+		"no history":                 func(ev *evidence) { ev.Changes = nil },
+		"a record without a session": func(ev *evidence) { ev.Changes[2].Session = 0 },
+		"another session's record":   func(ev *evidence) { ev.Changes[2].Session = 71 },
+		"confirmed for long enough":  func(ev *evidence) { ev.entries[0].seq = uint64(400 * ms) },
+		"its holder gave it up":      add(0, entry{at: 300 * ms, kind: gaveUp, name: 1, token: 6}),
+		"another gave one up":        add(1, entry{at: 300 * ms, kind: gaveUp, name: 1, token: 2}),
+		"its session was closed":     add(0, entry{at: 300 * ms, kind: closed, token: 70}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			ev := overlap()
@@ -183,6 +183,8 @@ func TestRevocationsByEtcd(t *testing.T) {
 	ev := overlap()
 	add(1, entry{at: 300 * ms, kind: gaveUp, name: 0, token: 5})(&ev) // of another name
 	add(1, entry{at: 300 * ms, kind: closed, token: 71})(&ev)
+	add(0, entry{at: 420 * ms, kind: gaveUp, name: 1, token: 6})(&ev) // when another had it
+	add(0, entry{at: 440 * ms, kind: closed, token: 70})(&ev)
 	require.Len(t, judge(ev).revoked, 1)
 }
 
