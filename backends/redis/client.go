@@ -17,12 +17,13 @@ import (
 	"github.com/holdfast-go/holdfast/store"
 )
 
-// client is all that a Store asks of a Redis client. Neither method repeats what may have been applied.
+// client is all that a Store asks of a Redis client. Neither method repeats what may have been
+// applied.
 type client interface {
 	// run runs a script, which may write. With a wait, acked is how many replicas have confirmed it.
 	run(ctx context.Context, of *script, args []any) (answer any, acked int64, err error)
-	// changes waits for entries of the stream behind after, for up to block, and returns up to pageChanges
-	// of them.
+	// changes waits for entries of the stream behind after, for up to block, and returns up to
+	// pageChanges of them.
 	changes(ctx context.Context, after string, block time.Duration) ([]goredis.XMessage, error)
 }
 
@@ -55,8 +56,8 @@ func load(name, flags string, waits bool) *script {
 	return &script{source, hex.EncodeToString(sum[:]), waits}
 }
 
-// No script has the flag no-writes, not even one that reads: a replica refuses it then, and its reads
-// would be of the past.
+// No script has the flag no-writes, not even one that reads: a replica refuses it then, and its
+// reads would be of the past.
 var (
 	openScript     = load("open", "", false)
 	acquireScript  = load("acquire", "", true)
@@ -112,11 +113,17 @@ func newGoRedis(c goredis.UniversalClient) (g *goRedis, endpoints []string, err 
 	return &goRedis{client: c, timeout: timeout}, endpoints, nil
 }
 
-// once is a command that go-redis must not repeat. It repeats one that failed, by default up to three
-// times, and can't know whether it was applied. What MOVED, ASK, TRYAGAIN or NOSCRIPT answers was not.
+// once is a command that go-redis must not repeat. It repeats one that failed, by default up to
+// three times, and can't know whether it was applied. What MOVED, ASK, TRYAGAIN or NOSCRIPT answers
+// was not.
 type once struct{ *goredis.Cmd }
 
 func (once) NoRetry() bool { return true }
+
+// onceRead is one that would only take longer to fail.
+type onceRead struct{ *goredis.XStreamSliceCmd }
+
+func (onceRead) NoRetry() bool { return true }
 
 func (g *goRedis) run(ctx context.Context, of *script, args []any) (any, int64, error) {
 	answer, acked, err := g.send(ctx, "evalsha", of.sha, of.waits, args)
@@ -172,8 +179,8 @@ func (g *goRedis) changes(ctx context.Context, after string, block time.Duration
 		return nil, err
 	}
 	block = max(min(block, g.timeout/2), time.Millisecond) // BLOCK 0 has no end
-	cmd := goredis.NewXStreamSliceCmd(ctx, "xread", "count", pageChanges, "block", block.Milliseconds(),
-		"streams", g.keys[len(g.keys)-1], after)
+	cmd := onceRead{goredis.NewXStreamSliceCmd(ctx, "xread", "count", pageChanges, "block", block.Milliseconds(),
+		"streams", g.keys[len(g.keys)-1], after)}
 	_ = node.Process(ctx, cmd)
 	streams, err := cmd.Result()
 	if errors.Is(err, goredis.Nil) || err == nil && len(streams) == 0 {
@@ -185,8 +192,8 @@ func (g *goRedis) changes(ctx context.Context, after string, block time.Duration
 	return streams[0].Messages, nil
 }
 
-// refusals are errors by which a server says that it will go on to refuse until its operator changes
-// something, and has applied nothing.
+// refusals are errors by which a server says that it will go on to refuse until its operator
+// changes something, and has applied nothing.
 var refusals = []struct{ prefix, means string }{
 	{"NOPERM", "the user may not do that, or not with such keys"},
 	{"NOAUTH", "the client gives no password"},
@@ -194,8 +201,8 @@ var refusals = []struct{ prefix, means string }{
 	{"WRONGTYPE", "a key is another program's"},
 }
 
-// explain says what an error of go-redis means. What goes missing for a command within a script, while
-// it runs, is no refusal: the commands before it are applied.
+// explain says what an error of go-redis means. What goes missing for a command within a script,
+// while it runs, is no refusal: the commands before it are applied.
 func (g *goRedis) explain(err error) error {
 	text := err.Error()
 	for _, r := range refusals {

@@ -19,8 +19,9 @@ import (
 	"github.com/holdfast-go/holdfast/store"
 )
 
-// TestASlotThatMoves: while its keys are on two nodes calls may fail, and none is applied by halves: each
-// outcome that is known stands. A watch that goes on, or is begun again, has all of them.
+// TestASlotThatMoves: while its keys are on two nodes calls may fail, and none is applied by
+// halves: each outcome that is known stands. A watch that goes on, or is begun again, has all of
+// them.
 func TestASlotThatMoves(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t)

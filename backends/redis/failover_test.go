@@ -20,8 +20,8 @@ import (
 	"github.com/holdfast-go/holdfast/store"
 )
 
-// TestAFailOver: a Store behind Sentinel goes on by itself with the new primary, by higher tokens, and so do
-// Keepers and watches.
+// TestAFailOver: a Store behind Sentinel goes on by itself with the new primary, by higher tokens,
+// and so do Keepers and watches.
 func TestAFailOver(t *testing.T) {
 	t.Parallel()
 	d := redistest.StartSentinels(t)

@@ -189,9 +189,9 @@ func (r *run) look(ctx context.Context) error {
 	return nil
 }
 
-// read waits for changes and passes them on. Each names the one before it: where that is not the last
-// that was read, the stream was trimmed, or data was lost and others were written since. So is it if there
-// is nothing to read behind at, and the last look has seen a later revision.
+// read waits for changes and passes them on. Each names the one before it: where that is not the
+// last that was read, the stream was trimmed, or data was lost and others were written since. So is
+// it if there is nothing to read behind at, and the last look has seen a later revision.
 func (r *run) read(ctx context.Context) error {
 	entries, err := r.store.client.changes(ctx, revisionID(r.at), r.block())
 	if err != nil {
@@ -231,8 +231,8 @@ func (r *run) read(ctx context.Context) error {
 	return nil
 }
 
-// block is how long one request waits for changes: not beyond the next look, and so that each watch gets
-// its EventProgress in time.
+// block is how long one request waits for changes: not beyond the next look, and so that each watch
+// gets its EventProgress in time.
 func (r *run) block() time.Duration {
 	r.store.hub.mu.Lock()
 	defer r.store.hub.mu.Unlock()
@@ -247,8 +247,8 @@ func (r *run) block() time.Duration {
 
 func revisionID(rev int64) string { return strconv.FormatInt(rev, 10) + "-0" }
 
-// changeOf reads an entry of the stream: the revision before it, and what it tells, which may be nothing.
-// Of what another program has written the revision is 0.
+// changeOf reads an entry of the stream: the revision before it, and what it tells, which may be
+// nothing. Of what another program has written the revision is 0.
 func changeOf(e goredis.XMessage) (prev int64, c change) {
 	c.rev = number(strings.TrimSuffix(e.ID, "-0"))
 	name := text(e.Values["name"])

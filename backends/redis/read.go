@@ -31,9 +31,9 @@ func (s *Store) Get(ctx context.Context, names ...string) ([]store.Record, error
 	return recs, nil
 }
 
-// List implements store.Store. By prefix each request looks at some 500 names, and all names are looked
-// at; those of a session are found by an index, 500 in a request. Each page is of its own moment;
-// what stands from the first to the last is yielded. The loop's body may call the Store.
+// List implements store.Store. By prefix each request looks at some 500 names, and all names are
+// looked at; those of a session are found by an index, 500 in a request. Each page is of its own
+// moment; what stands from the first to the last is yielded. The loop's body may call the Store.
 func (s *Store) List(ctx context.Context, q store.Query) iter.Seq2[store.Record, error] {
 	return func(yield func(store.Record, error) bool) {
 		pages := s.pages(ctx, "list", listScript, pattern(q.Prefix))
@@ -64,8 +64,8 @@ type page struct {
 	rev  int64
 }
 
-// pages reads page by page, each behind where the one before says that it ended. HSCAN returns all that
-// stand from its begin to its end, and some twice: of these the first is yielded.
+// pages reads page by page, each behind where the one before says that it ended. HSCAN returns all
+// that stand from its begin to its end, and some twice: of these the first is yielded.
 func (s *Store) pages(ctx context.Context, op string, of *script, what any) iter.Seq2[page, error] {
 	return func(yield func(page, error) bool) {
 		found := map[string]bool{}

@@ -13,8 +13,8 @@ func gone(want store.Session) error {
 }
 
 // OpenSession implements store.Store. A TTL is rounded up to milliseconds. An error that is
-// store.ErrInvalid means that nothing was opened: store.Limits.ValidateSession refuses it, or the ID
-// is a session of another incarnation.
+// store.ErrInvalid means that nothing was opened: store.Limits.ValidateSession refuses it, or the
+// ID is a session of another incarnation.
 func (s *Store) OpenSession(ctx context.Context, want store.Session) (store.Grant, error) {
 	const op = "open session"
 	if err := s.limits.ValidateSession(want); err != nil {

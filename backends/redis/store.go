@@ -58,18 +58,20 @@ type Option func(*Store)
 // DefaultPrefix is what the keys begin with.
 const DefaultPrefix = "{holdfast}"
 
-// WithPrefix replaces DefaultPrefix, by 3 to 128 of a-z, A-Z, 0-9, '_', '.', ':', '/' and '-', with a
-// hash tag in braces, so that a cluster has all keys in one slot. Stores of one prefix in one database
-// are one store.
+// WithPrefix replaces DefaultPrefix, by 3 to 128 of a-z, A-Z, 0-9, '_', '.', ':', '/' and '-', with
+// a hash tag in braces, so that a cluster has all keys in one slot. Stores of one prefix in one
+// database are one store.
 func WithPrefix(p string) Option { return func(s *Store) { s.prefix = p } }
 
-// WithWait has acquisitions, transfers and renewals wait until that many replicas have confirmed them,
-// 1 to 16, for up to timeout, 1 ms to half the client's ReadTimeout. If fewer do, the outcome is not known:
-// the call fails, and the Keeper settles it later. So leases are lost at their deadlines while replicas
-// are missing. Releases don't wait: one that a fail-over forgets ends with its session.
+// WithWait has acquisitions, transfers and renewals wait until that many replicas have confirmed
+// them, 1 to 16, for up to timeout, 1 ms to half the client's ReadTimeout. If fewer do, the outcome
+// is not known: the call fails, and the Keeper settles it later. So leases are lost at their
+// deadlines while replicas are missing. Releases don't wait: one that a fail-over forgets ends with
+// its session.
 //
-// It makes it rare that a fail-over forgets a lease, and not impossible: a replica that has confirmed
-// nothing may be promoted, and a primary that is cut off goes on to grant what no replica confirms.
+// It makes it rare that a fail-over forgets a lease, and not impossible: a replica that has
+// confirmed nothing may be promoted, and a primary that is cut off goes on to grant what no replica
+// confirms.
 func WithWait(replicas int, timeout time.Duration) Option {
 	return func(s *Store) { s.wait = wait{max(replicas, -1), timeout} }
 }
@@ -83,15 +85,15 @@ var validPrefix = regexp.MustCompile(`^[\w.:/-]*\{[\w.:/-]+\}[\w.:/-]*$`)
 // asking bounds what the Store asks by itself.
 const asking = 2 * time.Second
 
-// New returns a Store over client, a *redis.Client (also one of Sentinel) or a *redis.ClusterClient of
-// go-redis, with its TLS, credentials and pool; it closes none. A Store that is watched keeps one
-// connection of the pool.
+// New returns a Store over client, a *redis.Client (also one of Sentinel) or a *redis.ClusterClient
+// of go-redis, with its TLS, credentials and pool; it closes none. A Store that is watched keeps
+// one connection of the pool.
 //
-// It asks the server whether leases can be kept there. An error is store.ErrInvalid for a client or option
-// that can't be; store.ErrDenied for a server that is too old or a replica, that evicts any key
-// (maxmemory-policy allkeys-*), that lets the user do too little, or has another program's data under
-// the prefix; or ctx's. A server that does not answer within 2 s is no error: it is checked with the
-// first call that reaches it.
+// It asks the server whether leases can be kept there. An error is store.ErrInvalid for a client or
+// option that can't be; store.ErrDenied for a server that is too old or a replica, that evicts any
+// key (maxmemory-policy allkeys-*), that lets the user do too little, or has another program's data
+// under the prefix; or ctx's. A server that does not answer within 2 s is no error: it is checked
+// with the first call that reaches it.
 func New(ctx context.Context, client goredis.UniversalClient, opts ...Option) (*Store, error) {
 	if err := input.Context(ctx, store.ErrInvalid); err != nil {
 		return nil, failed("new", err)
@@ -148,16 +150,17 @@ const maxMetadata = 64 << 10
 // maxBatch is how many names one call may carry: Redis serves no one else meanwhile.
 const maxBatch = 100
 
-// Limits returns the bounds of this Store: 100 names a call, 64 KiB of metadata, TTLs of up to a year.
+// Limits returns the bounds of this Store: 100 names a call, 64 KiB of metadata, TTLs of up to a
+// year.
 func (s *Store) Limits() store.Limits {
 	l := s.limits
 	l.Endpoints = slices.Clone(l.Endpoints)
 	return l
 }
 
-// Close ends the Store: Watches end with an error, and calls from now on fail. It waits for requests
-// under way, which takes no longer than the client's timeouts. The client is the user's to close, later.
-// Sessions are left to end by themselves. It may be called more than once.
+// Close ends the Store: Watches end with an error, and calls from now on fail. It waits for
+// requests under way, which takes no longer than the client's timeouts. The client is the user's to
+// close, later. Sessions are left to end by themselves. It may be called more than once.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -193,8 +196,8 @@ func (s *Store) mayRun(ctx context.Context) error {
 	return err
 }
 
-// run returns what f does, or the end of ctx if that comes first: go-redis waits for an answer until its
-// own timeout. What f has sent by then may be applied.
+// run returns what f does, or the end of ctx if that comes first: go-redis waits for an answer
+// until its own timeout. What f has sent by then may be applied.
 func (s *Store) run(ctx context.Context, f func(ctx context.Context) (reply, error)) (reply, error) {
 	if err := input.Context(ctx, store.ErrInvalid); err != nil {
 		return reply{}, err
@@ -256,8 +259,8 @@ func (s *Store) ask(ctx context.Context, of *script, n int, args []any) (reply, 
 	return r, err
 }
 
-// check asks the server whether leases can be kept there, as it is asked before the first call and after
-// each that failed: the next may reach another server.
+// check asks the server whether leases can be kept there, as it is asked before the first call and
+// after each that failed: the next may reach another server.
 func (s *Store) check(ctx context.Context) error {
 	answer, _, err := s.client.run(ctx, checkScript, nil)
 	if err != nil {
@@ -288,17 +291,17 @@ func (s *Store) check(ctx context.Context) error {
 	return nil
 }
 
-// saw notes a revision that a server has told. Each script gets the highest, and goes on above it: so a
-// server that has lost its last changes, as a replica that was promoted, issues no token below what this
-// Store has seen, whatever its clock says. It says so itself with the first call.
+// saw notes a revision that a server has told. Each script gets the highest, and goes on above it:
+// so a server that has lost its last changes, as a replica that was promoted, issues no token below
+// what this Store has seen, whatever its clock says. It says so itself with the first call.
 func (s *Store) saw(rev int64) {
 	for was := s.seen.Load(); rev > was && !s.seen.CompareAndSwap(was, rev); was = s.seen.Load() {
 	}
 }
 
-// AcceptHistory implements store.Historian: tokens may go back to what the server's data and clock make
-// them. It asks nothing of the server. The Keepers of this Store take it for a setback: each ends its
-// terms with the next answer, and acquires no sooner than a TTL later.
+// AcceptHistory implements store.Historian: tokens may go back to what the server's data and clock
+// make them. It asks nothing of the server. The Keepers of this Store take it for a setback: each
+// ends its terms with the next answer, and acquires no sooner than a TTL later.
 func (s *Store) AcceptHistory(ctx context.Context) error {
 	if err := s.mayRun(ctx); err != nil {
 		return failed("accept history", err)

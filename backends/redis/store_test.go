@@ -93,7 +93,8 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// TestAServerThatIsNotReached is no error of New, and is checked with the first call that reaches it.
+// TestAServerThatIsNotReached is no error of New, and is checked with the first call that reaches
+// it.
 func TestAServerThatIsNotReached(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t, redistest.WithConfig("maxmemory-policy allkeys-lru"))
@@ -115,7 +116,8 @@ func TestAServerThatIsNotReached(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// TestPoliciesOfEviction: those that take any key are refused, those that take keys with a TTL take none of ours.
+// TestPoliciesOfEviction: those that take any key are refused, those that take keys with a TTL take
+// none of ours.
 func TestPoliciesOfEviction(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -131,7 +133,8 @@ func TestPoliciesOfEviction(t *testing.T) {
 	}
 }
 
-// TestReplicas are refused, for reads as well, and by a Store that was opened before as something that passes.
+// TestReplicas are refused, for reads as well, and by a Store that was opened before as something
+// that passes.
 func TestReplicas(t *testing.T) {
 	t.Parallel()
 	primary := redistest.Start(t)
@@ -197,8 +200,8 @@ var minimum = []any{"reset", "on", ">secret", "resetkeys", "~{acl}:*", "-@all", 
 	"+zadd", "+zcard", "+zrange", "+zrem", "+zscore", "+hdel", "+hget", "+hlen", "+hscan", "+hset", "+xadd", "+xlen", "+xread",
 	"+info", "+wait"}
 
-// TestRights: with the least, all works. What is missing is named, also when it goes missing later, and nothing
-// of the call is applied.
+// TestRights: with the least, all works. What is missing is named, also when it goes missing later,
+// and nothing of the call is applied.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -409,8 +412,8 @@ func TestScriptsAreForgotten(t *testing.T) {
 	works(t, s)
 }
 
-// TestStepsOfTheClock: forward, sessions end early; back, what was found to be over stays so, and tokens
-// go on.
+// TestStepsOfTheClock: forward, sessions end early; back, what was found to be over stays so, and
+// tokens go on.
 func TestStepsOfTheClock(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t, redistest.WithFaketime())
@@ -430,8 +433,8 @@ func TestStepsOfTheClock(t *testing.T) {
 	require.Greater(t, third.Record.Token, second.Token)
 }
 
-// TestDataThatIsLost: a server that has forgotten all, or its last changes, issues no token below what a Store
-// has seen, though its clock is behind. Others see the higher ones from then on.
+// TestDataThatIsLost: a server that has forgotten all, or its last changes, issues no token below
+// what a Store has seen, though its clock is behind. Others see the higher ones from then on.
 func TestDataThatIsLost(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t, redistest.WithFaketime())
@@ -543,6 +546,7 @@ func TestAServerThatHangs(t *testing.T) {
 	srv := redistest.Start(t)
 	s := open(t, srv.Client(t, func(o *goredis.UniversalOptions) { o.ReadTimeout = time.Second }), prefix())
 	works(t, s)
+	next := synced(t, s)
 	require.NoError(t, srv.Pause(t.Context()))
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Millisecond, errors.New("enough"))
 	defer cancel()
@@ -550,6 +554,7 @@ func TestAServerThatHangs(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorContains(t, err, "enough")
 	require.NoError(t, s.Close())
+	require.ErrorContains(t, next().err, "the Store is closed")
 	require.NoError(t, srv.Resume())
 }
 

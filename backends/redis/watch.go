@@ -9,12 +9,13 @@ import (
 )
 
 // Watch implements store.Watcher: a listing, and then the stream of changes, which all watches of a
-// Store read together. Changes of one name come in their order, those of several names in any. What runs
-// out is told of soon after its end.
+// Store read together. Changes of one name come in their order, those of several names in any. What
+// runs out is told of soon after its end.
 //
 // The iteration ends with the context's error, one that is store.ErrDenied, or another if more than
-// 65 536 changes waited for the loop, if the stream does not reach back far enough, if the server's data
-// was lost or replaced, or if it could not be asked for 10 s. The loop's body may call the Store.
+// 65 536 changes waited for the loop, if the stream does not reach back far enough, if the server's
+// data was lost or replaced, or if it could not be asked for 10 s. The loop's body may call the
+// Store.
 func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event, error] {
 	return func(yield func(store.Event, error) bool) {
 		end := func(err error) {
@@ -65,11 +66,12 @@ func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event
 	}
 }
 
-// snapshot is what a watch has yielded at its beginning. Its pages are of several moments, and the changes
-// between them are read as well.
+// snapshot is what a watch has yielded at its beginning. Its pages are of several moments, and the
+// changes between them are read as well.
 type snapshot struct {
-	began, ended int64            // the revisions of the first page and the last
-	told         map[string]int64 // each name that stands by it, and its page's revision; nil: not needed any more
+	began, ended int64 // the revisions of the first page and the last
+	// told has each name that stands by it, with its page's revision; nil: it is not needed any more.
+	told map[string]int64
 }
 
 func (s *snapshot) add(p page) {

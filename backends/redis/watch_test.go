@@ -66,8 +66,8 @@ func TestAnExpiryIsTold(t *testing.T) {
 	require.Zero(t, do(t, server(t), "HLEN", p+":lease"))
 }
 
-// TestASnapshotOverManyPages: what is over is neither in it nor deleted after it, and changes meanwhile
-// come once, in order.
+// TestASnapshotOverManyPages: what is over is neither in it nor deleted after it, and changes
+// meanwhile come once, in order.
 func TestASnapshotOverManyPages(t *testing.T) {
 	t.Parallel()
 	s, p := fresh(t)
@@ -168,7 +168,8 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// TestWatchesThatAreLost: where changes are missing, the watch ends with an error, and a new one works.
+// TestWatchesThatAreLost: where changes are missing, the watch ends with an error, and a new one
+// works.
 func TestWatchesThatAreLost(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)

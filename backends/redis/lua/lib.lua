@@ -1,7 +1,7 @@
--- What every script begins with. Redis runs a script as one step, and undoes nothing when one fails in
--- the middle. So all that can fail comes before the first write: a key of another type, and memory
--- that is short, which Redis refuses before the script (see the flags in script.go). The first write is
--- that to the stream, and fails alone if somebody changed the last revision by hand.
+-- What every script begins with. Redis runs a script as one step, and undoes nothing when one fails
+-- in the middle. So all that can fail comes before the first write: a key of another type, and
+-- memory that is short, which Redis refuses before the script (see the flags in client.go). The
+-- first write is that to the stream, and fails alone if somebody changed the last revision by hand.
 --
 -- Keys, of one hash slot. None has a TTL: what ends is decided by the server's clock, in scripts.
 --   rev      string  the last revision; tokens are revisions
@@ -33,7 +33,8 @@ local function next_rev()
   return str(math.max(top + 1, seen + 1, now))
 end
 
--- tell appends a change. Each names the one before it, by which readers notice that some are missing.
+-- tell appends a change. Each names the one before it, by which readers notice that some are
+-- missing.
 local function tell(rev, kind, name, value, owner)
   call('XADD', CHANGE, 'MAXLEN', '~', '20000', rev .. '-0',
     'prev', str(top), 'kind', kind, 'name', name, 'value', value, 'owner', owner)

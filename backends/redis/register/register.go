@@ -10,8 +10,8 @@
 //	redis://USER:PASSWORD@HOST:PORT,HOST:PORT/DB?master=M  these Sentinels, which know primary M
 //	redis://USER:PASSWORD@HOST:PORT,HOST:PORT?cluster=1    a cluster with these nodes
 //
-// User and password are the servers'; Sentinels that ask for one need redis.New and a client of your
-// own. These settings may follow a question mark, besides those of go-redis (read_timeout=1s,
+// User and password are the servers'; Sentinels that ask for one need redis.New and a client of
+// your own. These settings may follow a question mark, besides those of go-redis (read_timeout=1s,
 // pool_size=20; see ParseURL there):
 //
 //	prefix=PREFIX              redis.WithPrefix
