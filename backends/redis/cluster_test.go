@@ -5,6 +5,7 @@ package redis_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,6 +17,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/redis"
 	"github.com/holdfast-go/holdfast/backends/redis/redistest"
+	"github.com/holdfast-go/holdfast/internal/churn"
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -122,4 +125,112 @@ func TestAClientOfOneNode(t *testing.T) {
 		}
 		require.NoError(t, node.Close())
 	}
+}
+
+// away begins to move the slot of all keys to a node that has not got it.
+func away(ctx context.Context, c *redistest.Cluster, key string) (*redistest.Move, error) {
+	from, err := c.Owner(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	to := c.Nodes[0]
+	if to == from {
+		to = c.Nodes[1]
+	}
+	return c.Move(ctx, key, to)
+}
+
+// TestMoveByStep stands still between the steps of a move. While some keys are at the old node and some at
+// the new one, the servers refuse all that names both; nothing of it is applied. What exists of a Store
+// moves as a whole where the mover asks for all keys at once, as redis-cli does for up to ten. At last the node dies.
+func TestMoveByStep(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, redistest.WithAOF())
+	client := c.Client(t, unsteady)
+	p := partyOf(t, client)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	told := make(chan store.Event, 100)
+	ended := make(chan error, 1)
+	go func() {
+		for e, err := range p.Watch(ctx, store.Scope{Prefix: "move/"}) {
+			if err != nil {
+				ended <- err
+				return
+			}
+			told <- e
+		}
+	}()
+	require.Equal(t, store.EventSynced, (<-told).Kind)
+	term := hold(t, keeper(t, partyOf(t, client).Store, 5*time.Second), "kept")
+	var won []store.Token
+	works := func(step string) {
+		won = append(won, p.win("move/"+step).Token)
+		require.NoError(t, p.renew())
+		require.Len(t, p.stands("move/"+step), 1)
+	}
+	works("before")
+	m, err := away(t.Context(), c, redis.DefaultPrefix)
+	require.NoError(t, err)
+	works("begun") // all keys are where they were
+
+	some, err := m.Keys(t.Context(), 2)
+	require.NoError(t, err)
+	require.Len(t, some, 2)
+	_, err = p.claim("move/split")
+	require.ErrorContains(t, err, "TRYAGAIN")
+	require.NotErrorIs(t, err, store.ErrDenied)
+	require.ErrorContains(t, p.renew(), "TRYAGAIN")
+
+	rest, err := m.Keys(t.Context(), 10)
+	require.NoError(t, err)
+	require.Len(t, rest, 4)
+	require.Empty(t, p.stands("move/split"))
+	works("asked") // the old node sends each request on with ASK
+	require.NoError(t, m.Finish(t.Context()))
+	works("moved")
+	for i, token := range won {
+		select {
+		case e := <-told:
+			require.Equal(t, token, e.Revision, "event %d: %+v", i, e)
+		case err := <-ended:
+			t.Fatal(err)
+		case <-time.After(soon):
+			t.Fatalf("event %d did not come", i)
+		}
+	}
+	require.True(t, term.CheckAlive())
+
+	node := must(c.Owner(t.Context(), redis.DefaultPrefix))(t)
+	require.NoError(t, node.Kill())
+	_, err = p.claim("move/dead")
+	require.Error(t, err)
+	require.NotErrorIs(t, err, store.ErrDenied)
+	require.NoError(t, node.Restart(t.Context()))
+	eventually(t, "the node is back", func() bool { return p.renew() == nil })
+	require.Len(t, p.stands("move/moved"), 1)
+	works("again")
+}
+
+func TestConformanceWhileASlotMoves(t *testing.T) {
+	tier.NightlyOnly(t, "TestMoveByStep")
+	c := redistest.StartCluster(t)
+	conformWhile(t, c.Client(t, unsteady), churn.Churn{
+		What: "moves of a slot",
+		Fault: func(ctx context.Context, r *rand.Rand) error {
+			m, err := away(ctx, c, "{t}") // of all prefixes
+			for range 3 {
+				if err == nil {
+					_, err = m.Keys(ctx, 1+r.IntN(20))
+					time.Sleep(churn.Between(r, 0, 100*time.Millisecond))
+				}
+			}
+			if err != nil {
+				return err
+			}
+			return m.Finish(ctx)
+		},
+		Pause: func(_ int, r *rand.Rand) time.Duration { return churn.Between(r, 500*time.Millisecond, 2*time.Second) },
+		Least: churn.Least{Faults: 5, Settled: 50},
+	})
 }

@@ -82,7 +82,7 @@ func (s *Server) knowsAll(ctx context.Context) error {
 	return nil
 }
 
-// Primary returns the primary that two sentinels name and that says it is one; it waits until there
+// Primary returns the primary that all sentinels name and that says it is one; it waits until there
 // is one that is none of those in not.
 func (d *Sentinels) Primary(ctx context.Context, not ...*Server) (primary *Server, err error) {
 	err = d.sentinels[0].await(ctx, func(ctx context.Context) error {
@@ -94,7 +94,7 @@ func (d *Sentinels) Primary(ctx context.Context, not ...*Server) (primary *Serve
 			}
 			votes[strings.Join(addr, ":")]++
 		}
-		i := slices.IndexFunc(d.Servers, func(s *Server) bool { return votes[s.Addr()] >= 2 && !slices.Contains(not, s) })
+		i := slices.IndexFunc(d.Servers, func(s *Server) bool { return votes[s.Addr()] == len(d.sentinels) && !slices.Contains(not, s) })
 		if i < 0 {
 			return fmt.Errorf("the sentinels name %v", votes)
 		}
