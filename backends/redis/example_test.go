@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-func keeper(ctx context.Context, addr string) (*goredis.Client, *redis.Store, *lease.Keeper, error) {
+func begin(ctx context.Context, addr string) (*goredis.Client, *redis.Store, *lease.Keeper, error) {
 	client := goredis.NewClient(&goredis.Options{Addr: addr})
 	store, err := redis.New(ctx, client)
 	if err != nil {
@@ -40,7 +40,7 @@ func write(ctx context.Context, client goredis.UniversalClient, token lease.Toke
 // A report is written by one node at a time.
 func Example() {
 	ctx := context.Background()
-	client, store, keeper, err := keeper(ctx, "localhost:6379")
+	client, store, keeper, err := begin(ctx, "localhost:6379")
 	if err != nil {
 		fmt.Println(err)
 		return
