@@ -10,7 +10,7 @@
 //		err = s.Restart(t.Context())
 //	}
 //
-// The server is redis-server from PATH, or valkey-server. Where it is missing the tests say so and
+// The server is redis-server from PATH. Where it is missing the tests say so and
 // skip; with HOLDFAST_CI=1 they fail. HOLDFAST_SKIP_REDIS=1 skips them in any case.
 //
 //	clients, replicas, sentinels ──TCP──▶ Route ──Link──▶ unix socket of the server

@@ -71,12 +71,11 @@ func Skip(tb testing.TB, opts ...Option) {
 }
 
 func findServer() (string, error) {
-	for _, name := range []string{"redis-server", "valkey-server"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path, nil
-		}
+	path, err := exec.LookPath("redis-server")
+	if err != nil {
+		err = fmt.Errorf("%w (Debian: apt-get install redis-server)", err)
 	}
-	return "", errors.New("redis-server is not in PATH (Debian: apt-get install redis-server)")
+	return path, err
 }
 
 // findFaketime finds the library that is preloaded to step a server's clock.
@@ -223,12 +222,7 @@ func (g *group) add(opts Options) (*Server, error) {
 		return nil, err
 	}
 	g.servers = append(g.servers, s)
-	if opts.Faketime {
-		err = s.writeClock(0)
-	}
-	if err == nil {
-		s.Route, err = g.routeLocked(s.dial)
-	}
+	s.Route, err = g.routeLocked(s.dial)
 	return s, err
 }
 
@@ -293,7 +287,11 @@ func (s *Server) start(ctx context.Context) error {
 	if err := s.proc.Start(cmd); err != nil {
 		return err
 	}
-	return s.proc.Await(ctx, 5*time.Millisecond, s.probe)
+	err = s.proc.Await(ctx, 5*time.Millisecond, s.probe)
+	for _, left := range []string{"faketime_shm_", "sem.faketime_sem_"} { // by a process of libfaketime that is killed
+		_ = os.Remove(fmt.Sprint("/dev/shm/", left, s.proc.Pid()))
+	}
+	return err
 }
 
 // host is that of all addresses.
@@ -307,6 +305,9 @@ const attempt = 2 * time.Second
 func (s *Server) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, attempt)
 	defer cancel()
+	if _, err := os.Stat(s.socket()); err != nil {
+		return err // go-redis would log it
+	}
 	info, err := s.do(ctx, "INFO", "replication").Text()
 	if err == nil && strings.Contains(info, "master_link_status:down") {
 		err = errors.New("its primary's data has not come yet")
@@ -396,10 +397,6 @@ func (s *Server) SetClock(offset time.Duration) error {
 	if !s.opts.Faketime {
 		return fmt.Errorf("redistest: set the clock of %s: Options.Faketime is not set", s.name)
 	}
-	return s.writeClock(offset)
-}
-
-func (s *Server) writeClock(offset time.Duration) error {
 	fresh := s.clockFile() + ".new"
 	return errors.Join(os.WriteFile(fresh, fmt.Appendf(nil, "%+.6f\n", offset.Seconds()), 0o600),
 		os.Rename(fresh, s.clockFile())) // the process never sees a half of it
