@@ -40,18 +40,12 @@ var files embed.FS
 const allowOOM = " flags=allow-oom"
 
 func load(name, flags string, waits bool) *script {
-	read := func(name string) string {
-		text, err := files.ReadFile("lua/" + name + ".lua")
-		if err != nil {
-			panic(err) // it is embedded
+	source := "#!lua" + flags + "\n"
+	for _, part := range []string{"lib", name} {
+		if text, _ := files.ReadFile("lua/" + part + ".lua"); name != "check" || part != "lib" {
+			source += string(text)
 		}
-		return string(text)
 	}
-	source := read(name)
-	if name != "check" {
-		source = read("lib") + source
-	}
-	source = "#!lua" + flags + "\n" + source
 	sum := sha1.Sum([]byte(source))
 	return &script{source, hex.EncodeToString(sum[:]), waits}
 }

@@ -29,7 +29,7 @@ func clients(tb storetest.TB, c goredis.UniversalClient, prefix string, opts ...
 }
 
 // room is a pool for the kit: each Store that is watched keeps a connection.
-func room(o *goredis.UniversalOptions) { o.PoolSize = 100 }
+func room(o *goredis.UniversalOptions) { o.PoolSize = 400 }
 
 func factory(c goredis.UniversalClient, opts ...redis.Option) storetest.Factory {
 	return func(tb storetest.TB) func() store.Store { return clients(tb, c, prefix(), opts...) }
@@ -46,7 +46,7 @@ const spoil = `local rev = string.format('%.0f', (redis.call('GET', KEYS[1]) or 
 
 func TestConformance(t *testing.T) {
 	c := server(t).Client(t, room)
-	storetest.Run(t, factory(c), storetest.TTL(time.Second),
+	storetest.Run(t, factory(c), storetest.TTL(2*time.Second),
 		storetest.Unreachable(func(tb storetest.TB) func() store.Store {
 			route, err := server(t).NewRoute()
 			if err != nil {

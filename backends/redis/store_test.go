@@ -412,6 +412,17 @@ func TestScriptsAreForgotten(t *testing.T) {
 	works(t, s)
 }
 
+// TestOtherSettingsOfTheClient: the older protocol, and contexts that end what is read.
+func TestOtherSettingsOfTheClient(t *testing.T) {
+	t.Parallel()
+	p := prefix()
+	s := open(t, server(t).Client(t, func(o *goredis.UniversalOptions) { o.Protocol, o.ContextTimeoutEnabled = 2, true }), p)
+	next := synced(t, s)
+	r := works(t, s)
+	require.Equal(t, r.Held(), next().Record.Held())
+	require.Equal(t, store.EventDelete, next().Kind)
+}
+
 // TestStepsOfTheClock: forward, sessions end early; back, what was found to be over stays so, and
 // tokens go on.
 func TestStepsOfTheClock(t *testing.T) {
