@@ -5,7 +5,6 @@ package redistest
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -33,9 +32,6 @@ func StartSentinels(tb testing.TB, opts ...Option) *Sentinels {
 }
 
 func (d *Sentinels) begin(ctx context.Context, g *group, opts Options) error {
-	// A sentinel whose disk hangs for 2 s, which it syncs often, replaces no primary for 30 s, and may find no
-	// replica good enough after that. So its files are in memory where that is a directory.
-	g.temp, _ = os.MkdirTemp("/dev/shm", "redistest-")
 	primary, err := g.run(ctx, opts)
 	if err != nil {
 		return err
@@ -61,6 +57,11 @@ func (d *Sentinels) begin(ctx context.Context, g *group, opts Options) error {
 			return err
 		}
 		d.sentinels = append(d.sentinels, s)
+		// They meet soon. One that was held up for 2 s, by its disk or the machine, replaces no primary for
+		// a while, of 30 s otherwise: after that no replica would be good enough.
+		if _, err := s.Do(ctx, "SENTINEL", "DEBUG", "publish-period", 100, "tilt-period", 1000); err != nil {
+			return err
+		}
 	}
 	for _, s := range d.sentinels {
 		if err := s.await(ctx, s.knowsAll); err != nil {
