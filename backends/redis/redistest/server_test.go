@@ -118,6 +118,7 @@ func TestReplicaFollows(t *testing.T) {
 }
 
 func TestServerThatEndsByItselfIsReported(t *testing.T) {
+	Skip(t)
 	s, err := Run(t.Context(), Options{})
 	require.NoError(t, err)
 	require.NoError(t, syscall.Kill(s.proc.Pid(), syscall.SIGKILL)) // behind its back
