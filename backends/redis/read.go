@@ -31,8 +31,8 @@ func (s *Store) Get(ctx context.Context, names ...string) ([]store.Record, error
 	return recs, nil
 }
 
-// List implements store.Store. By prefix each request looks at some 500 names, and all names are
-// looked at; those of a session are found by an index, 500 in a request. Each page is of its own
+// List implements store.Store. By prefix each request looks at some 250 names, and all names are
+// looked at; those of a session are found by an index, 250 in a request. Each page is of its own
 // moment; what stands from the first to the last is yielded. The loop's body may call the Store.
 func (s *Store) List(ctx context.Context, q store.Query) iter.Seq2[store.Record, error] {
 	return func(yield func(store.Record, error) bool) {

@@ -145,10 +145,15 @@ func TestReplicas(t *testing.T) {
 
 	s := open(t, primary.Client(t), prefix())
 	held := win(t, s, session(t, s, "a", lasting), "job")
-	do(t, primary, "REPLICAOF", "127.0.0.1", strings.Split(replica.Addr(), ":")[1])
+	do(t, primary, "REPLICAOF", "127.0.0.1", "1") // of none that could change its data
 	_, err = s.Get(t.Context(), "job")
 	require.ErrorContains(t, err, "READONLY")
 	require.NotErrorIs(t, err, store.ErrDenied)
+	for _, q := range []store.Query{{}, {Session: held.Session}} {
+		for _, err := range s.List(t.Context(), q) {
+			require.ErrorContains(t, err, "READONLY")
+		}
+	}
 	do(t, primary, "REPLICAOF", "NO", "ONE")
 	got := must(s.Get(t.Context(), "job"))(t)
 	require.Equal(t, held.Held(), got[0].Held())
@@ -578,6 +583,11 @@ func TestReplicasThatConfirm(t *testing.T) {
 	p := prefix()
 	s := open(t, primary.Client(t), p, redis.WithWait(1, 500*time.Millisecond))
 	a, b := session(t, s, "a", lasting), session(t, s, "b", lasting)
+	confirms := func() bool {
+		_, err := s.Renew(t.Context(), []store.Session{a, b})
+		return err == nil
+	}
+	eventually(t, "a replica that has just come confirms", confirms)
 	held := win(t, s, a, "job")
 	require.NoError(t, replica.Pause(t.Context()))
 	_, err := s.Acquire(t.Context(), a, []store.Claim{claim("other")})
@@ -598,10 +608,7 @@ func TestReplicasThatConfirm(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrSessionGone)
 	require.True(t, must(s.Release(t.Context(), []store.Held{out.Record.Held()}))(t)[0].OK, "it does not wait")
 	require.NoError(t, replica.Resume())
-	eventually(t, "the replica confirms", func() bool {
-		_, err := s.Renew(t.Context(), []store.Session{a, b})
-		return err == nil
-	})
+	eventually(t, "the replica confirms", confirms)
 	win(t, s, a, "again")
 }
 

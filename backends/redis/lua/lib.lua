@@ -59,8 +59,11 @@ local function ends_at(id)
   return nil
 end
 
+local owners = {} -- that were read; no script changes one that it has read
+
 local function owner_of(id)
-  return call('HGET', SESSION, id) or ''
+  owners[id] = owners[id] or call('HGET', SESSION, id) or ''
+  return owners[id]
 end
 
 local function incarnation_of(id)
@@ -108,9 +111,9 @@ local function row(name, value)
   return {name, value, owner, left}, token, nonce, session
 end
 
--- look is row of what stands under a name, and removes what is over.
-local function look(name)
-  local value = call('HGET', LEASE, name)
+-- look is row of what stands under a name, and removes what is over. The value is read unless given.
+local function look(name, value)
+  value = value or call('HGET', LEASE, name)
   if not value then
     return nil
   end

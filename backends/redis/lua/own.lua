@@ -6,7 +6,7 @@ end
 if ARGV[3] ~= '' then
   from = '(' .. id .. ' ' .. ARGV[3]
 end
-local page = call('ZRANGE', OWN, from, '(' .. id .. '!', 'BYLEX', 'LIMIT', 0, 500)
+local page = call('ZRANGE', OWN, from, '(' .. id .. '!', 'BYLEX', 'LIMIT', 0, 250)
 local out, last = {}, ''
 for _, member in ipairs(page) do
   last = string.sub(member, #id + 2)
@@ -15,4 +15,4 @@ for _, member in ipairs(page) do
     out[#out + 1] = row(last, value)
   end
 end
-return {str(top), #page == 500 and '>' .. last or '', out}
+return {str(top), #page == 250 and '>' .. last or '', out}
