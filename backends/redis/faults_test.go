@@ -270,9 +270,9 @@ func conformWhile(t *testing.T, client goredis.UniversalClient, ch churn.Churn, 
 	})
 }
 
-// unsteady is a client that turns soon to what is there.
+// unsteady is a client that waits long for a server, and for none that is down.
 func unsteady(o *goredis.UniversalOptions) {
-	o.PoolSize, o.DialerRetries, o.DialTimeout, o.ReadTimeout = 100, 1, time.Second, time.Second
+	o.PoolSize, o.DialerRetries, o.ReadTimeout = 100, 1, 5*time.Second
 }
 
 func TestConformanceWhileTheServerDies(t *testing.T) {
