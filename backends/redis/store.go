@@ -138,7 +138,6 @@ func New(ctx context.Context, client goredis.UniversalClient, opts ...Option) (*
 		err = nil
 	}
 	if err != nil {
-		_ = s.Close()
 		return nil, failed("new", err)
 	}
 	return s, nil

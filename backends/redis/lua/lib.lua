@@ -46,24 +46,35 @@ if seen > top then -- the server has forgotten changes: tokens go on above what 
   tell(next_rev(), 'raise', '', '', '')
 end
 
+local owners = {} -- that were read; no script changes one that it has read
+
+local function owner_of(id)
+  owners[id] = owners[id] or call('HGET', SESSION, id) or ''
+  return owners[id]
+end
+
+-- ttl_of is in ms, as text; nil for a session that this version can't read.
+local function ttl_of(id)
+  return string.match(owner_of(id), '^hf1 (%d+) ')
+end
+
 -- ends_at is when a session ends; nil if it is over or was never open. What was found to be over
--- stays so, also if the clock is set back.
+-- stays so, also if the clock is set back. One that ends later than a TTL from now was renewed
+-- before that: it lasts a TTL from now at the most.
 local function ends_at(id)
   local e = tonumber(call('ZSCORE', ENDS, id) or '0')
   if e > now then
+    local latest = now + (ttl_of(id) or math.huge) * 1000
+    if e > latest then
+      e = latest
+      call('ZADD', ENDS, str(e), id)
+    end
     return e
   end
   if e > 0 then
     call('ZADD', ENDS, '0', id)
   end
   return nil
-end
-
-local owners = {} -- that were read; no script changes one that it has read
-
-local function owner_of(id)
-  owners[id] = owners[id] or call('HGET', SESSION, id) or ''
-  return owners[id]
 end
 
 local function incarnation_of(id)
@@ -111,7 +122,8 @@ local function row(name, value)
   return {name, value, owner, left}, token, nonce, session
 end
 
--- look is row of what stands under a name, and removes what is over. The value is read unless given.
+-- look is row of what stands under a name, and removes what is over. The value is read unless
+-- given.
 local function look(name, value)
   value = value or call('HGET', LEASE, name)
   if not value then

@@ -4,7 +4,7 @@ local said
 if ends_at(id) then
   said = 'other'
   if incarnation_of(id) == incarnation then
-    said = string.match(owner_of(id), '^hf1 (%d+) ')
+    said = ttl_of(id)
     call('ZADD', ENDS, str(now + said * 1000), id)
   end
 elseif not call('ZSCORE', ENDS, id) or select(2, finish(id, 100)) then
