@@ -25,45 +25,52 @@ type Cluster struct {
 func StartCluster(tb testing.TB, opts ...Option) *Cluster {
 	tb.Helper()
 	c := &Cluster{}
-	attend(tb, opts, c.begin)
-	return c
-}
-
-func (c *Cluster) begin(ctx context.Context, g *group, opts Options) error {
-	const n, slots = 3, 16384
-	for i := range n {
+	for i := range nodes {
 		bus, err := busPort()
 		if err != nil {
-			return err
+			tb.Fatal(err)
 		}
-		s, err := g.run(ctx, opts, "cluster-enabled yes", "cluster-node-timeout 2000", fmt.Sprint("cluster-port ", bus))
-		if err != nil {
-			return err
+		opts := append(slices.Clone(opts),
+			WithConfig("cluster-enabled yes", "cluster-node-timeout 2000", fmt.Sprint("cluster-port ", bus)))
+		var s *Server
+		if i == 0 {
+			s = Start(tb, opts...)
+		} else if s, err = c.Nodes[0].g.run(tb.Context(), options(opts)); err != nil {
+			tb.Fatal(err)
 		}
 		c.Nodes = append(c.Nodes, s)
-		id, err := s.Do(ctx, "CLUSTER", "MYID")
-		c.ids = append(c.ids, fmt.Sprint(id))
-		for _, command := range [][]any{
-			{"CLUSTER", "SET-CONFIG-EPOCH", i + 1},
-			{"CLUSTER", "ADDSLOTSRANGE", i * slots / n, (i+1)*slots/n - 1},
-		} {
-			if err == nil {
-				_, err = s.Do(ctx, command...)
-			}
-		}
-		if err == nil {
-			_, err = c.Nodes[0].Do(ctx, "CLUSTER", "MEET", host, s.port(), bus)
-		}
-		if err != nil {
-			return err
+		if err := c.meet(tb.Context(), i, bus); err != nil {
+			tb.Fatal(err)
 		}
 	}
 	for _, s := range c.Nodes {
-		if err := s.await(ctx, s.complete); err != nil {
-			return err
+		if err := s.await(tb.Context(), s.complete); err != nil {
+			tb.Fatal(err)
 		}
 	}
-	return nil
+	return c
+}
+
+const nodes = 3
+
+// meet gives the newest node its slots and makes it known to the first.
+func (c *Cluster) meet(ctx context.Context, i, bus int) error {
+	const slots = 16384
+	s := c.Nodes[i]
+	id, err := s.Do(ctx, "CLUSTER", "MYID")
+	c.ids = append(c.ids, fmt.Sprint(id))
+	for _, command := range [][]any{
+		{"CLUSTER", "SET-CONFIG-EPOCH", i + 1},
+		{"CLUSTER", "ADDSLOTSRANGE", i * slots / nodes, (i+1)*slots/nodes - 1},
+	} {
+		if err == nil {
+			_, err = s.Do(ctx, command...)
+		}
+	}
+	if err == nil {
+		_, err = c.Nodes[0].Do(ctx, "CLUSTER", "MEET", host, s.port(), bus)
+	}
+	return err
 }
 
 // complete is nil once a node says that the cluster is.

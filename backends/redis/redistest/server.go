@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -80,12 +81,11 @@ func findServer() (string, error) {
 
 // findFaketime finds the library that is preloaded to step a server's clock.
 func findFaketime() (string, error) {
-	for _, pattern := range []string{"/usr/lib/*/faketime/libfaketime.so.1", "/usr/lib*/faketime/libfaketime.so.1"} {
-		if found, _ := filepath.Glob(pattern); len(found) > 0 {
-			return found[0], nil
-		}
+	found, _ := filepath.Glob("/usr/lib/*/faketime/libfaketime.so.1")
+	if len(found) == 0 {
+		return "", errors.New("libfaketime is not installed (Debian: apt-get install faketime)")
 	}
-	return "", errors.New("libfaketime is not installed (Debian: apt-get install faketime)")
+	return found[0], nil
 }
 
 // Server is one Redis server.
@@ -147,46 +147,28 @@ func (g *group) close() error {
 	return errors.Join(errs...)
 }
 
-// attend builds servers for a test, and ends them with it.
-func attend(tb testing.TB, opts []Option, build func(context.Context, *group, Options) error) {
-	tb.Helper()
-	Skip(tb, opts...)
-	g, err := begin(tb.Context(), options(opts), build)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	servertest.Attend(tb, g.close, g.all)
-}
-
-// begin builds the servers of a group.
-func begin(ctx context.Context, opts Options, build func(context.Context, *group, Options) error) (*group, error) {
-	g := &group{life: servertest.NewLife(errClosed)}
-	err := build(ctx, g, opts)
-	if err != nil {
-		return nil, errors.Join(err, g.close())
-	}
-	return g, nil
-}
-
 // Start runs a server for a test and returns once it answers. Its processes, and those started
 // beside it, end with the test; if the test failed, it logs the end of each log. It fails the test
 // if a server can't be run, and if one ended without being killed.
-func Start(tb testing.TB, opts ...Option) (s *Server) {
+func Start(tb testing.TB, opts ...Option) *Server {
 	tb.Helper()
-	attend(tb, opts, func(ctx context.Context, g *group, o Options) (err error) {
-		s, err = g.run(ctx, o)
-		return err
-	})
+	Skip(tb, opts...)
+	s, err := Run(tb.Context(), options(opts))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	servertest.Attend(tb, s.Close, s.g.all)
 	return s
 }
 
 // Run runs a server and returns once it answers; Close it. ctx bounds the start only.
-func Run(ctx context.Context, opts Options) (s *Server, err error) {
-	_, err = begin(ctx, opts, func(ctx context.Context, g *group, o Options) (err error) {
-		s, err = g.run(ctx, o)
-		return err
-	})
-	return s, err
+func Run(ctx context.Context, opts Options) (*Server, error) {
+	g := &group{life: servertest.NewLife(errClosed)}
+	s, err := g.run(ctx, opts)
+	if err != nil {
+		return nil, errors.Join(err, g.close())
+	}
+	return s, nil
 }
 
 // Close ends the server and all that was started beside it. The error tells of servers that had
@@ -381,14 +363,27 @@ func (s *Server) Pause(ctx context.Context) error {
 // Resume lets a paused process go on. No-op when it is running; an error when it is down.
 func (s *Server) Resume() error { return s.proc.Do("resume", s.proc.Continue) }
 
-// NewReplica begins a server that follows this one, and returns once it has its data. Its Options
-// are this server's, changed by opts. It ends with this server.
+// NewReplica begins a server that follows this one, and returns once it has its data and confirms
+// changes, after about a second. Its Options are this server's, changed by opts. It ends with this
+// server.
 func (s *Server) NewReplica(ctx context.Context, opts ...Option) (*Server, error) {
 	o := s.opts
 	for _, opt := range opts {
 		opt(&o)
 	}
-	return s.g.run(ctx, o, "replicaof "+host+" "+s.port())
+	r, err := s.g.run(ctx, o, "replicaof "+host+" "+s.port())
+	if err != nil {
+		return nil, err
+	}
+	confirmed := regexp.MustCompile("port=" + r.port() + ",state=online,offset=[1-9]")
+	return r, s.await(ctx, func(ctx context.Context) error {
+		s.do(ctx, "PUBLISH", "redistest", "a change")
+		info, err := s.do(ctx, "INFO", "replication").Text()
+		if err == nil && !confirmed.MatchString(info) {
+			err = errors.New("a replica has confirmed nothing yet")
+		}
+		return err
+	})
 }
 
 // SetClock makes the server's clock differ by so much from the machine's, from now on: a step of
