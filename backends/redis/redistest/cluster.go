@@ -35,7 +35,7 @@ func StartCluster(tb testing.TB, opts ...Option) *Cluster {
 		var s *Server
 		if i == 0 {
 			s = Start(tb, opts...)
-		} else if s, err = c.Nodes[0].g.run(tb.Context(), options(opts)); err != nil {
+		} else if s, err = run(tb.Context(), c.Nodes[0].g, options(opts)); err != nil {
 			tb.Fatal(err)
 		}
 		c.Nodes = append(c.Nodes, s)

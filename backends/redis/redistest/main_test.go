@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
-		fmt.Println(s.proc.Pid(), s.g.temp)
+		fmt.Println(s.proc.Pid(), s.g.Temp)
 		select {}
 	}
 	goleak.VerifyTestMain(m)

@@ -3,14 +3,12 @@
 package redistest
 
 import (
-	"context"
-	"fmt"
-	"net"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/faultlink"
+	"github.com/holdfast-go/holdfast/internal/servertest"
 )
 
 // Link is a way to a server through a proxy, with the faults that are on it: Cut, CutReplies,
@@ -19,35 +17,13 @@ type Link = faultlink.Link
 
 // Route is one way to a server, with the faults of its Link. Its address stays for the life of the
 // server, whatever is killed and restarted.
-type Route struct {
-	*Link
-	proxy *faultlink.Proxy
-}
-
-// routeLocked is a route that ends with the group.
-func (g *group) routeLocked(dial func(context.Context) (net.Conn, error)) (*Route, error) {
-	link := faultlink.New()
-	p, err := faultlink.Listen(func(net.Conn) *Link { return link }, dial)
-	if err != nil {
-		return nil, fmt.Errorf("proxy: %w", err)
-	}
-	r := &Route{Link: link, proxy: p}
-	g.routes = append(g.routes, r)
-	return r, nil
-}
+type Route struct{ *servertest.Route }
 
 // NewRoute opens another way to the server, to break for some clients and not for others.
 func (s *Server) NewRoute() (*Route, error) {
-	s.g.mu.Lock()
-	defer s.g.mu.Unlock()
-	if s.g.life.Err() != nil {
-		return nil, errClosed
-	}
-	return s.g.routeLocked(s.dial)
+	r, err := s.g.Route(s.dial)
+	return &Route{r}, err
 }
-
-// Addr is host:port.
-func (r *Route) Addr() string { return r.proxy.Addr() }
 
 // Client is a client through the route, closed with the test. Each change is applied to its options.
 func (r *Route) Client(tb testing.TB, change ...func(*redis.UniversalOptions)) redis.UniversalClient {

@@ -41,7 +41,7 @@ func (d *Sentinels) begin(ctx context.Context) error {
 	}
 	d.Servers = append(d.Servers, replica)
 	for range 3 {
-		s, err := primary.g.add(Options{})
+		s, err := add(primary.g, Options{})
 		if err != nil {
 			return err
 		}
@@ -104,7 +104,7 @@ func (d *Sentinels) Primary(ctx context.Context, not ...*Server) (primary *Serve
 		primary = d.Servers[i]
 		role, err := primary.do(ctx, "ROLE").Slice()
 		if err == nil && role[0] != "master" {
-			err = fmt.Errorf("%s is %v", primary.name, role[0])
+			err = fmt.Errorf("%s is %v", primary.proc.Name, role[0])
 		}
 		return err
 	})

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -64,7 +63,7 @@ func Skip(tb testing.TB, opts ...Option) {
 	servertest.Skip(tb, "redistest", "Redis", "HOLDFAST_SKIP_REDIS", func() error {
 		_, err := findServer()
 		if options(opts).Faketime {
-			_, e := findFaketime()
+			_, e := servertest.FindFaketime()
 			err = errors.Join(err, e)
 		}
 		return err
@@ -79,15 +78,6 @@ func findServer() (string, error) {
 	return path, err
 }
 
-// findFaketime finds the library that is preloaded to step a server's clock.
-func findFaketime() (string, error) {
-	found, _ := filepath.Glob("/usr/lib/*/faketime/libfaketime.so.1")
-	if len(found) == 0 {
-		return "", errors.New("libfaketime is not installed (Debian: apt-get install faketime)")
-	}
-	return found[0], nil
-}
-
 // Server is one Redis server.
 //
 //	down ──Restart──▶ running ──Pause──▶ paused
@@ -99,52 +89,11 @@ func findFaketime() (string, error) {
 // reported by the next operation and by Close.
 type Server struct {
 	*Route // the one it announces: of clients, replicas and sentinels
-	g      *group
-	name   string
+	g      *servertest.Group
 	opts   Options
 	args   []string // after the configuration file
 	dir    string   // socket, configuration and data
 	proc   servertest.Program
-}
-
-// group is a server with all that was started beside it: they end together.
-type group struct {
-	life servertest.Life // ends with close
-
-	mu      sync.Mutex
-	temp    string
-	servers []*Server
-	routes  []*Route
-}
-
-func (g *group) all() (programs []*servertest.Program) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, s := range g.servers {
-		programs = append(programs, &s.proc)
-	}
-	return programs
-}
-
-func (g *group) close() error {
-	g.mu.Lock()
-	if g.life.Err() != nil {
-		g.mu.Unlock()
-		return nil
-	}
-	g.life.End()
-	g.mu.Unlock() // no more servers and routes come
-	var errs []error
-	for _, s := range g.servers {
-		errs = append(errs, s.proc.Do("close", s.proc.Close)) // an operation in flight ends with g.life
-	}
-	for _, r := range g.routes {
-		r.proxy.Close()
-	}
-	if g.temp != "" {
-		errs = append(errs, os.RemoveAll(g.temp))
-	}
-	return errors.Join(errs...)
 }
 
 // Start runs a server for a test and returns once it answers. Its processes, and those started
@@ -157,27 +106,29 @@ func Start(tb testing.TB, opts ...Option) *Server {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	servertest.Attend(tb, s.Close, s.g.all)
+	servertest.Attend(tb, s.Close, s.g.Programs)
 	return s
 }
 
 // Run runs a server and returns once it answers; Close it. ctx bounds the start only.
-func Run(ctx context.Context, opts Options) (*Server, error) {
-	g := &group{life: servertest.NewLife(errClosed)}
-	s, err := g.run(ctx, opts)
+func Run(ctx context.Context, opts Options) (s *Server, err error) {
+	g := servertest.NewGroup("redistest", errClosed)
+	if g.Temp, err = servertest.TempDir("redistest-", func(string) bool { return true }); err == nil {
+		s, err = run(ctx, g, opts)
+	}
 	if err != nil {
-		return nil, errors.Join(err, g.close())
+		return nil, errors.Join(err, g.Close())
 	}
 	return s, nil
 }
 
 // Close ends the server and all that was started beside it. The error tells of servers that had
 // ended by themselves. Later calls do nothing.
-func (s *Server) Close() error { return s.g.close() }
+func (s *Server) Close() error { return s.g.Close() }
 
 // run adds a server to the group and starts it.
-func (g *group) run(ctx context.Context, opts Options, lines ...string) (*Server, error) {
-	s, err := g.add(opts)
+func run(ctx context.Context, g *servertest.Group, opts Options, lines ...string) (*Server, error) {
+	s, err := add(g, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -185,26 +136,16 @@ func (g *group) run(ctx context.Context, opts Options, lines ...string) (*Server
 }
 
 // add makes all of a server that exists before its process.
-func (g *group) add(opts Options) (*Server, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.life.Err() != nil {
-		return nil, errClosed
-	}
-	var err error
-	if g.temp == "" {
-		if g.temp, err = servertest.TempDir("redistest-", func(string) bool { return true }); err != nil {
-			return nil, err
-		}
-	}
-	name := fmt.Sprintf("s%d", len(g.servers)+1)
-	s := &Server{g: g, name: name, opts: opts, dir: filepath.Join(g.temp, name)}
-	s.proc.Kit, s.proc.Name, s.proc.Log, s.proc.Tail = "redistest", name, filepath.Join(g.temp, name+".log"), tail
-	if err := os.Mkdir(s.dir, 0o700); err != nil {
+func add(g *servertest.Group, opts Options) (*Server, error) {
+	s := &Server{g: g, opts: opts}
+	if err := g.Add(&s.proc, "s", tail, s.proc.Close); err != nil {
 		return nil, err
 	}
-	g.servers = append(g.servers, s)
-	s.Route, err = g.routeLocked(s.dial)
+	s.dir = filepath.Join(g.Temp, s.proc.Name)
+	err := os.Mkdir(s.dir, 0o700)
+	if err == nil {
+		s.Route, err = s.NewRoute()
+	}
 	return s, err
 }
 
@@ -235,20 +176,21 @@ func (s *Server) settings() []string {
 	return append(lines, s.opts.Config...)
 }
 
-func (s *Server) clockFile() string { return filepath.Join(s.dir, "clock") }
+func (s *Server) clock() servertest.Clock {
+	return servertest.Clock{Path: filepath.Join(s.dir, "clock")}
+}
 
 func (s *Server) file() string { return filepath.Join(s.dir, "redis.conf") }
 
 func (s *Server) socket() string { return filepath.Join(s.dir, "redis.sock") }
 
 func (s *Server) dial(ctx context.Context) (net.Conn, error) {
-	var d net.Dialer
-	return d.DialContext(ctx, "unix", s.socket())
+	return servertest.DialUnix(ctx, s.socket())
 }
 
 // start runs the process and waits until it answers; a replica, until it has its primary's data.
 func (s *Server) start(ctx context.Context) error {
-	ctx, cancel := s.g.life.Bounded(ctx)
+	ctx, cancel := s.g.Bounded(ctx)
 	defer cancel()
 	binary, err := findServer()
 	if err != nil {
@@ -257,14 +199,12 @@ func (s *Server) start(ctx context.Context) error {
 	cmd := exec.Command(binary, append([]string{s.file()}, s.args...)...)
 	cmd.Dir = s.dir
 	if s.opts.Faketime {
-		library, err := findFaketime()
+		// jemalloc asks for the time before libfaketime can answer, so the C library's malloc goes first.
+		env, err := s.clock().Env("libc.so.6")
 		if err != nil {
 			return err
 		}
-		// jemalloc asks for the time before libfaketime can answer, so the C library's malloc goes first.
-		cmd.Env = append(os.Environ(), "LD_PRELOAD="+library+":libc.so.6",
-			"FAKETIME_TIMESTAMP_FILE="+s.clockFile(), "FAKETIME_NO_CACHE=1",
-			"DONT_FAKE_MONOTONIC=1", "FAKETIME_DONT_FAKE_MONOTONIC=1") // older and newer name
+		cmd.Env = append(os.Environ(), env...)
 	}
 	if err := s.proc.Start(cmd); err != nil {
 		return err
@@ -299,7 +239,7 @@ func (s *Server) probe(ctx context.Context) error {
 
 // await repeats probe until it is nil.
 func (s *Server) await(ctx context.Context, probe func(context.Context) error) error {
-	ctx, cancel := s.g.life.Bounded(ctx)
+	ctx, cancel := s.g.Bounded(ctx)
 	defer cancel()
 	for {
 		once, done := context.WithTimeout(ctx, attempt)
@@ -309,18 +249,18 @@ func (s *Server) await(ctx context.Context, probe func(context.Context) error) e
 			return nil
 		}
 		if ended := servertest.Pause(ctx, 20*time.Millisecond); ended != nil {
-			return fmt.Errorf("redistest: %s: %w; last: %w", s.name, ended, err)
+			return fmt.Errorf("redistest: %s: %w; last: %w", s.proc.Name, ended, err)
 		}
 	}
 }
 
 // Do sends a command past all faults. Its error names the server and the command.
 func (s *Server) Do(ctx context.Context, args ...any) (any, error) {
-	ctx, cancel := s.g.life.Bounded(ctx)
+	ctx, cancel := s.g.Bounded(ctx)
 	defer cancel()
 	v, err := s.do(ctx, args...).Result()
 	if err != nil {
-		return nil, fmt.Errorf("redistest: %s: %.100q: %w", s.name, fmt.Sprintln(args...), err)
+		return nil, fmt.Errorf("redistest: %s: %.100q: %w", s.proc.Name, fmt.Sprintln(args...), err)
 	}
 	return v, nil
 }
@@ -340,7 +280,7 @@ func (s *Server) Kill() error { return s.proc.Do("kill", s.proc.Kill) }
 // is set, the data it had. It returns once it answers.
 func (s *Server) Restart(ctx context.Context) error {
 	return s.proc.Do("restart", func() error {
-		if s.g.life.Err() != nil {
+		if s.g.Err() != nil {
 			return errClosed
 		}
 		if err := s.proc.Kill(); err != nil {
@@ -354,7 +294,7 @@ func (s *Server) Restart(ctx context.Context) error {
 // stay. No-op when it is paused; an error when it is down.
 func (s *Server) Pause(ctx context.Context) error {
 	return s.proc.Do("pause", func() error {
-		ctx, cancel := s.g.life.Bounded(ctx)
+		ctx, cancel := s.g.Bounded(ctx)
 		defer cancel()
 		return s.proc.Halt(ctx)
 	})
@@ -371,7 +311,7 @@ func (s *Server) NewReplica(ctx context.Context, opts ...Option) (*Server, error
 	for _, opt := range opts {
 		opt(&o)
 	}
-	r, err := s.g.run(ctx, o, "replicaof "+host+" "+s.port())
+	r, err := run(ctx, s.g, o, "replicaof "+host+" "+s.port())
 	if err != nil {
 		return nil, err
 	}
@@ -390,11 +330,9 @@ func (s *Server) NewReplica(ctx context.Context, opts ...Option) (*Server, error
 // the clock. Options.Faketime must be set.
 func (s *Server) SetClock(offset time.Duration) error {
 	if !s.opts.Faketime {
-		return fmt.Errorf("redistest: set the clock of %s: Options.Faketime is not set", s.name)
+		return fmt.Errorf("redistest: set the clock of %s: Options.Faketime is not set", s.proc.Name)
 	}
-	fresh := s.clockFile() + ".new"
-	return errors.Join(os.WriteFile(fresh, fmt.Appendf(nil, "%+.6f\n", offset.Seconds()), 0o600),
-		os.Rename(fresh, s.clockFile())) // the process never sees a half of it
+	return s.clock().Set(offset)
 }
 
 // tail is what an error shows of a log.

@@ -131,7 +131,7 @@ func TestServerThatEndsByItselfIsReported(t *testing.T) {
 	require.ErrorIs(t, s.Restart(t.Context()), errClosed)
 	_, err = s.NewRoute()
 	require.ErrorIs(t, err, errClosed)
-	require.NoDirExists(t, s.g.temp)
+	require.NoDirExists(t, s.g.Temp)
 
 	_, err = Run(t.Context(), Options{Config: []string{"no-such-setting 1"}})
 	require.ErrorContains(t, err, "no-such-setting")
