@@ -140,9 +140,10 @@ func away(ctx context.Context, c *redistest.Cluster, key string) (*redistest.Mov
 	return c.Move(ctx, key, to)
 }
 
-// TestMoveByStep stands still between the steps of a move. While some keys are at the old node and some at
-// the new one, the servers refuse all that names both; nothing of it is applied. What exists of a Store
-// moves as a whole where the mover asks for all keys at once, as redis-cli does for up to ten. At last the node dies.
+// TestMoveByStep stands still between the steps of a move. While some keys are at the old node and
+// some at the new one, the servers refuse all that names both; nothing of it is applied. What
+// exists of a Store moves as a whole where the mover asks for all keys at once, as redis-cli does
+// for up to ten. At last the node dies.
 func TestMoveByStep(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, redistest.WithAOF())

@@ -119,8 +119,8 @@ func ends(t *testing.T, term lease.Term) error {
 	return context.Cause(term.Context())
 }
 
-// TestClockOfTheServerIsSetForward: a holder learns that its session is over with its next renewal, before its own
-// deadline. Until then there may be another.
+// TestClockOfTheServerIsSetForward: a holder learns that its session is over with its next renewal,
+// before its own deadline. Until then there may be another.
 func TestClockOfTheServerIsSetForward(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.WithFaketime())
@@ -132,8 +132,8 @@ func TestClockOfTheServerIsSetForward(t *testing.T) {
 	require.NotErrorIs(t, ends(t, term), lease.ErrExpired)
 }
 
-// TestClockOfTheServerIsSetBack: a session that is not renewed after the step lasts longer, by a TTL from the
-// first look at it, and not by the step.
+// TestClockOfTheServerIsSetBack: a session that is not renewed after the step lasts longer, by a TTL
+// from the first look at it, and not by the step.
 func TestClockOfTheServerIsSetBack(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.WithFaketime())
@@ -149,8 +149,8 @@ func TestClockOfTheServerIsSetBack(t *testing.T) {
 	require.Empty(t, p.stands("a"))
 }
 
-// TestHangOfTheServerBeyondTheTTL: the holder ends its term by its own clock, before anybody can have
-// the name.
+// TestHangOfTheServerBeyondTheTTL: the holder ends its term by its own clock, before another
+// can have the name.
 func TestHangOfTheServerBeyondTheTTL(t *testing.T) {
 	for what, hang := range map[string]func(t *testing.T, s *redistest.Server, until func()){
 		"stopped": func(t *testing.T, s *redistest.Server, until func()) {
@@ -198,8 +198,9 @@ func TestPoolThatIsExhausted(t *testing.T) {
 	p.win("a")
 }
 
-// TestGrantThatIsLost: the server forgets the last grant, as a replica that is promoted may, and has the session
-// still. Another acquires the name; the former holder finds out by its own Keeper's watch or listing.
+// TestGrantThatIsLost: the server forgets the last grant, as a replica that is promoted may, and
+// has the session still. Another acquires the name; the former holder finds out by its own Keeper's
+// watch or listing.
 func TestGrantThatIsLost(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -217,7 +218,8 @@ func TestGrantThatIsLost(t *testing.T) {
 	require.True(t, kept.CheckAlive())
 }
 
-// TestTokensGoOnByTheClock where a server has lost all, though no Store that it hears from remembers any.
+// TestTokensGoOnByTheClock: a server that has lost all issues higher tokens, also to a Store that has
+// seen none of the old ones.
 func TestTokensGoOnByTheClock(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -226,8 +228,8 @@ func TestTokensGoOnByTheClock(t *testing.T) {
 	require.Greater(t, partyOf(t, s.Client(t)).win("a").Token, first.Token)
 }
 
-// TestConformanceOfTheLeastUser runs the kit as a user that may do no more than is documented, on a server that
-// writes each change to its disk and forgets its scripts all the while.
+// TestConformanceOfTheLeastUser runs the kit as a user that may do no more than is documented, on a
+// server that writes each change to its disk and forgets its scripts all the while.
 func TestConformanceOfTheLeastUser(t *testing.T) {
 	tier.NightlyOnly(t, "TestEachPermissionThatIsMissingIsNamed and TestScriptsThatAreForgotten")
 	s := redistest.Start(t, redistest.WithAOF())

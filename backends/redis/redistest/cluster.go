@@ -20,8 +20,8 @@ type Cluster struct {
 	ids   []string // of the nodes
 }
 
-// StartCluster is Start for three nodes with these options. It returns once all say that the cluster
-// is complete.
+// StartCluster is Start for three nodes with these options. It returns once all say that the
+// cluster is complete.
 func StartCluster(tb testing.TB, opts ...Option) *Cluster {
 	tb.Helper()
 	c := &Cluster{}

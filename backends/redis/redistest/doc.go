@@ -28,6 +28,6 @@
 //   - Cluster: Owner, Move.
 //
 // The processes end with the test and, on Linux, also when the test process is killed. The package
-// needs a Unix system. Everything is safe for concurrent use; operations on one server's process run
-// one after another.
+// needs a Unix system. Everything is safe for concurrent use; operations on one server's process
+// run one after another.
 package redistest

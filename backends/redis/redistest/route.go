@@ -25,7 +25,8 @@ func (s *Server) NewRoute() (*Route, error) {
 	return &Route{r}, err
 }
 
-// Client is a client through the route, closed with the test. Each change is applied to its options.
+// Client is a client through the route, closed with the test. Each change is applied to its
+// options.
 func (r *Route) Client(tb testing.TB, change ...func(*redis.UniversalOptions)) redis.UniversalClient {
 	tb.Helper()
 	return client(tb, redis.UniversalOptions{Addrs: []string{r.Addr()}}, change)

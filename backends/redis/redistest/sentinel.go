@@ -56,8 +56,8 @@ func (d *Sentinels) begin(ctx context.Context) error {
 			return err
 		}
 		d.sentinels = append(d.sentinels, s)
-		// They meet soon. One that was held up for 2 s, by its disk or the machine, replaces no primary for
-		// a while, of 30 s otherwise: after that no replica would be good enough.
+		// They meet soon. One that was held up for 2 s, by its disk or the machine, replaces no
+		// primary for a while, of 30 s otherwise: after that no replica would be good enough.
 		if _, err := s.Do(ctx, "SENTINEL", "DEBUG", "publish-period", 100, "tilt-period", 1000); err != nil {
 			return err
 		}
@@ -111,8 +111,8 @@ func (d *Sentinels) Primary(ctx context.Context, not ...*Server) (primary *Serve
 	return primary, err
 }
 
-// Client is a client that finds the primary through the sentinels, closed with the test. Each change
-// is applied to its options.
+// Client is a client that finds the primary through the sentinels, closed with the test. Each
+// change is applied to its options.
 func (d *Sentinels) Client(tb testing.TB, change ...func(*redis.UniversalOptions)) redis.UniversalClient {
 	tb.Helper()
 	return client(tb, redis.UniversalOptions{Addrs: addrs(d.sentinels), MasterName: PrimaryName}, change)
