@@ -149,7 +149,7 @@ func (s *Store) Acquire(ctx context.Context, want store.Session, claims []store.
 	for i, c := range claims {
 		err := s.limits.ValidateClaim(c)
 		if err == nil {
-			err = s.refuse(op, claimed(c, want.ID, 1<<64-1))
+			err = s.refuse(op, claimed(c, want, 1<<64-1))
 		}
 		if err != nil {
 			outs[i].Err = fmt.Errorf("%s: %s: %w", s.limits.Name, op, err)
@@ -168,7 +168,7 @@ func (s *Store) Acquire(ctx context.Context, want store.Session, claims []store.
 				}
 				return plan{}
 			}
-			next := claimed(c, want.ID, at[want.ID].Life)
+			next := claimed(c, want, at[want.ID].Life)
 			next.Granted = grantedAt(s.clock.Now())
 			return plan{swap: true, next: next}
 		},
@@ -191,9 +191,10 @@ func (s *Store) Acquire(ctx context.Context, want store.Session, claims []store.
 }
 
 // claimed is the record that c makes.
-func claimed(c store.Claim, id store.SessionID, life uint64) record {
+func claimed(c store.Claim, of store.Session, life uint64) record {
 	return record{
-		Format: format, Name: c.Name, Session: id, Life: life, Nonce: c.Nonce, Metadata: maps.Clone(c.Metadata),
+		Format: format, Name: c.Name, Session: of.ID, Life: life, Nonce: c.Nonce, Metadata: maps.Clone(c.Metadata),
+		Holder: of.Owner.ID,
 	}
 }
 
@@ -249,7 +250,7 @@ func (s *Store) Transfer(ctx context.Context, moves []store.Transfer) ([]store.O
 			target := at[to.ID]
 			next := record{
 				Format: format, Name: m.Name, Session: to.ID, Life: target.Life, Nonce: m.To.Nonce,
-				Metadata: maps.Clone(m.Metadata), Granted: grantedAt(s.clock.Now()),
+				Metadata: maps.Clone(m.Metadata), Granted: grantedAt(s.clock.Now()), Holder: m.To.Owner.ID,
 			}
 			if m.Metadata == nil {
 				next.Metadata = n.Metadata

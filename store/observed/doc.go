@@ -35,7 +35,7 @@
 //
 // An error of the objects never counts as a renewal or as a win. A write that lands late does so on the
 // condition of the version it was made for. A renewal is one request per session, Acquire and Release
-// are three per name, at most 16 at once, Get is two. There is no store.Watcher, and Claim.While is
-// store.ErrUnsupported. A record is seen with its session in two reads: if the session into which a name
+// are three per name, at most 16 at once, Get is two. Claim.While is store.ErrUnsupported. A Store is no
+// store.Watcher: see View. A record is seen with its session in two reads: if the session into which a name
 // is superseded or transferred ends between them and the swap, the swap is OK, and the name is free.
 package observed

@@ -132,6 +132,7 @@ type record struct {
 	Nonce    uint64            `json:"nonce,string"`
 	Metadata map[string]string `json:"meta,omitempty"`
 	Granted  int64             `json:"at,omitempty"` // milliseconds, by the wall clock of who claimed it: for people
+	Holder   string            `json:"by,omitempty"` // the owner's ID, for people: the session says whose it is
 }
 
 func encode(v any) []byte {

@@ -474,7 +474,7 @@ func TestBadInput(t *testing.T) {
 	s, err := observed.New(observedtest.NewMap(), nil)
 	require.NoError(t, err)
 	inputtest.Contexts(t, s)
-	inputtest.Zeros(t, nil, new(observed.Store))
+	inputtest.Zeros(t, nil, new(observed.Store), new(observed.View))
 	_, err = new(observed.Store).Get(t.Context(), "a")
 	require.ErrorIs(t, err, store.ErrInvalid)
 	require.ErrorContains(t, err, "observed.New")

@@ -104,11 +104,16 @@ func New(objects Objects, opts ...Option) (*Store, error) {
 
 // Limits are those of the Objects, if they are Limited, with the names whose keys
 // are not too long for them, if they are Sized.
-func (s *Store) Limits() store.Limits { return s.limits }
+func (s *Store) Limits() store.Limits {
+	if s == nil {
+		return store.Limits{}
+	}
+	return s.limits
+}
 
 // check is the beginning of every call.
 func (s *Store) check(ctx context.Context, op string) error {
-	if s.sights == nil {
+	if s == nil || s.sights == nil {
 		return fmt.Errorf("observed store: %s: %w: the store is the zero value, must come from observed.New",
 			op, store.ErrInvalid)
 	}
