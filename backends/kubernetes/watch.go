@@ -1,0 +1,228 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"sync"
+	"time"
+
+	coordination "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+
+	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/store"
+	"github.com/holdfast-go/holdfast/store/observed"
+)
+
+const (
+	// looks is the time between looks of a watch for sessions that are dead.
+	looks = 100 * time.Millisecond
+	// looking bounds such a look.
+	looking = 5 * time.Second
+)
+
+// Watch implements store.Watcher. While it runs, this Store sees every renewal, and ends the sessions
+// that are not renewed.
+func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event, error] {
+	return func(yield func(store.Event, error) bool) {
+		err := input.Context(ctx, store.ErrInvalid)
+		if err == nil && s.objects == nil {
+			err = fmt.Errorf("%w: the zero value, must come from New", store.ErrInvalid)
+		}
+		if err != nil {
+			yield(store.Event{}, fmt.Errorf("kubernetes: watch: %w", err))
+			return
+		}
+		var following sync.WaitGroup
+		defer following.Wait()
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		changes, ended := make(chan observed.Change), make(chan error, 1)
+		following.Go(func() { ended <- s.objects.send(ctx, changes) })
+		w := watch{s: s, of: of, view: s.View(of), versions: map[string]string{}}
+		tick := time.NewTicker(looks)
+		defer tick.Stop()
+		for {
+			var events []store.Event
+			select {
+			case c := <-changes:
+				events, err = w.take(c)
+			case <-tick.C:
+				events = w.look(ctx)
+			case err = <-ended:
+			}
+			for _, ev := range events {
+				if !yield(ev, nil) {
+					return
+				}
+			}
+			if err != nil {
+				yield(store.Event{}, fmt.Errorf("kubernetes: watch: %w", err))
+				return
+			}
+		}
+	}
+}
+
+// watch is one.
+type watch struct {
+	s        *Store
+	of       store.Scope
+	view     *observed.View
+	versions map[string]string // of the objects that stand, by key
+	last     store.Token       // of all up to it was told
+	proven   store.Token       // the latest write of the Store when that the watch runs was told last
+	at       time.Time         // when that was; zero before EventSynced
+}
+
+// take makes events of a change, and of that the watch runs, if it came upon a write that the Store made
+// since it said so last.
+func (w *watch) take(c observed.Change) ([]store.Event, error) {
+	events, err := w.view.Take(c)
+	if err != nil {
+		return nil, err
+	}
+	if c.Synced {
+		w.at = time.Now()
+		return events, nil
+	}
+	if w.versions[c.Key] = c.Version; c.Deleted {
+		delete(w.versions, c.Key)
+	}
+	n, err := w.s.objects.Number(c.Version)
+	w.last = max(w.last, n)
+	if latest := w.s.objects.history.latest(); latest > w.proven && w.last >= latest {
+		events = w.runs(events)
+	}
+	return events, err
+}
+
+// runs adds to events, behind EventSynced, that the watch runs.
+func (w *watch) runs(events []store.Event) []store.Event {
+	if w.at.IsZero() || w.of.Progress == 0 {
+		return events
+	}
+	w.proven, w.at = w.s.objects.history.latest(), time.Now()
+	return append(events, store.Event{Kind: store.EventProgress})
+}
+
+// look ends dead sessions, and finds out whether the watch runs, if it did not say so for half of the time
+// in which it must: it does if a listing has nothing new.
+func (w *watch) look(ctx context.Context) []store.Event {
+	ctx, cancel := context.WithTimeout(ctx, looking)
+	defer cancel()
+	w.view.End(ctx)
+	if w.at.IsZero() || w.of.Progress == 0 || time.Since(w.at) < w.of.Progress/2 {
+		return nil
+	}
+	stand := 0
+	for o, err := range w.s.objects.List(ctx, "") {
+		if err != nil || w.versions[o.Key] != o.Version {
+			return nil
+		}
+		stand++
+	}
+	if stand != len(w.versions) {
+		return nil
+	}
+	return w.runs(nil)
+}
+
+// send sends what follow yields.
+func (o *objects) send(ctx context.Context, to chan<- observed.Change) error {
+	for c, err := range o.follow(ctx) {
+		if err != nil {
+			return err
+		}
+		select {
+		case to <- c:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return errors.New("it ended")
+}
+
+// follow yields every object as it stands, a Change that is Synced, and then every change since, with no
+// gap, in the order of their versions. An error ends it.
+func (o *objects) follow(ctx context.Context) iter.Seq2[observed.Change, error] {
+	return func(yield func(observed.Change, error) bool) {
+		m, _ := o.history.mark()
+		f := follower{objects: o, mark: m, keys: map[string]string{}, yield: yield}
+		n, err := o.list(ctx, "", func(l *coordination.Lease) bool { return f.change(apiwatch.Added, l) })
+		if err != nil {
+			yield(observed.Change{}, err)
+			return
+		}
+		if f.over || !yield(observed.Change{Synced: true}, nil) {
+			return
+		}
+		for f.version = fmt.Sprint(n); !f.over; {
+			if err := f.connection(ctx); err != nil {
+				yield(observed.Change{}, err)
+				return
+			}
+		}
+	}
+}
+
+// follower is a watch of the API over connections that follow on each other.
+type follower struct {
+	*objects
+	mark    mark
+	keys    map[string]string // by the names of Leases, for those whose annotation is lost
+	version string            // that the watch has come to
+	yield   func(observed.Change, error) bool
+	over    bool // yield was false
+}
+
+// connection follows from f.version until the server ends that, as it does every hour or less. An error ends
+// the watch.
+func (f *follower) connection(ctx context.Context) error {
+	w, err := f.to("GET").Param("watch", "true").Param("labelSelector", kind).
+		Param("resourceVersion", f.version).Param("allowWatchBookmarks", "true").Watch(ctx)
+	if err != nil {
+		return why(err)
+	}
+	defer w.Stop()
+	some := false
+	for ev := range w.ResultChan() {
+		l, ok := ev.Object.(*coordination.Lease)
+		if !ok {
+			return why(apierrors.FromObject(ev.Object))
+		}
+		f.version, some = l.ResourceVersion, true
+		n, err := f.Number(l.ResourceVersion)
+		if err != nil {
+			return err
+		}
+		f.history.heard(f.mark, n)
+		if ev.Type != apiwatch.Bookmark && !f.change(ev.Type, l) {
+			return nil
+		}
+	}
+	if ctx.Err() == nil && !some { // it may have come from where there is no watch
+		return errors.New("the connection ended, and had told of nothing")
+	}
+	return ctx.Err()
+}
+
+// change yields that of a Lease.
+func (f *follower) change(of apiwatch.EventType, l *coordination.Lease) bool {
+	key, known := f.keys[l.Name]
+	if !known {
+		if key = l.Annotations[keyOf]; nameOf(key) != l.Name {
+			return true // none of ours
+		}
+		f.keys[l.Name] = key
+	}
+	c := observed.Change{Object: object(key, l), Deleted: of == apiwatch.Deleted}
+	if c.Deleted {
+		delete(f.keys, l.Name)
+	}
+	f.over = !f.yield(c, nil)
+	return !f.over
+}
