@@ -36,7 +36,7 @@ type Store struct {
 }
 
 const (
-	// perSecond and burst bound the requests of a Store. An acquisition is two or three: who acquires a
+	// perSecond and burst bound the requests of a Store. An acquisition is three or less: who acquires a
 	// thousand names at once takes 10 s. No renewal waits behind more than a call's 16 requests for long.
 	perSecond, burst = 200, 400
 	// silence is after how much of it a connection is probed, and then how long the answer may take:
