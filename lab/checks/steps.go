@@ -31,7 +31,7 @@ type Step struct {
 // realPackages run servers, processes or links of the operating system, by folder below the root;
 // one that ends in / stands for all that is below it.
 var realPackages = []string{
-	"backends/etcd", "backends/etcd/etcdtest", "backends/open", "backends/postgres/", "backends/redis/", "backends/sqlite/",
+	"backends/etcd", "backends/etcd/etcdtest", "backends/kubernetes/", "backends/open", "backends/postgres/", "backends/redis/", "backends/sqlite/",
 	"examples/", "internal/child", "internal/faultlink", "lab/", "node", "remoting", "sharding/etcdstore",
 }
 
