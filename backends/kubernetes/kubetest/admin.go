@@ -63,7 +63,7 @@ func do(ctx context.Context, config *rest.Config, method, path string, body, int
 // body is JSON or made JSON, and the answer's is read into into; either may be nil. An answer that says
 // no is an error. A PATCH is a merge patch.
 func (s *Server) Do(ctx context.Context, method, path string, body, into any) error {
-	ctx, cancel := s.c.life.Bounded(ctx)
+	ctx, cancel := s.c.group.Bounded(ctx)
 	defer cancel()
 	if err := do(ctx, s.config(address(s.port)), method, path, body, into); err != nil {
 		return fmt.Errorf("kubetest: %s: %w", s.Name(), err)
@@ -110,7 +110,7 @@ func (c *Cluster) AddUser(ctx context.Context, namespace string, rules ...rbac.P
 
 // knows waits until the server lets the user do what so many rules of a namespace say.
 func (s *Server) knows(ctx context.Context, u User, namespace string, rules int) error {
-	ctx, cancel := s.c.life.Bounded(ctx)
+	ctx, cancel := s.c.group.Bounded(ctx)
 	defer cancel()
 	config := s.config(address(s.port))
 	config.BearerToken = u.Token

@@ -49,11 +49,11 @@ func WithArgs(args ...string) Option { return func(o *Options) { o.Args = append
 
 // Cluster is an API: kube-apiservers that share an etcd.
 type Cluster struct {
-	opts         Options
-	etcd         *etcdtest.Cluster
-	binary, temp string
-	servers      []*Server
-	life         servertest.Life // ends with Close
+	opts    Options
+	etcd    *etcdtest.Cluster
+	binary  string
+	servers []*Server
+	group   *servertest.Group // ends with Close
 
 	mu    sync.Mutex
 	users int // of maxUsers, that have been given away
@@ -80,12 +80,7 @@ func Start(tb testing.TB, opts ...Option) *Cluster {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	servertest.Attend(tb, c.Close, func() (all []*servertest.Program) {
-		for _, s := range c.servers {
-			all = append(all, &s.proc)
-		}
-		return all
-	})
+	servertest.Attend(tb, c.Close, c.group.Programs)
 	return c
 }
 
@@ -106,7 +101,7 @@ func Run(ctx context.Context, opts Options) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{opts: opts, binary: binary, life: servertest.NewLife(errClosed)}
+	c := &Cluster{opts: opts, binary: binary, group: servertest.NewGroup("kubetest", errClosed)}
 	if err = c.prepare(ctx); err == nil {
 		// One after the other: the first makes what an empty store lacks.
 		for _, s := range c.servers {
@@ -124,7 +119,7 @@ func (c *Cluster) prepare(ctx context.Context) (err error) {
 	if c.etcd, err = etcdtest.Run(ctx, c.opts.Etcd); err != nil {
 		return err
 	}
-	if c.temp, err = os.MkdirTemp("", "kubetest-"); err != nil {
+	if c.group.Temp, err = os.MkdirTemp("", "kubetest-"); err != nil {
 		return err
 	}
 	tokens := []string{adminToken + `,admin,admin,"system:masters"`}
@@ -145,8 +140,8 @@ func (c *Cluster) prepare(ctx context.Context) (err error) {
 	); err != nil {
 		return err
 	}
-	for i := range c.opts.Servers {
-		s, err := c.newServer(fmt.Sprintf("s%d", i+1))
+	for range c.opts.Servers {
+		s, err := c.newServer()
 		if err != nil {
 			return err
 		}
@@ -155,7 +150,7 @@ func (c *Cluster) prepare(ctx context.Context) (err error) {
 	return nil
 }
 
-func (c *Cluster) file(name string) string { return filepath.Join(c.temp, name) }
+func (c *Cluster) file(name string) string { return filepath.Join(c.group.Temp, name) }
 
 // Servers are the cluster's servers, in a fixed order.
 func (c *Cluster) Servers() []*Server { return slices.Clone(c.servers) }
@@ -166,19 +161,9 @@ func (c *Cluster) Etcd() *etcdtest.Cluster { return c.etcd }
 // Close kills all processes. The error tells of those that had ended without being killed. Later calls
 // do nothing.
 func (c *Cluster) Close() error {
-	if c.life.Err() != nil {
-		return nil
-	}
-	c.life.End()
-	var errs []error
-	for _, s := range c.servers {
-		errs = append(errs, s.close())
-	}
+	err := c.group.Close()
 	if c.etcd != nil {
-		errs = append(errs, c.etcd.Close())
+		err = errors.Join(err, c.etcd.Close())
 	}
-	if c.temp != "" {
-		errs = append(errs, os.RemoveAll(c.temp))
-	}
-	return errors.Join(errs...)
+	return err
 }

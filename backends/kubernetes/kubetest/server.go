@@ -13,13 +13,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"k8s.io/client-go/rest"
 
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
-	"github.com/holdfast-go/holdfast/internal/faultlink"
 	"github.com/holdfast-go/holdfast/internal/servertest"
 )
 
@@ -32,23 +30,22 @@ type Server struct {
 	port   int
 	etcd   *etcdtest.Route
 	proc   servertest.Program
-
-	mu     sync.Mutex
-	routes []*Route // all
 }
 
 // Route is one way to a server, through a proxy, with the faults that are on it. Its address stays for
 // the life of the cluster.
 type Route struct {
-	*faultlink.Link
-	s     *Server
-	proxy *faultlink.Proxy
+	*servertest.Route
+	s *Server
 }
 
-func (c *Cluster) newServer(name string) (*Server, error) {
-	s := &Server{c: c, dir: c.file(name)}
-	s.proc.Kit, s.proc.Name, s.proc.Log, s.proc.Tail = "kubetest", name, filepath.Join(s.dir, "log"), notable
-	err := os.Mkdir(s.dir, 0o700)
+func (c *Cluster) newServer() (*Server, error) {
+	s := &Server{c: c}
+	err := c.group.Add(&s.proc, "s", notable, s.proc.Close)
+	if err == nil {
+		s.dir = c.file(s.proc.Name)
+		err = os.Mkdir(s.dir, 0o700)
+	}
 	if err == nil {
 		s.port, err = freePort()
 	}
@@ -79,23 +76,15 @@ func address(port int) string { return fmt.Sprint("127.0.0.1:", port) }
 // NewRoute opens another way to the server, to break for some clients and not for others. It is closed
 // with the cluster.
 func (s *Server) NewRoute() (*Route, error) {
-	r := &Route{Link: faultlink.New(), s: s}
-	var err error
-	r.proxy, err = faultlink.Listen(func(net.Conn) *faultlink.Link { return r.Link }, func(ctx context.Context) (net.Conn, error) {
+	r, err := s.c.group.Route(func(ctx context.Context) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "tcp", address(s.port))
 	})
-	if err != nil {
-		return nil, fmt.Errorf("kubetest: proxy of %s: %w", s.proc.Name, err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.routes = append(s.routes, r)
-	return r, nil
+	return &Route{r, s}, err
 }
 
 // Config is what a client of this route needs, as a user who may do everything. It may be changed.
-func (r *Route) Config() *rest.Config { return r.s.config(r.proxy.Addr()) }
+func (r *Route) Config() *rest.Config { return r.s.config(r.Addr()) }
 
 func (s *Server) config(addr string) *rest.Config {
 	return &rest.Config{
@@ -121,7 +110,7 @@ func (s *Server) Kill() error { return s.proc.Do("kill", s.proc.Kill) }
 // No-op when it is stopped; an error when it is down.
 func (s *Server) Stop(ctx context.Context) error {
 	return s.proc.Do("stop", func() error {
-		ctx, cancel := s.c.life.Bounded(ctx)
+		ctx, cancel := s.c.group.Bounded(ctx)
 		defer cancel()
 		return s.proc.Halt(ctx)
 	})
@@ -134,13 +123,13 @@ func (s *Server) Cont() error { return s.proc.Do("cont", s.proc.Continue) }
 // it is ready.
 func (s *Server) Restart(ctx context.Context) error {
 	return s.proc.Do("restart", func() error {
-		if s.c.life.Err() != nil {
+		if s.c.group.Err() != nil {
 			return errClosed
 		}
 		if err := s.proc.Kill(); err != nil {
 			return err
 		}
-		ctx, cancel := s.c.life.Bounded(ctx)
+		ctx, cancel := s.c.group.Bounded(ctx)
 		defer cancel()
 		cmd := exec.Command(s.c.binary, s.args()...)
 		cmd.Dir = s.dir
@@ -177,16 +166,6 @@ func (s *Server) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	return do(ctx, s.config(address(s.port)), http.MethodGet, "/readyz", nil, nil)
-}
-
-func (s *Server) close() error {
-	err := s.proc.Do("close", s.proc.Close)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, r := range s.routes {
-		r.proxy.Close()
-	}
-	return err
 }
 
 // notable is the last of a log's warnings and errors, and what the process said outside of its log.
