@@ -2,6 +2,7 @@ package leaderelection_test
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -109,7 +110,7 @@ func TestAPlannedEndHandsOverAtOnceAndAfterTheWork(t *testing.T) {
 		require.Equal(t, []string{"started", "returned", "stopped"}, a.heard())
 		time.Sleep(3 * time.Second)
 		require.True(t, b.IsLeader())
-		require.Equal(t, []string{"new a", "started", "new b"}, b.heard())
+		require.Equal(t, []string{"new a", "new b"}, slices.DeleteFunc(b.heard(), func(what string) bool { return what == "started" }))
 		require.Greater(t, b.term.Token(), a.term.Token())
 		b.end()
 		require.NoError(t, <-b.ended)
