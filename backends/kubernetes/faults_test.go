@@ -122,8 +122,8 @@ func TestAServerThatIsBehind(t *testing.T) {
 	require.Equal(t, second.Record.Token, got[0].Token)
 }
 
-// One PUT renews a session, however many names are under it. A process that is told to slow down (429)
-// keeps its leases.
+// One PUT renews a session, however many names are under it. A process to which the API
+// answers 429 for a while keeps its leases.
 func TestRenewals(t *testing.T) {
 	c := cluster(t)
 	ns := namespace(t, c)

@@ -59,7 +59,7 @@ func Example() {
 	fmt.Println(err)
 }
 
-// TestATokenInAScript of the user's fences what a former holder writes late.
+// TestATokenInAScript: a user's script that compares tokens refuses what a former holder writes late.
 func TestATokenInAScript(t *testing.T) {
 	t.Parallel()
 	client := server(t).Client(t)

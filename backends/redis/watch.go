@@ -9,8 +9,8 @@ import (
 )
 
 // Watch implements store.Watcher: a listing, and then the stream of changes, which all watches of a
-// Store read together. Changes of one name come in their order, those of several names in any. What
-// runs out is told of soon after its end.
+// Store read together. Changes of one name come in their order, those of several names in any. The
+// deletion of a record that has run out follows soon after its end.
 //
 // The iteration ends with the context's error, one that is store.ErrDenied, or another if more than
 // 65 536 changes waited for the loop, if the stream does not reach back far enough, if the server's

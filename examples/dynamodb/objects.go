@@ -11,8 +11,8 @@
 //	    --key-schema AttributeName=part,KeyType=HASH AttributeName=key,KeyType=RANGE
 //
 // All items are in one partition, so that one consistent query lists them: 1000 writes a second, by
-// DynamoDB's bounds, serve some 2000 processes at the default TTL. No clock of DynamoDB is asked; whoever
-// waits for a name observes its holder's item.
+// DynamoDB's bounds, serve some 2000 processes at the default TTL. No clock of DynamoDB is asked: a
+// process that waits for a name observes its holder's item.
 package dynamodb
 
 import (
