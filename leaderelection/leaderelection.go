@@ -38,8 +38,8 @@ import (
 	"github.com/holdfast-go/holdfast/store"
 )
 
-// JitterFactor is by how much RenewDeadline must be above RetryPeriod.
-const JitterFactor = 1.2
+// jitterFactor is client-go's: by how much RenewDeadline must be above RetryPeriod.
+const jitterFactor = 1.2
 
 // Lock is what is led for, and who asks to lead.
 type Lock struct {
@@ -62,7 +62,7 @@ type LeaderElectionConfig struct {
 	// LeaseDuration; it must be below that, by what clocks may differ.
 	RenewDeadline time.Duration
 	// RetryPeriod is the time between renewals, and between looks of a candidate where the store can't
-	// watch. Default a fifth of RenewDeadline, which must be above JitterFactor times RetryPeriod.
+	// watch. Default a fifth of RenewDeadline, which must be above 1.2 times RetryPeriod.
 	RetryPeriod time.Duration
 	Callbacks   LeaderCallbacks
 	// WatchDog finds a leader that leads no more and whose OnStartedLeading goes on. nil: none.
@@ -128,8 +128,8 @@ func NewLeaderElector(c LeaderElectionConfig) (*LeaderElector, error) {
 		return bad("RetryPeriod", c.RetryPeriod, "at least 1ms")
 	case c.RenewDeadline >= c.LeaseDuration:
 		return bad("RenewDeadline", c.RenewDeadline, fmt.Sprintf("below LeaseDuration, %v", c.LeaseDuration))
-	case float64(c.RenewDeadline) <= JitterFactor*float64(c.RetryPeriod):
-		return bad("RenewDeadline", c.RenewDeadline, fmt.Sprintf("above %v times RetryPeriod, %v", JitterFactor, c.RetryPeriod))
+	case float64(c.RenewDeadline) <= jitterFactor*float64(c.RetryPeriod):
+		return bad("RenewDeadline", c.RenewDeadline, fmt.Sprintf("above %v times RetryPeriod, %v", jitterFactor, c.RetryPeriod))
 	}
 	if c.Name == "" {
 		c.Name = c.Lock.Name
@@ -178,6 +178,9 @@ const goodbye = time.Second
 // what the lease was lost by (lease.ErrExpired and others, see lease.Loss), joined with why the release
 // failed; nil after a planned end. A panic of a callback is passed on after the release.
 func (le *LeaderElector) Run(ctx context.Context) error {
+	if le.config.Callbacks.OnStoppedLeading == nil {
+		return fmt.Errorf("leader election: %w: the zero value, must come from NewLeaderElector", lease.ErrInvalid)
+	}
 	stopped := sync.OnceFunc(le.config.Callbacks.OnStoppedLeading)
 	defer stopped()
 	k, l, err := le.open()

@@ -242,6 +242,7 @@ func TestBadSettings(t *testing.T) {
 		require.ErrorIs(t, err, lease.ErrInvalid, c.says)
 		require.ErrorContains(t, err, c.says)
 	}
+	require.ErrorIs(t, new(leaderelection.LeaderElector).Run(t.Context()), lease.ErrInvalid)
 	_, ok := leaderelection.TermOf(t.Context())
 	require.False(t, ok)
 }

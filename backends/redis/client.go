@@ -2,11 +2,10 @@ package redis
 
 import (
 	"context"
-	"embed"
-	"errors"
-
 	"crypto/sha1"
+	"embed"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"

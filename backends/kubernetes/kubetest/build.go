@@ -95,10 +95,12 @@ func build(ctx context.Context, path string) error {
 	defer os.Remove(fresh)
 	const set = " -X k8s.io/component-base/version."
 	cmd := exec.CommandContext(ctx, "nice", "-n", "19", "go", "build", "-p=1", "-mod=readonly", "-trimpath", "-buildvcs=false",
-		"-ldflags=-s -w"+set+"gitVersion="+Version+set+"gitMajor=1"+set+"gitMinor=36", "-o", fresh, "k8s.io/kubernetes/cmd/kube-apiserver")
+		"-ldflags=-s -w"+set+"gitVersion="+Version+set+"gitMajor=1"+set+"gitMinor=36",
+		"-o", fresh, "k8s.io/kubernetes/cmd/kube-apiserver")
 	cmd.Dir = src
 	// The user's settings must not change what is built.
-	cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off", "CGO_ENABLED=0", "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH, "PWD="+src)
+	cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off", "CGO_ENABLED=0",
+		"GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH, "PWD="+src)
 	cmd.WaitDelay = 5 * time.Second
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build (or set HOLDFAST_APISERVER_BIN): %w\n%s", errors.Join(err, ctx.Err()), bytes.TrimSpace(out))
