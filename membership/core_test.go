@@ -214,6 +214,8 @@ func TestUnreadableRecords(t *testing.T) {
 		"no capacity":     put(name, 2, with(keyCapacity, "")),
 		"zero capacity":   put(name, 2, with(keyCapacity, "0")),
 		"huge capacity":   put(name, 2, with(keyCapacity, "99999999999999999999")),
+		"labels":          put(name, 2, with(keyLabels, `["x"]`)),
+		"empty label":     put(name, 2, with(keyLabels, `{"x":""}`)),
 		"another's name":  put(name+"x", 2, good),
 		"more segments":   put(name+"/x", 2, good),
 		"fewer segments":  put(n.members+"b", 2, good),
@@ -250,22 +252,23 @@ func TestUnreadableRecords(t *testing.T) {
 func FuzzReadMember(f *testing.F) {
 	n, err := namesOf("g")
 	require.NoError(f, err)
-	f.Add("b", "b-1", "1", `["x","y"]`, "7")
-	f.Add("a/%2F", "ä", "1", `null`, "1048576")
-	f.Add("", "", "", `{"a":1}`, "-1")
-	f.Fuzz(func(t *testing.T, id, incarnation, format, roles, capacity string) {
+	f.Add("b", "b-1", "1", `["x","y"]`, "7", `{"zone":"a"}`)
+	f.Add("a/%2F", "ä", "1", `null`, "1048576", `null`)
+	f.Add("", "", "", `{"a":1}`, "-1", `{"x":`)
+	f.Fuzz(func(t *testing.T, id, incarnation, format, roles, capacity, labels string) {
 		o := lease.Owner{ID: id, Incarnation: incarnation}
 		name, _, err := n.own(o)
 		if err != nil {
 			name = n.members + id
 		}
 		m, err := n.readMember(lease.Record{Name: name, Owner: o, Token: 5,
-			Metadata: map[string]string{keyFormat: format, keyRoles: roles, keyCapacity: capacity}})
+			Metadata: map[string]string{keyFormat: format, keyRoles: roles, keyCapacity: capacity, keyLabels: labels}})
 		if err != nil {
 			require.ErrorIs(t, err, lease.ErrBadRecord)
 			return
 		}
 		require.LessOrEqual(t, len(m.Roles), MaxRoles)
+		require.LessOrEqual(t, len(m.Labels), MaxLabels)
 		require.True(t, m.Capacity >= 1 && m.Capacity <= MaxCapacity)
 		again, err := n.readMember(lease.Record{Name: name, Owner: o, Token: 5, Metadata: memberMetadata(m)})
 		require.NoError(t, err)

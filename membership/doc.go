@@ -28,7 +28,7 @@
 //
 // A lost membership is joined again, as a new term of the same lease, after pauses of 0.1 to 5 s.
 //
-//	member/<group>/<id>/<incarnation>    format, roles, capacity in its metadata
+//	member/<group>/<id>/<incarnation>    format, roles, capacity, labels in its metadata
 //	leaving/<group>/<id>/<incarnation>   the token of the membership that ends
 //	leader/<group>                       its holder leads
 //

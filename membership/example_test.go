@@ -51,6 +51,48 @@ func Example() {
 	// node b left: <nil> <nil>
 }
 
+// In a rollout the work moves once: from a node of the old version to the first node of the new version.
+func ExampleGroup_RunForever() {
+	ctx, cancel := context.WithCancel(context.Background())
+	store, moved := memory.New(), make(chan string)
+
+	run := func(node, version string) (stop func()) {
+		keeper, err := lease.NewKeeper(store, lease.Config{ID: node})
+		if err != nil {
+			log.Fatal(err)
+		}
+		group, err := membership.Join(ctx, keeper, "shop", membership.WithLabels(map[string]string{"version": version}))
+		if err != nil {
+			log.Fatal(err)
+		}
+		l, err := keeper.Lease("invoices")
+		if err != nil {
+			log.Fatal(err)
+		}
+		newest := membership.Prefer("version", membership.Newest)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = group.RunForever(ctx, l, func(ctx context.Context, _ lease.Term) error {
+				moved <- node
+				<-ctx.Done()
+				return ctx.Err()
+			}, newest)
+		}()
+		return func() { <-done; _, _ = group.Leave(context.Background()), keeper.Close(context.Background()) }
+	}
+	stopA := run("a", "1.9")
+	fmt.Println(<-moved)
+	stopB := run("b", "1.10")
+	fmt.Println(<-moved)
+	cancel()
+	stopA()
+	stopB()
+	// Output:
+	// a
+	// b
+}
+
 // await waits until the node leads.
 func await(l membership.Leadership) {
 	leads := make(chan struct{}, 1)

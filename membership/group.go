@@ -63,6 +63,10 @@ func (g *Group) Self() (m Member, ok bool) { return g.Members().Self() }
 // HasRole reports whether this node joined with the role (WithRoles), also while it is no member.
 func (g *Group) HasRole(role string) bool { return slices.Contains(g.set.roles, role) }
 
+// Labels returns those with which this node joined (WithLabels), also while it is no member. They are
+// shared and must not be changed.
+func (g *Group) Labels() map[string]string { return g.set.labels }
+
 // Term returns the term of this node's membership; ok is false while there is
 // none that lives. Its context is done when the membership ends.
 func (g *Group) Term() (t lease.Term, ok bool) {

@@ -15,7 +15,7 @@ import (
 
 // Join makes the Keeper's owner a member of group: it holds the lease
 // "member/<group>/<id>/<incarnation>" (escaped), which tells the others its
-// address, roles and capacity. It returns when the lease is held and all that
+// address, roles, capacity and labels. It returns when the lease is held and all that
 // are members are known. If that takes longer than ctx it gives back what it
 // acquired, which is waited for a second at the most, and nothing is left behind.
 //
@@ -53,7 +53,7 @@ func Join(ctx context.Context, keeper *lease.Keeper, group string, opts ...Optio
 		return fail(fmt.Errorf("metrics: %w", err))
 	}
 	self := Member{ID: owner.ID, Incarnation: owner.Incarnation, Address: owner.Address,
-		Roles: set.roles, Capacity: set.capacity}
+		Roles: set.roles, Capacity: set.capacity, Labels: set.labels}
 	g := &Group{noticeName: noticeName}
 	g.names, g.keeper, g.set, g.metrics = names, keeper, set, m
 	g.roster, g.now = newRoster(names, self), Snapshot{Group: group}

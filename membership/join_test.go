@@ -29,7 +29,8 @@ import (
 // the snapshot complete.
 func TestJoin(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		a := w.node("a").join(membership.WithRoles("worker", "front", "worker"), membership.WithCapacity(7))
+		a := w.node("a").join(membership.WithRoles("worker", "front", "worker"), membership.WithCapacity(7),
+			membership.WithLabels(map[string]string{"version": "1.2", "zone": "a"}))
 		require.Equal(t, "a*", a.sees())
 		b := w.node("b").join()
 		require.Len(t, b.group.Members().Members, 2, "complete when Join returns")
@@ -48,6 +49,8 @@ func TestJoin(t *testing.T) {
 		require.True(t, m.HasRole("worker") && !m.HasRole("x"))
 		require.True(t, a.group.HasRole("worker") && !a.group.HasRole("x"))
 		require.Equal(t, 7, m.Capacity)
+		require.Equal(t, map[string]string{"version": "1.2", "zone": "a"}, m.Labels)
+		require.Equal(t, m.Labels, a.group.Labels())
 		term, ok := a.group.Term()
 		require.True(t, ok)
 		require.Equal(t, term.Token(), m.Token)
@@ -66,7 +69,7 @@ func TestJoin(t *testing.T) {
 // group says.
 func TestMetadataOfTheUsersStays(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		users := map[string]string{"zone": "eu", "format": "9", "roles": "x", "capacity": "-1"}
+		users := map[string]string{"zone": "eu", "format": "9", "roles": "x", "capacity": "-1", "labels": "x"}
 		a := w.node("a").join(membership.WithRoles("worker"), membership.WithLeaseOptions(lease.WithMetadata(users)))
 		b := w.node("b").join()
 		m, ok := b.group.Members().Find("a")
@@ -207,6 +210,10 @@ func TestBadInput(t *testing.T) {
 		for i := range many {
 			many[i] = strings.Repeat("r", i+1)
 		}
+		labels := map[string]string{}
+		for i := range membership.MaxLabels + 1 {
+			labels[many[i]] = "x"
+		}
 		for _, c := range []struct {
 			name, group, text string
 			keeper            *lease.Keeper
@@ -223,6 +230,9 @@ func TestBadInput(t *testing.T) {
 			{"empty role", "g", "WithRoles: role", n.keeper, membership.WithRoles("")},
 			{"long role", "g", "WithRoles: role", n.keeper, membership.WithRoles(strings.Repeat("r", membership.MaxRole+1))},
 			{"odd role", "g", "not UTF-8", n.keeper, membership.WithRoles("\xff")},
+			{"empty label", "g", "WithLabels: label \"\": invalid: 0 bytes, must have 1 to 128", n.keeper, membership.WithLabels(map[string]string{"": "x"})},
+			{"label without a value", "g", `WithLabels: value of label "version" "": invalid: 0 bytes`, n.keeper, membership.WithLabels(map[string]string{"version": ""})},
+			{"many labels", "g", "labels: invalid: 17, at most 16", n.keeper, membership.WithLabels(labels)},
 			{"many roles", "g", "roles: invalid: 65, at most 64", n.keeper, membership.WithRoles(many...)},
 			{"no events", "g", "WithEvents: invalid: nil", n.keeper, membership.WithEvents(hosting.ToEventStream(nil))},
 			{"lease option", "g", "lease.WithTTL", n.keeper, membership.WithLeaseOptions(lease.WithTTL(time.Millisecond))},
@@ -576,6 +586,7 @@ func TestOptionsRefuseBadValues(t *testing.T) {
 		inputtest.Options(t, map[string][]any{
 			"WithRoles":         {membership.WithRoles, "r"},
 			"WithCapacity":      {membership.WithCapacity, 1},
+			"WithLabels":        {membership.WithLabels, map[string]string{"x": "y"}},
 			"WithEvents":        {membership.WithEvents, func(any) {}},
 			"WithLeaseOptions":  {membership.WithLeaseOptions, lease.WithTTL(time.Second)},
 			"WithLogger":        {membership.WithLogger, zap.NewNop()},
@@ -614,7 +625,7 @@ func TestNoContextIsAnError(t *testing.T) {
 
 func TestZeroValuesDoNotPanic(t *testing.T) {
 	inputtest.Zeros(t, nil, new(membership.Group), new(membership.Election), new(membership.Member), new(membership.Snapshot),
-		new(membership.Static))
+		new(membership.Static), new(membership.Preference), new(membership.Preferences))
 	_, err := new(membership.Group).Leadership()
 	require.ErrorIs(t, err, lease.ErrInvalid)
 	require.ErrorContains(t, err, "membership.Join")

@@ -15,6 +15,8 @@ type Member struct {
 	// Roles are sorted. They are shared and must not be changed.
 	Roles    []string
 	Capacity int
+	// Labels are shared and must not be changed.
+	Labels map[string]string
 	// Leaving: it has announced that it will leave. It never takes that back.
 	Leaving bool
 	// Token is the fencing token of its membership: a node that lost it and joined

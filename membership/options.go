@@ -2,6 +2,7 @@ package membership
 
 import (
 	"fmt"
+	"maps"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
@@ -17,6 +18,7 @@ type Option func(*settings)
 type settings struct {
 	roles        []string
 	capacity     int
+	labels       map[string]string
 	publish      func(event any)
 	missing      input.Missing
 	leaseOptions []lease.Option
@@ -34,6 +36,12 @@ func WithRoles(roles ...string) Option {
 // MaxCapacity. Default 1.
 func WithCapacity(n int) Option { return func(s *settings) { s.capacity = n } }
 
+// WithLabels says of this member what Preferences compare, such as its version and its zone. At most
+// MaxLabels; a name and a value have 1 to MaxRole bytes of UTF-8. Default: none.
+func WithLabels(labels map[string]string) Option {
+	return func(s *settings) { s.labels = maps.Clone(labels) }
+}
+
 // WithEvents has publish called with every MembersChanged, LeaderChanged and Lost, of one kind in
 // order; two kinds may come at once. It may take its time, as a follower may (Group.Follow).
 // hosting.ToEventStream publishes them on an actor system's EventStream. Default: none.
@@ -42,7 +50,7 @@ func WithEvents(publish func(event any)) Option {
 }
 
 // WithLeaseOptions are for the leases of the group, such as lease.WithTTL. Of metadata,
-// the group's own keys count: format, roles, capacity and member; of parents, the leader's lease
+// the group's own keys count: format, roles, capacity, labels and member; of parents, the leader's lease
 // has the membership's. A policy of renewal (lease.WithRenewal) must be Automatic.
 func WithLeaseOptions(o ...lease.Option) Option {
 	return func(s *settings) {
@@ -81,6 +89,9 @@ func complete(keeper *lease.Keeper, opts []Option) (settings, error) {
 	}
 	if s.capacity < 1 || s.capacity > MaxCapacity {
 		return s, fmt.Errorf("WithCapacity: %w: %d, must be at least 1 and at most %d", lease.ErrInvalid, s.capacity, MaxCapacity)
+	}
+	if err := checkLabels(s.labels); err != nil {
+		return s, fmt.Errorf("WithLabels: %w", err)
 	}
 	if s.logger == nil {
 		s.logger = keeper.Logger()

@@ -3,6 +3,7 @@ package membership
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,8 +14,9 @@ import (
 // Bounds of what a member says of itself.
 const (
 	MaxRoles    = 64      // how many roles a member may have
-	MaxRole     = 128     // bytes of one role
+	MaxRole     = 128     // bytes of one role, of a label's name, and of its value
 	MaxCapacity = 1 << 20 // of a member
+	MaxLabels   = 16      // how many labels a member may have
 )
 
 // The metadata of member and leaving records. Keys may be added under the same
@@ -23,6 +25,7 @@ const (
 	keyFormat   = "format"
 	keyRoles    = "roles"    // JSON, sorted
 	keyCapacity = "capacity" // decimal
+	keyLabels   = "labels"   // JSON; absent: none
 	keyMember   = "member"   // of a leaving record: the token of the membership that ends
 	format      = "1"
 )
@@ -71,7 +74,9 @@ func (n names) leavingKey(name string) (string, bool) { return strings.CutPrefix
 
 func memberMetadata(m Member) map[string]string {
 	roles, _ := json.Marshal(m.Roles) // strings never fail
-	return map[string]string{keyFormat: format, keyRoles: string(roles), keyCapacity: strconv.Itoa(m.Capacity)}
+	labels, _ := json.Marshal(m.Labels)
+	return map[string]string{keyFormat: format, keyRoles: string(roles), keyCapacity: strconv.Itoa(m.Capacity),
+		keyLabels: string(labels)}
 }
 
 func noticeMetadata(member lease.Token) map[string]string {
@@ -101,6 +106,14 @@ func (n names) readMember(rec lease.Record) (Member, error) {
 	if err != nil || m.Capacity < 1 || m.Capacity > MaxCapacity {
 		return Member{}, unreadable(rec, "capacity %.64q", rec.Metadata[keyCapacity])
 	}
+	if labels, ok := rec.Metadata[keyLabels]; ok { // earlier writers have none
+		if err := json.Unmarshal([]byte(labels), &m.Labels); err != nil {
+			return Member{}, unreadable(rec, "labels %.64q: %v", labels, err)
+		}
+		if err := checkLabels(m.Labels); err != nil {
+			return Member{}, unreadable(rec, "%v", err)
+		}
+	}
 	return m, nil
 }
 
@@ -119,11 +132,8 @@ func (n names) readNotice(rec lease.Record) (of lease.Token, err error) {
 // cleanRoles returns roles sorted, each once. An error is ErrInvalid.
 func cleanRoles(roles []string) ([]string, error) {
 	for _, r := range roles {
-		switch {
-		case r == "" || len(r) > MaxRole:
-			return nil, fmt.Errorf("role %.32q: %w: %d bytes, must have 1 to %d", r, lease.ErrInvalid, len(r), MaxRole)
-		case strings.ToValidUTF8(r, "") != r:
-			return nil, fmt.Errorf("role %.32q: %w: not UTF-8", r, lease.ErrInvalid)
+		if err := checkWord("role", r); err != nil {
+			return nil, err
 		}
 	}
 	roles = slices.Clone(roles)
@@ -132,6 +142,33 @@ func cleanRoles(roles []string) ([]string, error) {
 		return nil, fmt.Errorf("roles: %w: %d, at most %d", lease.ErrInvalid, len(roles), MaxRoles)
 	}
 	return roles, nil
+}
+
+// checkLabels returns an error that is ErrInvalid unless a member may have these labels.
+func checkLabels(labels map[string]string) error {
+	if len(labels) > MaxLabels {
+		return fmt.Errorf("labels: %w: %d, at most %d", lease.ErrInvalid, len(labels), MaxLabels)
+	}
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		if err := checkWord("label", name); err != nil {
+			return err
+		}
+		if err := checkWord(fmt.Sprintf("value of label %q", name), labels[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkWord checks a role, the name of a label, or its value.
+func checkWord(what, s string) error {
+	switch {
+	case s == "" || len(s) > MaxRole:
+		return fmt.Errorf("%s %.32q: %w: %d bytes, must have 1 to %d", what, s, lease.ErrInvalid, len(s), MaxRole)
+	case strings.ToValidUTF8(s, "") != s:
+		return fmt.Errorf("%s %.32q: %w: not UTF-8", what, s, lease.ErrInvalid)
+	}
+	return nil
 }
 
 func unreadable(rec lease.Record, format string, args ...any) error {

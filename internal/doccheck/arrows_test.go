@@ -58,11 +58,11 @@ var layered = []layers{
 	}, 2, 2},
 	{"membership", []string{
 		// what users call
-		"doc.go", "join.go", "leave.go", "group.go",
+		"doc.go", "join.go", "leave.go", "run.go", "group.go",
 		// who leads, and who is there
 		"election.go", "membership.go", "rival.go", "base.go", "core.go",
 		// what users choose and read
-		"options.go", "record.go", "member.go", "metrics.go", "static.go", "leader.go",
+		"options.go", "prefer.go", "record.go", "member.go", "metrics.go", "static.go", "leader.go",
 	}, 0, 1},
 	{"backends/etcd", []string{
 		"doc.go",
