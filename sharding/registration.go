@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding/internal/directory"
+	"github.com/holdfast-go/holdfast/sharding/placement"
 )
 
 // registration is this node's part in the type: a lease by which the others know that it takes
@@ -210,6 +211,10 @@ func (g *registration) differs(ctx context.Context) (other *difference, err erro
 // agreement is what should be the same on every node, as people and records read it.
 func (n *node) agreement() string {
 	s := &n.set
+	strategy := fmt.Sprintf("%T", s.Strategy)
+	if b, ok := s.Strategy.(placement.Balanced); ok && b.Prefer != nil {
+		strategy += " of " + b.Prefer.String()
+	}
 	return fmt.Sprintf("message=%d remember=%t state=%d moves=%d perHost=%d strategy=%s",
-		n.payload+wire.Headroom, s.store != nil, s.stateLimit, s.Limits.Moves, s.Limits.PerHost, agree.Word(fmt.Sprintf("%T", s.Strategy)))
+		n.payload+wire.Headroom, s.store != nil, s.stateLimit, s.Limits.Moves, s.Limits.PerHost, agree.Word(strategy))
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/sharding/placement"
 	"github.com/holdfast-go/holdfast/singleton"
 	"github.com/holdfast-go/holdfast/store"
 )
@@ -58,6 +59,49 @@ func tokens(n *node) (all []lease.Token) {
 func coordinatorFirst(ns []*node) []*node {
 	at := slices.IndexFunc(ns, func(n *node) bool { return n.id == ns[0].region.Info().Coordinator.ID })
 	return slices.Concat(ns[max(at, 0):], ns[:max(at, 0)])
+}
+
+// In a rollout by version each shard moves once, from a node of the old one to one of the new.
+func TestARolloutMovesEachShardOnce(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		const shards = 24
+		start := func(id, version string) *node {
+			n := c.node(id, membership.WithLabels(map[string]string{"version": version}))
+			n.start(shards, sharding.WithStrategy(placement.Balanced{Prefer: newest}))
+			return n
+		}
+		var old []*node
+		for _, id := range []string{"a", "b", "c"} {
+			old = append(old, start(id, "1.9"))
+		}
+		c.settled(5*time.Second, old...)
+		moves, at := make([]int, shards), owners(old[0])
+		var all []*node
+		look := func() {
+			time.Sleep(10 * time.Second)
+			for i, owner := range owners(all[0]) {
+				require.NotEmpty(t, owner)
+				if owner != at[i] {
+					moves[i]++
+				}
+				at[i] = owner
+			}
+		}
+		for i, id := range []string{"d", "e", "f"} {
+			all = append(all, start(id, "1.10"))
+			look()
+			require.NoError(t, old[i].group.AnnounceLeaving(context.Background()))
+			require.NoError(t, old[i].region.Stop(context.Background()))
+			look()
+		}
+		require.Equal(t, slices.Repeat([]int{1}, shards), moves)
+		c.settled(0, all...)
+
+		_, err := sharding.Start(all[0].system, all[0].group, sharding.Type{Name: "other", Props: all[0].props()},
+			sharding.WithStrategy(placement.Balanced{Prefer: membership.Preferences{{}}}))
+		require.ErrorIs(t, err, lease.ErrInvalid)
+		require.ErrorContains(t, err, "WithStrategy")
+	})
 }
 
 // 1: a node with another number of shards is refused, with both numbers, and hosts

@@ -93,6 +93,7 @@ type slot struct {
 	group   *membership.Group
 	left    chan struct{} // not nil: it is leaving; closed when it has
 	again   bool          // only its Region leaves, and the next begins
+	version string        // its member's label, if newest are preferred
 	drained bool
 	stop    chan struct{} // ends its senders
 	senders sync.WaitGroup
@@ -116,6 +117,8 @@ type sim struct {
 	most   int // active entities on a node
 	jobs   int
 	names  int
+	newest bool   // versions are preferred
+	joins  uint64 // of members
 	records
 }
 
@@ -182,6 +185,9 @@ func (s *sim) draw() {
 	s.Follow = s.R.IntN(3) == 0
 	s.stateful = s.R.IntN(2) == 0
 	s.Rude = s.Odds(2, 31) == 0
+	if s.newest = s.Odds(4, 40) == 0; s.newest {
+		s.opts = append(s.opts, sharding.WithStrategy(placement.Balanced{Prefer: newest}))
+	}
 	if s.Odds(2, 30) == 0 {
 		s.opts = append(s.opts, sharding.WithStrategy(simStrategy{s}))
 	}
@@ -212,7 +218,13 @@ func (s *sim) restart(sl *slot) {
 		func(c *lease.Config) { c.Logger = log })
 	s.observe(n)
 	var err error
-	sl.group, err = membership.Join(context.Background(), n.Keeper, "g", membership.WithLogger(log))
+	labels := map[string]string{}
+	if s.newest {
+		s.joins++
+		sl.version = fmt.Sprint(1 + s.Odds(2, 41, s.joins))
+		labels["version"] = sl.version
+	}
+	sl.group, err = membership.Join(context.Background(), n.Keeper, "g", membership.WithLogger(log), membership.WithLabels(labels))
 	require.NoError(s.T, err, "seed %d", s.Seed)
 	sl.group.OnLost(func(lease.Loss) { s.bar(n) })
 	require.NoError(s.T, s.start(sl), "seed %d", s.Seed)
@@ -399,9 +411,13 @@ func (s *sim) unsettled(quiet bool) string {
 		}
 		held[at]++
 	}
+	differ := slices.ContainsFunc(hosts, func(sl *slot) bool { return sl.version != hosts[0].version })
 	for _, sl := range hosts {
-		least := s.shards / len(hosts)
-		if n := held[sl.ID]; n < least || n > least+1 {
+		least, most := s.shards/len(hosts), s.shards/len(hosts)+1
+		if differ {
+			least, most = 0, (3*s.shards+2*len(hosts)-1)/(2*len(hosts))
+		}
+		if n := held[sl.ID]; n < least || n > most {
 			return fmt.Sprintf("%s has %d of %d shards, with %d hosts", sl.ID, n, s.shards, len(hosts))
 		}
 		delete(held, sl.ID)
@@ -1247,8 +1263,14 @@ func (st simStrategy) Target(v placement.View) []string {
 			return make([]string, rand.IntN(len(v.Owners)+1))
 		}
 	}
-	return placement.Balanced{}.Target(v)
+	b := placement.Balanced{}
+	if s.newest {
+		b.Prefer = newest
+	}
+	return b.Target(v)
 }
+
+var newest = membership.Preferences{membership.Prefer("version", membership.Newest)}
 
 // staying returns what the handler of a job hangs on; nil if it does not.
 func (s *sim) staying(j testkit.Job) chan struct{} {

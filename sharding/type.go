@@ -223,6 +223,11 @@ func complete(t *Type, opts []Option) (settings, error) {
 	if t.Props == nil {
 		s.proxyOnly = true
 	}
+	if b, ok := s.Strategy.(placement.Balanced); ok && b.Prefer != nil {
+		if err := b.Prefer.Validate(); err != nil {
+			return bad("WithStrategy: %v", err)
+		}
+	}
 	var err error
 	if s.Limits, err = coordinator.CompleteLimits(s.Limits, t.Shards); err != nil {
 		return bad("WithMoveLimits: %v", err)

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/membership"
 )
 
 // Host is a node that may host shards, as a Strategy sees it.
@@ -15,6 +16,8 @@ type Host struct {
 	// Capacity says how much it takes relative to the others; 0 takes nothing, and what is
 	// above 2^31-1 counts as that.
 	Capacity int
+	// Labels are the member's (membership.WithLabels), and must not be changed.
+	Labels map[string]string
 	// Leaving hosts give up what they have.
 	Leaving bool
 }
@@ -54,11 +57,18 @@ type Strategy interface {
 //
 // Parts are by largest remainders, where of the hosts whose part is no whole
 // number those that have more already are rounded up first.
-type Balanced struct{}
+type Balanced struct {
+	// Prefer says which hosts have shards by preference. By membership.Equal others have shards only
+	// while none that is preferred takes any. By membership.Newest and Oldest, while hosts differ in
+	// it, only a host with more than one and a half of its part gives up some, and a shard that needs
+	// a host goes to a preferred one that has no more than that: in a rollout with nodes to spare
+	// each shard moves once. Where all hosts are equal they are balanced. Default: none.
+	Prefer membership.Preferences
+}
 
 // Target implements Strategy.
-func (Balanced) Target(v View) []string {
-	hosts := takers(v.Hosts)
+func (b Balanced) Target(v View) []string {
+	hosts, later := b.preferred(takers(v.Hosts))
 	target := make([]string, len(v.Owners))
 	if len(hosts) == 0 {
 		return target
@@ -73,26 +83,60 @@ func (Balanced) Target(v View) []string {
 			has[i]++
 		}
 	}
-	room := parts(hosts, has, len(v.Owners))
+	part := parts(hosts, has, len(v.Owners))
+	most := part // of shards that a host keeps
+	if later.Compare(hosts[0].Labels, hosts[len(hosts)-1].Labels) < 0 {
+		most = muchOf(hosts, len(v.Owners))
+	}
+	clear(has)
 	var homeless []int
 	for s, o := range v.Owners {
 		i, ok := index[o]
-		if !ok || room[i] == 0 {
+		if !ok || has[i] == most[i] {
 			homeless = append(homeless, s)
 			continue
 		}
-		room[i]--
+		has[i]++
 		target[s] = o
 	}
-	next := 0
-	for _, s := range homeless {
-		for room[next] == 0 {
-			next++
+	for from, to := 0, 0; from < len(hosts); from = to {
+		for to = from; to < len(hosts) && later.Compare(hosts[from].Labels, hosts[to].Labels) == 0; to++ {
 		}
-		room[next]--
-		target[s] = hosts[next].Incarnation
+		give := func(i, n int) {
+			for _, s := range homeless[:n] {
+				target[s] = hosts[i].Incarnation
+			}
+			has[i], homeless = has[i]+n, homeless[n:]
+		}
+		for i := from; i < to; i++ {
+			give(i, min(max(0, part[i]-has[i]), len(homeless)))
+		}
+		for len(homeless) > 0 {
+			least := from
+			for i := from + 1; i < to; i++ { // by how full it is
+				if has[i]*most[least] < has[least]*most[i] {
+					least = i
+				}
+			}
+			if has[least] >= most[least] {
+				break
+			}
+			give(least, 1)
+		}
 	}
 	return target
+}
+
+// preferred keeps of hosts those that may have shards, the preferred first by what is left to compare.
+func (b Balanced) preferred(hosts []Host) (ranked []Host, later membership.Preferences) {
+	moving, later := b.Prefer.Moving()
+	if len(hosts) == 0 {
+		return hosts, later
+	}
+	best := slices.MinFunc(hosts, func(x, y Host) int { return moving.Compare(x.Labels, y.Labels) })
+	hosts = slices.DeleteFunc(hosts, func(h Host) bool { return moving.Compare(best.Labels, h.Labels) < 0 })
+	slices.SortStableFunc(hosts, func(x, y Host) int { return later.Compare(x.Labels, y.Labels) })
+	return hosts, later
 }
 
 // takers are the hosts that take shards, in an order that does not depend on the
@@ -141,6 +185,19 @@ func parts(hosts []Host, has []int, shards int) []int {
 		part[i]++
 	}
 	return part
+}
+
+// muchOf is one and a half of each host's part, rounded up, whatever it has.
+func muchOf(hosts []Host, shards int) []int {
+	total := 0
+	for _, h := range hosts {
+		total += h.Takes()
+	}
+	much := make([]int, len(hosts))
+	for i, h := range hosts {
+		much[i] = (3*shards*h.Takes() + 2*total - 1) / (2 * total)
+	}
+	return much
 }
 
 // StrategyFunc makes a Strategy of a function, such as one that asks a table kept

@@ -104,7 +104,7 @@ func (l *ledger) view(k known) placement.View {
 		_, leaving := l.leaving[m.Incarnation]
 		listed[m.Incarnation] = true
 		v.Hosts = append(v.Hosts, placement.Host{ID: m.ID, Incarnation: m.Incarnation, Roles: m.Roles, Capacity: m.Capacity,
-			Leaving: m.Leaving || leaving})
+			Labels: m.Labels, Leaving: m.Leaving || leaving})
 	}
 	for inc, g := range takes { // a later life of the ID is listed in its place
 		_, leaving := l.leaving[inc]
