@@ -49,7 +49,6 @@ type candidates struct {
 type candidate struct {
 	node  *wire.Node
 	id    string
-	rank  uint32
 	heard time.Duration // when it said so last
 	again time.Duration // in how long it was to say so again; 0: it may not, as nodes of the former version
 	broke bool          // the link to it has broken since
@@ -77,7 +76,7 @@ func (c *candidates) note(m *wire.Candidate) {
 	if !ok && len(c.known) >= maxCandidates {
 		c.forgetStalest()
 	}
-	c.known[at] = candidate{node: m.From, id: m.Id, rank: m.Rank, heard: c.now(),
+	c.known[at] = candidate{node: m.From, id: m.Id, heard: c.now(),
 		again: min(max(0, time.Duration(m.Again)), mostAgain)}
 }
 
@@ -97,10 +96,10 @@ func (c *candidates) forgetStalest() {
 // ranked lists the candidates, the best first: those that may be gone come last, and of
 // equal ones that first which was heard of last. It forgets those that are gone.
 func (c *candidates) ranked() []candidate {
-	now := c.now()
+	now, compare := c.now(), c.preferring()
 	maps.DeleteFunc(c.known, func(_ string, x candidate) bool { return x.forgotten(now) })
 	return slices.SortedFunc(maps.Values(c.known), func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(one(a.doubtful(now)), one(b.doubtful(now))), cmp.Compare(a.rank, b.rank), cmp.Compare(b.heard, a.heard),
+		return cmp.Or(cmp.Compare(one(a.doubtful(now)), one(b.doubtful(now))), compare(a.id, b.id), cmp.Compare(b.heard, a.heard),
 			cmp.Compare(a.id, b.id), cmp.Compare(a.node.Address, b.node.Address))
 	})
 }
@@ -113,8 +112,9 @@ func (c *candidates) certain() []candidate {
 
 // checkPreferred hands over to a node that is preferred to this one.
 func (c *candidates) checkPreferred() {
-	preferred := func(x candidate) bool { return x.rank < c.rank() }
-	if c.phase == Active && len(c.set.preferred) > 0 && slices.ContainsFunc(c.certain(), preferred) {
+	compare := c.preferring()
+	preferred := func(x candidate) bool { return compare(x.id, c.ownID()) < 0 }
+	if c.phase == Active && (len(c.set.preferred) > 0 || c.set.group != nil) && slices.ContainsFunc(c.certain(), preferred) {
 		c.lead.settleIn(func() { c.fire(preferredElsewhere) })
 	}
 }
@@ -153,13 +153,13 @@ func (c *candidates) introduce(gone bool) {
 			return
 		}
 		again = c.pace()
-		if host != nil && (c.lead.leads || c.rank() < c.rankOf(c.proxy.host.record.Owner.ID)) {
+		if host != nil && (c.lead.leads || c.preferring()(c.ownID(), c.proxy.host.record.Owner.ID) < 0) {
 			again = introduceAgain
 		}
 		c.introduceIn(again)
 	}
 	if c.hostAt != "" && (gone || !c.unfit()) {
-		c.proxy.Send(c.hostAt, &wire.Candidate{Name: c.lname, From: c.proxy.Self, Id: c.ownID(), Rank: c.rank(),
+		c.proxy.Send(c.hostAt, &wire.Candidate{Name: c.lname, From: c.proxy.Self, Id: c.ownID(),
 			Gone: gone, Leads: c.lead.leads, Again: int64(again)})
 	}
 }

@@ -290,7 +290,7 @@ func TestTheBestOfTwoPreferredNodesIsChosen(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		prefer := singleton.WithPreferred("best", "second")
 		other, second, best := c.node("other"), c.node("second"), c.node("best")
-		mo := other.run("x", prefer)
+		mo := other.run("x", prefer, singleton.WithSettle(6*time.Second)) // both have introduced themselves then
 		until(t, 2*time.Second, "hosts", active(mo))
 		c.net.Cut("other:1", "best:1")
 		c.net.Cut("other:1", "second:1")
@@ -298,7 +298,7 @@ func TestTheBestOfTwoPreferredNodesIsChosen(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		c.net.Heal("other:1", "best:1")
 		c.net.Heal("other:1", "second:1")
-		until(t, 10*time.Second, "the best hosts", func() bool {
+		until(t, 20*time.Second, "the best hosts", func() bool {
 			require.False(t, active(ms)())
 			return active(mb)()
 		})

@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/membership"
 )
 
 // What calls what in a manager:
@@ -182,6 +183,9 @@ func (c *controller) begin() {
 	if c.set.leadership != nil {
 		c.lead.follow()
 		return
+	}
+	if c.set.group != nil {
+		c.unfollow = append(c.unfollow, c.set.group.Follow(func(membership.MembersChanged) { c.post(c.candidates.checkPreferred) }))
 	}
 	c.fire(wanted)
 }

@@ -16,10 +16,10 @@ import (
 
 // This file is the host's side of a planned change of host. The host begins it when it is
 // stopped, when a source of leadership (WithLeadership) has pointed elsewhere for the time of
-// WithSettle, or when a preferred node (WithPreferred) has announced itself. Otherwise the lease
-// elects, and the host stays. A node that may host sends the host a Candidate when it learns of a
-// host, soon after the link to it broke, and every 15 s. The host forgets a candidate after three
-// such intervals without one.
+// WithSettle, or when a preferred node (WithPreferred, WithPreference) has announced itself.
+// Otherwise the lease elects, and the host stays. A node that may host sends the host a Candidate
+// when it learns of a host, soon after the link to it broke, and every 15 s. The host forgets a
+// candidate after three such intervals without one.
 //
 //	host                                            the other
 //	 │ ◀───────────────── Candidate ──────────────────  │
@@ -246,11 +246,12 @@ func (g *giving) successors() []candidate {
 	if g.set.leadership != nil && !every {
 		return all
 	}
+	compare := g.preferring()
 	for _, x := range g.candidates.ranked() {
 		if len(all) > 0 && all[0].node.Address == x.node.Address {
 			continue
 		}
-		if every || x.rank < g.rank() {
+		if every || compare(x.id, g.ownID()) < 0 {
 			all = append(all, x)
 		}
 	}

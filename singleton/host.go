@@ -82,7 +82,7 @@ func (m *Manager) agreement() string {
 	for i, id := range m.set.preferred {
 		ids[i] = url.QueryEscape(id)
 	}
-	preferred := cmp.Or(strings.Join(ids, ","), "none")
+	preferred := cmp.Or(strings.Join(ids, ","), m.set.prefer.String(), "none")
 	return fmt.Sprintf("message=%d leadership=%t preferred=%s", wire.PayloadLimit(m.system)+wire.Headroom,
 		m.set.leadership != nil, agree.Word(preferred))
 }

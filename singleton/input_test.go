@@ -77,7 +77,7 @@ func TestBadInput(t *testing.T) {
 			"settle":            {start(a.system, a.keeper, "x", props, singleton.WithSettle(-1)), "at least 0"},
 			"stubborn":          {start(a.system, a.keeper, "x", props, singleton.WithOverdue(9)), "KeepLease or ReleaseAfterTTL"},
 			"two who decide": {start(a.system, a.keeper, "x", props, singleton.WithPreferred("a"),
-				singleton.WithLeadership(membership.NewStatic(a.keeper.Owner()))), "without WithLeadership"},
+				singleton.WithLeadership(membership.NewStatic(a.keeper.Owner()))), "only one of them can decide"},
 			"linger": {start(a.system, a.keeper, "x", props, singleton.WithLinger(-1)), "at least 0"},
 			"ttl": {start(a.system, a.keeper, "x", props, singleton.WithLeaseOptions(lease.WithTTL(1))),
 				"at least 300ms"},
@@ -106,13 +106,14 @@ var typedNils = []any{(*lease.Handle)(nil), (*membership.Static)(nil), (*noop.Me
 
 func TestOptionsRefuseBadValues(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
-		a := c.node("a")
+		a, group := c.versioned("a", "1")
 		inputtest.Options(t, map[string][]any{
 			"WithLease":         {singleton.WithLease, ownLease(t)},
 			"WithLeaseOptions":  {singleton.WithLeaseOptions, lease.WithTTL(time.Second)},
 			"WithLeadership":    {singleton.WithLeadership, membership.NewStatic(a.keeper.Owner())},
 			"WithSettle":        {singleton.WithSettle, time.Second},
 			"WithPreferred":     {singleton.WithPreferred, "a"},
+			"WithPreference":    {singleton.WithPreference, group, newest},
 			"WithStop":          {singleton.WithStop, func() any { return job{} }, time.Second},
 			"WithOverdue":       {singleton.WithOverdue, hosting.KeepLease},
 			"WithProxyOnly":     {singleton.WithProxyOnly},

@@ -70,7 +70,7 @@ type Status struct {
 	// Host is the holder of the lease; zero if none is known.
 	Host lease.Owner
 	// Differs says in what the host's settings are not this node's, though they should
-	// be the same on every node (the message size, WithPreferred, and
+	// be the same on every node (the message size, WithPreferred, WithPreference, and
 	// whether there is a WithLeadership); empty if in nothing, or if the host does not say.
 	Differs string
 	// Refused says why this node does not talk to the host, whose version is too far from
@@ -254,15 +254,44 @@ func (c *core) survive(what string) {
 	}
 }
 
-// rank is how much this node is preferred; the lower the better.
-func (c *core) rank() uint32 { return c.rankOf(c.ownID()) }
-
-func (c *core) rankOf(id string) uint32 {
-	i := slices.Index(c.set.preferred, id)
-	if i < 0 {
-		i = len(c.set.preferred)
+// preferring returns what compares nodes by their IDs: less than 0 if a is preferred to b, by what is
+// known of them now.
+func (c *core) preferring() func(a, b string) int {
+	if c.set.group != nil {
+		members := c.set.group.Members()
+		labels := func(id string) map[string]string {
+			if id == c.ownID() {
+				return c.set.group.Labels() // also while this node is no member
+			}
+			m, _ := members.Find(id)
+			return m.Labels
+		}
+		return func(a, b string) int { return c.set.prefer.Compare(labels(a), labels(b)) }
 	}
-	return uint32(i)
+	place := func(id string) int {
+		if i := slices.Index(c.set.preferred, id); i >= 0 {
+			return i
+		}
+		return len(c.set.preferred)
+	}
+	return func(a, b string) int { return place(a) - place(b) }
+}
+
+// rank is how many nodes are preferred to this one.
+func (c *core) rank() (n int) {
+	others := c.set.preferred
+	if c.set.group != nil {
+		for _, m := range c.set.group.Members().Members {
+			others = append(others, m.ID)
+		}
+	}
+	compare := c.preferring()
+	for _, id := range others {
+		if compare(id, c.ownID()) < 0 {
+			n++
+		}
+	}
+	return n
 }
 
 func (c *core) ownID() string {

@@ -41,6 +41,8 @@ type settings struct {
 	overdue      hosting.Overdue
 	settle       time.Duration
 	preferred    []string
+	group        *membership.Group // in which prefer compares nodes
+	prefer       membership.Preferences
 }
 
 // WithLease makes the singleton obey l in place of a lease of the Keeper, which may then be
@@ -90,6 +92,21 @@ func WithSettle(d time.Duration) Option { return func(s *settings) { s.settle = 
 // and nodes that are not preferred wait up to half a second longer for a name that is free.
 // Not together with WithLeadership. Default: all are equal.
 func WithPreferred(ids ...string) Option { return func(s *settings) { s.preferred = ids } }
+
+// WithPreference is WithPreferred by what the members of group say of themselves
+// (membership.WithLabels): in a rollout by version a singleton moves once, to the first node of the
+// new one. A node that is no member comes last. group must not be nil; at least one Preference must
+// be given, and is checked (membership.Preferences.Validate). Not together with WithPreferred or
+// WithLeadership. Default: all are equal.
+func WithPreference(group *membership.Group, by ...membership.Preference) Option {
+	return func(s *settings) {
+		if group == nil || group.Keeper() == nil { // Join did not make it
+			s.missing.Check("WithPreference", nil)
+			return
+		}
+		s.group, s.prefer = group, by
+	}
+}
 
 // WithStop is how a child is asked to stop when that is planned: with the message that make
 // returns, which reaches it behind what it has begun, after mail was turned away; it then
@@ -197,8 +214,13 @@ func (s *settings) complete(name string, keeper *lease.Keeper) error {
 		return invalid("WithBuffer policy", s.drop, "DropNewest or DropOldest")
 	case s.overdue > hosting.ReleaseAfterTTL:
 		return invalid("WithOverdue", s.overdue, "KeepLease or ReleaseAfterTTL")
-	case len(s.preferred) > 0 && s.leadership != nil:
-		return invalid("WithPreferred", s.preferred, "without WithLeadership: only one of them can decide")
+	case s.leadership != nil && (len(s.preferred) > 0 || s.group != nil), len(s.preferred) > 0 && s.group != nil:
+		return invalid("WithPreferred, WithPreference and WithLeadership", "more than one", "one: only one of them can decide")
+	}
+	if s.group != nil {
+		if err := s.prefer.Validate(); err != nil {
+			return fmt.Errorf("singleton %.64q: WithPreference: %w", name, err)
+		}
 	}
 	if err := lease.RenewalOf(s.leaseOptions...).ValidateAutomatic(); err != nil {
 		return fmt.Errorf("singleton %.64q: WithLeaseOptions: %w", name, err)

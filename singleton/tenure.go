@@ -100,7 +100,7 @@ func (t *tenure) alive() (is bool) {
 // The following waits for a name that another node holds.
 
 // rankDelay is how much longer each rank, and mostRanks of them, waits for a free name
-// (WithPreferred).
+// (WithPreferred, WithPreference).
 const (
 	rankDelay = 100 * time.Millisecond
 	mostRanks = 5
@@ -116,9 +116,17 @@ func (t *tenure) waitFree() {
 	}
 	t.stopWaiting()
 	n := t.waiting
-	d := min(time.Duration(t.rank()), mostRanks) * rankDelay
+	// turn lets preferred nodes try first. Meanwhile this one learns which of them are gone.
+	var turn func(waited time.Duration)
+	turn = func(waited time.Duration) {
+		if waited >= time.Duration(min(t.rank(), mostRanks))*rankDelay {
+			t.post(func() { t.onFree(n) })
+			return
+		}
+		t.clock.AfterFunc(rankDelay/2, func() { turn(waited + rankDelay/2) })
+	}
 	err := boundary.Contained(func() {
-		t.unwait = w.OnFree(func() { t.clock.AfterFunc(d, func() { t.post(func() { t.onFree(n) }) }) })
+		t.unwait = w.OnFree(func() { turn(0) })
 	})
 	if err != nil {
 		t.log.Error("the lease's OnFree failed: it is tried again from time to time", zap.Error(err))

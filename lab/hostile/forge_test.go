@@ -121,7 +121,7 @@ func (f *forger) message(name string) proto.Message {
 	case 6:
 		return &wire.MarkerAck{Name: name, From: who, Number: f.number(), Token: f.number()}
 	case 7:
-		return &wire.Candidate{Name: name, From: who, Id: f.name(), Rank: uint32(f.number()), Leads: f.rng.IntN(2) == 0, Gone: f.rng.IntN(9) == 0}
+		return &wire.Candidate{Name: name, From: who, Id: f.name(), Leads: f.rng.IntN(2) == 0, Gone: f.rng.IntN(9) == 0}
 	case 8:
 		return &wire.Invite{Name: name, From: who, Number: f.number()}
 	case 9:
