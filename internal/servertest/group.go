@@ -20,18 +20,32 @@ import (
 // Group is programs that end together, with the ways to them and a directory. Make it with NewGroup, and
 // set Temp before the first program.
 type Group struct {
-	Life
-	Temp string // goes with them
-	kit  string
+	context.Context // ends with them
+	end             context.CancelFunc
+	Temp            string // goes with them
+	kit             string
+	closed          error
 
 	mu       sync.Mutex
 	programs []*Program
 	ends     []func() error
-	routes   []*Route
+	proxies  []*faultlink.Proxy
 }
 
 // NewGroup begins one. closed is what operations fail with after its end.
-func NewGroup(kit string, closed error) *Group { return &Group{Life: NewLife(closed), kit: kit} }
+func NewGroup(kit string, closed error) *Group {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Group{Context: ctx, end: cancel, kit: kit, closed: closed}
+}
+
+// Bounded is ctx with the end of the group, and with the minute that any one operation may take,
+// starting included.
+func (g *Group) Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, timeout := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(g, func() { cancel(g.closed) })
+	return ctx, func() { stop(); cancel(nil); timeout() }
+}
 
 // Add makes p one of the group, by the next name that begins so. end is what Close does with it.
 func (g *Group) Add(p *Program, name string, tail func(log string) string, end func() error) error {
@@ -44,7 +58,7 @@ func (g *Group) Add(p *Program, name string, tail func(log string) string, end f
 	for slices.ContainsFunc(g.programs, func(of *Program) bool { return of.Name == fmt.Sprint(name, n) }) {
 		n++
 	}
-	p.Kit, p.Name, p.Tail = g.kit, fmt.Sprint(name, n), tail
+	p.g, p.Kit, p.Name, p.Tail = g, g.kit, fmt.Sprint(name, n), tail
 	p.Log = filepath.Join(g.Temp, p.Name+".log")
 	g.programs, g.ends = append(g.programs, p), append(g.ends, end)
 	return nil
@@ -64,14 +78,14 @@ func (g *Group) Close() error {
 		g.mu.Unlock()
 		return nil
 	}
-	g.End()
-	g.mu.Unlock() // no more programs and routes come
+	g.end()
+	g.mu.Unlock() // no more programs and proxies come
 	var errs []error
 	for i, p := range slices.Backward(g.programs) {
 		errs = append(errs, p.Do("close", g.ends[i])) // an operation in flight ends with g
 	}
-	for _, r := range g.routes {
-		r.proxy.Close()
+	for _, p := range g.proxies {
+		p.Close()
 	}
 	if g.Temp != "" {
 		errs = append(errs, os.RemoveAll(g.Temp))
@@ -91,19 +105,24 @@ func (r *Route) Addr() string { return r.proxy.Addr() }
 
 // Route opens a way to what dial leads to, which ends with the group.
 func (g *Group) Route(dial func(context.Context) (net.Conn, error)) (*Route, error) {
+	link := faultlink.New()
+	p, err := g.Proxy(func(net.Conn) *faultlink.Link { return link }, dial)
+	return &Route{link, p}, err
+}
+
+// Proxy is Route with a choice of links, by connection.
+func (g *Group) Proxy(pick func(net.Conn) *faultlink.Link, dial func(context.Context) (net.Conn, error)) (*faultlink.Proxy, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.Err() != nil {
 		return nil, g.closed
 	}
-	link := faultlink.New()
-	p, err := faultlink.Listen(func(net.Conn) *faultlink.Link { return link }, dial)
+	p, err := faultlink.Listen(pick, dial)
 	if err != nil {
 		return nil, fmt.Errorf("proxy: %w", err)
 	}
-	r := &Route{Link: link, proxy: p}
-	g.routes = append(g.routes, r)
-	return r, nil
+	g.proxies = append(g.proxies, p)
+	return p, nil
 }
 
 // DialUnix leads to a socket.

@@ -22,34 +22,13 @@ import (
 	"github.com/holdfast-go/holdfast/internal/child"
 )
 
-// Life is that of servers which end together.
-type Life struct {
-	context.Context // ends with them
-	End             context.CancelFunc
-	closed          error
-}
-
-// NewLife begins one. closed is what operations fail with after its end.
-func NewLife(closed error) Life {
-	ctx, cancel := context.WithCancel(context.Background())
-	return Life{ctx, cancel, closed}
-}
-
-// Bounded is ctx with the end of the servers, and with the minute that any one operation may take,
-// starting included.
-func (l Life) Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, timeout := context.WithTimeout(ctx, time.Minute)
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(l, func() { cancel(l.closed) })
-	return ctx, func() { stop(); cancel(nil); timeout() }
-}
-
-// Program is a program of a server. Its log keeps all that it ever printed. Operations on it are not
+// Program is a program of a group. Its log keeps all that it ever printed. Operations on it are not
 // safe for concurrent use, but in Do; Down, Running and Pid are.
 type Program struct {
 	Kit, Name, Log string
 	Tail           func(log string) string // what an error shows of the log
 	*child.Process                         // the last that was started
+	g              *Group
 	state          atomic.Int32
 	pid            atomic.Int64
 	op             sync.Mutex
@@ -187,6 +166,36 @@ func (p *Program) Close() error {
 		err = p.ExitError()
 	}
 	return errors.Join(err, p.Kill())
+}
+
+// Begin, Pause, Resume and Restart are start, Halt, Continue, and start after a Kill, as operations of
+// the program's group.
+func (p *Program) Begin(ctx context.Context, start func(context.Context) error) error {
+	return p.bounded(ctx, "start", start)
+}
+
+func (p *Program) Pause(ctx context.Context) error { return p.bounded(ctx, "pause", p.Halt) }
+
+func (p *Program) Resume() error { return p.Do("resume", p.Continue) }
+
+func (p *Program) Restart(ctx context.Context, start func(context.Context) error) error {
+	return p.bounded(ctx, "restart", func(ctx context.Context) error {
+		if p.g.Err() != nil {
+			return p.g.closed
+		}
+		if err := p.Kill(); err != nil {
+			return err
+		}
+		return start(ctx)
+	})
+}
+
+func (p *Program) bounded(ctx context.Context, what string, operation func(context.Context) error) error {
+	return p.Do(what, func() error {
+		ctx, cancel := p.g.Bounded(ctx)
+		defer cancel()
+		return operation(ctx)
+	})
 }
 
 // Halt halts the process with SIGSTOP and returns once none of its threads runs. No-op when it is

@@ -23,7 +23,7 @@ import (
 // who leads, and returns it. Right after a fault that may still be the old one;
 // a test that waits for another passes those it must not be.
 func (c *Cluster) Leader(ctx context.Context, not ...*Member) (*Member, error) {
-	ctx, cancel := c.life.Bounded(ctx)
+	ctx, cancel := c.group.Bounded(ctx)
 	defer cancel()
 	for {
 		m, err := c.leaderNow(ctx)
@@ -57,7 +57,7 @@ func (c *Cluster) leaderNow(ctx context.Context) (*Member, error) {
 					return
 				}
 			}
-			errs[i] = fmt.Errorf("%s: %w", m.name, err)
+			errs[i] = fmt.Errorf("%s: %w", m.proc.Name, err)
 		})
 	}
 	all.Wait()
@@ -86,7 +86,7 @@ func majority(views []view, v view) bool {
 
 // withLeader runs f with a client of the leader, past all faults.
 func (c *Cluster) withLeader(ctx context.Context, what string, f func(context.Context, *clientv3.Client) error) error {
-	ctx, cancel := c.life.Bounded(ctx)
+	ctx, cancel := c.group.Bounded(ctx)
 	defer cancel()
 	leader, err := c.Leader(ctx)
 	if err != nil {
@@ -211,12 +211,12 @@ const maxMetrics = 16 << 20
 func (m *Member) Metrics(ctx context.Context) (Metrics, error) {
 	res, err := m.get(ctx, "/metrics")
 	if err != nil {
-		return nil, fmt.Errorf("etcdtest: metrics of %s: %w", m.name, err)
+		return nil, fmt.Errorf("etcdtest: metrics of %s: %w", m.proc.Name, err)
 	}
 	defer res.Body.Close()
 	got, err := parseMetrics(io.LimitReader(res.Body, maxMetrics))
 	if err != nil {
-		return nil, fmt.Errorf("etcdtest: metrics of %s: %w", m.name, err)
+		return nil, fmt.Errorf("etcdtest: metrics of %s: %w", m.proc.Name, err)
 	}
 	return got, nil
 }

@@ -26,16 +26,11 @@ type Cluster struct {
 	*Route  // the first: the one that members advertise
 	opts    Options
 	binary  string
-	temp    string // sockets, data and logs
 	members []*Member
 	tls     *tls.Config // of clients
 	auth    atomic.Bool
 	between map[[2]*Member]*Link // from, to
-
-	life servertest.Life // ends with Close
-
-	mu     sync.Mutex
-	routes []*Route // all
+	group   *servertest.Group    // ends with Close
 }
 
 // binaryTimeout bounds getting the program, its build included, whatever the caller's context allows.
@@ -57,12 +52,7 @@ func Start(tb testing.TB, opts ...Option) *Cluster {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	servertest.Attend(tb, c.Close, func() (all []*servertest.Program) {
-		for _, m := range c.members {
-			all = append(all, &m.proc)
-		}
-		return all
-	})
+	servertest.Attend(tb, c.Close, c.group.Programs)
 	return c
 }
 
@@ -83,11 +73,11 @@ func Run(ctx context.Context, opts Options) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{opts: opts, binary: binary, between: map[[2]*Member]*Link{}, life: servertest.NewLife(errClosed)}
+	c := &Cluster{opts: opts, binary: binary, between: map[[2]*Member]*Link{}, group: servertest.NewGroup("etcdtest", errClosed)}
 	if err := c.prepare(); err != nil {
 		return nil, errors.Join(fmt.Errorf("etcdtest: %w", err), c.Close())
 	}
-	ctx, cancel := c.life.Bounded(ctx)
+	ctx, cancel := c.group.Bounded(ctx)
 	defer cancel()
 	errs := make([]error, len(c.members))
 	var all sync.WaitGroup
@@ -112,14 +102,16 @@ func Run(ctx context.Context, opts Options) (*Cluster, error) {
 // addresses that will be advertised.
 func (c *Cluster) prepare() (err error) {
 	everywhere := func(string) bool { return true }
-	if c.temp, err = servertest.TempDir("etcdtest-", everywhere); err != nil {
+	if c.group.Temp, err = servertest.TempDir("etcdtest-", everywhere); err != nil {
 		return err
 	}
-	for i := range c.opts.Members {
-		name := fmt.Sprintf("m%d", i+1)
-		dir := filepath.Join(c.temp, name)
-		m := &Member{c: c, name: name, dir: dir, data: filepath.Join(dir, "data")}
-		m.proc.Kit, m.proc.Name, m.proc.Log, m.proc.Tail = "etcdtest", name, filepath.Join(dir, "log"), notable
+	for range c.opts.Members {
+		m := &Member{c: c}
+		if err := c.group.Add(&m.proc, "m", notable, m.proc.Close); err != nil {
+			return err
+		}
+		m.dir = filepath.Join(c.group.Temp, m.proc.Name)
+		m.data = filepath.Join(m.dir, "data")
 		if err := os.MkdirAll(m.data, 0o700); err != nil {
 			return err
 		}
@@ -131,8 +123,8 @@ func (c *Cluster) prepare() (err error) {
 		}
 	}
 	for _, m := range c.members {
-		if m.peers, err = faultlink.Listen(c.peerLink(m), m.dialPeer); err != nil {
-			return fmt.Errorf("peer proxy of %s: %w", m.name, err)
+		if m.peers, err = c.group.Proxy(c.peerLink(m), m.dialPeer); err != nil {
+			return err
 		}
 	}
 	if c.opts.TLS != "" {
@@ -146,31 +138,7 @@ func (c *Cluster) prepare() (err error) {
 
 // Close kills all members and closes all routes. The error tells of members that
 // had ended without being killed. Later calls do nothing.
-func (c *Cluster) Close() error {
-	c.mu.Lock()
-	if c.life.Err() != nil {
-		c.mu.Unlock()
-		return nil
-	}
-	c.life.End()
-	c.mu.Unlock()
-	var errs []error
-	for _, m := range c.members {
-		errs = append(errs, m.proc.Do("close", m.proc.Close)) // an operation in flight ends with c.life
-	}
-	for _, m := range c.members {
-		if m.peers != nil {
-			m.peers.Close()
-		}
-	}
-	for _, r := range c.routes { // no more come
-		r.close()
-	}
-	if c.temp != "" {
-		errs = append(errs, os.RemoveAll(c.temp))
-	}
-	return errors.Join(errs...)
-}
+func (c *Cluster) Close() error { return c.group.Close() }
 
 // Members are the cluster's members, in a fixed order.
 func (c *Cluster) Members() []*Member { return slices.Clone(c.members) }

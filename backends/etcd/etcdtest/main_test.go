@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
-		fmt.Println(c.members[0].Pid(), c.temp)
+		fmt.Println(c.members[0].Pid(), c.group.Temp)
 		select {}
 	}
 	goleak.VerifyTestMain(m)

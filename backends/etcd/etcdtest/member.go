@@ -33,7 +33,6 @@ import (
 // it was not killed is reported by the next operation and by Cluster.Close.
 type Member struct {
 	c     *Cluster
-	name  string
 	dir   string // sockets; the working directory of the process
 	data  string
 	peers *faultlink.Proxy // what the other members reach it through
@@ -50,14 +49,14 @@ const (
 )
 
 // Name is m1, m2 and so on.
-func (m *Member) Name() string { return m.name }
+func (m *Member) Name() string { return m.proc.Name }
 
 // ID is the member's ID in etcd.
 func (m *Member) ID() uint64 { return m.id.Load() }
 
 // Addr is where clients reach the member on the cluster's first route, as
 // host:port. It never changes.
-func (m *Member) Addr() string { return m.c.proxies[slices.Index(m.c.members, m)].Addr() }
+func (m *Member) Addr() string { return m.c.ways[slices.Index(m.c.members, m)].Addr() }
 
 // Direct is an endpoint, for clientv3, that goes past all faults and needs no
 // certificate. It never changes.
@@ -72,34 +71,16 @@ func (m *Member) Kill() error { return m.proc.Do("kill", m.proc.Kill) }
 
 // Stop halts the process with SIGSTOP and returns once none of its threads runs.
 // Its connections stay. No-op when it is stopped; an error when it is down.
-func (m *Member) Stop(ctx context.Context) error {
-	return m.proc.Do("stop", func() error {
-		ctx, cancel := m.c.life.Bounded(ctx)
-		defer cancel()
-		return m.proc.Halt(ctx)
-	})
-}
+func (m *Member) Stop(ctx context.Context) error { return m.proc.Pause(ctx) }
 
 // Cont lets a stopped process go on. No-op when it is running; an error when it
 // is down.
-func (m *Member) Cont() error { return m.proc.Do("cont", m.proc.Continue) }
+func (m *Member) Cont() error { return m.proc.Resume() }
 
 // Restart kills the process if there is one and starts it again with the data and
 // the addresses it had. It returns once the member serves linearizable reads, or,
 // while fewer than a majority of the members run, once it listens.
-func (m *Member) Restart(ctx context.Context) error {
-	return m.proc.Do("restart", func() error {
-		if m.c.life.Err() != nil {
-			return errClosed
-		}
-		if err := m.proc.Kill(); err != nil {
-			return err
-		}
-		ctx, cancel := m.c.life.Bounded(ctx)
-		defer cancel()
-		return m.start(ctx)
-	})
-}
+func (m *Member) Restart(ctx context.Context) error { return m.proc.Restart(ctx, m.start) }
 
 // start runs the process and waits until it is of use.
 func (m *Member) start(ctx context.Context) error {
@@ -120,17 +101,17 @@ func (m *Member) args() []string {
 	}
 	var initial []string
 	for _, of := range m.c.members {
-		initial = append(initial, of.name+"=http://"+of.peers.Addr())
+		initial = append(initial, of.proc.Name+"=http://"+of.peers.Addr())
 	}
 	args := []string{
-		"--name=" + m.name,
+		"--name=" + m.proc.Name,
 		"--data-dir=" + m.data,
 		"--listen-client-urls=" + clientScheme + "://" + clientSocket + ",unix://" + directSocket,
 		"--advertise-client-urls=" + advertised + "://" + m.Addr(),
 		"--listen-peer-urls=unix://" + peerSocket,
 		"--initial-advertise-peer-urls=http://" + m.peers.Addr(),
 		"--initial-cluster=" + strings.Join(initial, ","),
-		"--initial-cluster-token=" + filepath.Base(m.c.temp),
+		"--initial-cluster-token=" + filepath.Base(m.c.group.Temp),
 		"--heartbeat-interval=100",
 		"--election-timeout=1000", // the shortest TTL that etcd grants is 1.5 times this, rounded up to whole seconds
 		"--unsafe-no-fsync",       // data survives Kill either way, since the machine does not crash
@@ -228,8 +209,7 @@ func (m *Member) dialPeer(ctx context.Context) (net.Conn, error) {
 }
 
 func (m *Member) dialUnix(ctx context.Context, socket string) (net.Conn, error) {
-	var d net.Dialer
-	return d.DialContext(ctx, "unix", filepath.Join(m.dir, socket))
+	return servertest.DialUnix(ctx, filepath.Join(m.dir, socket))
 }
 
 // What a failure shows of a member's log, which is long: the lines that the reader

@@ -122,7 +122,7 @@ func TestMemberThatEndsByItselfIsReported(t *testing.T) {
 	require.ErrorIs(t, m.Restart(t.Context()), errClosed)
 	_, err = c.NewRoute()
 	require.ErrorIs(t, err, errClosed)
-	require.NoDirExists(t, c.temp)
+	require.NoDirExists(t, c.group.Temp)
 }
 
 func TestStartThatFailsShowsTheLog(t *testing.T) {

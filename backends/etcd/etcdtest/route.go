@@ -5,7 +5,6 @@ package etcdtest
 import (
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"testing"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/faultlink"
+	"github.com/holdfast-go/holdfast/internal/servertest"
 )
 
 // Link is a way to one member through a proxy, with the faults that are on it: Cut, CutReplies,
@@ -23,43 +23,29 @@ type Link = faultlink.Link
 // Route is one way to the cluster: a proxy, and so a link, for each member. Its
 // addresses stay for the life of the cluster.
 type Route struct {
-	c       *Cluster
-	proxies []*faultlink.Proxy
-	links   []*Link
+	c    *Cluster
+	ways []*servertest.Route // of the members, in order
 }
 
 // NewRoute opens another way to the cluster, to break for some clients and not
 // for others. It is closed with the cluster. Members advertise only the
 // cluster's first route: a client that syncs its endpoints leaves this one.
 func (c *Cluster) NewRoute() (*Route, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.life.Err() != nil {
-		return nil, errClosed
-	}
 	r := &Route{c: c}
-	c.routes = append(c.routes, r)
 	for _, m := range c.members {
-		link := faultlink.New()
-		p, err := faultlink.Listen(func(net.Conn) *Link { return link }, m.dialClient)
+		way, err := c.group.Route(m.dialClient)
 		if err != nil {
-			return nil, fmt.Errorf("etcdtest: proxy of %s: %w", m.name, err)
+			return nil, fmt.Errorf("etcdtest: %s: %w", m.proc.Name, err)
 		}
-		r.proxies, r.links = append(r.proxies, p), append(r.links, link)
+		r.ways = append(r.ways, way)
 	}
 	return r, nil
-}
-
-func (r *Route) close() {
-	for _, p := range r.proxies {
-		p.Close()
-	}
 }
 
 // Link is the way to one member; nil if m is not of this cluster.
 func (r *Route) Link(m *Member) *Link {
 	if i := slices.Index(r.c.members, m); i >= 0 {
-		return r.links[i]
+		return r.ways[i].Link
 	}
 	return nil
 }
@@ -67,8 +53,8 @@ func (r *Route) Link(m *Member) *Link {
 // Endpoints are the members' addresses on this route, in order, as host:port.
 func (r *Route) Endpoints() []string {
 	var eps []string
-	for _, p := range r.proxies {
-		eps = append(eps, p.Addr())
+	for _, way := range r.ways {
+		eps = append(eps, way.Addr())
 	}
 	return eps
 }
@@ -89,8 +75,8 @@ func (r *Route) Delay(d time.Duration) { r.each(func(l *Link) { l.Delay(d) }) }
 func (r *Route) Heal() { r.each((*Link).Heal) }
 
 func (r *Route) each(f func(*Link)) {
-	for _, l := range r.links {
-		f(l)
+	for _, way := range r.ways {
+		f(way.Link)
 	}
 }
 

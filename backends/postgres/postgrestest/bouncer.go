@@ -38,7 +38,7 @@ func (s *Server) NewBouncer(ctx context.Context, settings map[string]string, rol
 	if err != nil {
 		return nil, fmt.Errorf("postgrestest: pgbouncer: %w", err)
 	}
-	return b, b.proc.Do("start", func() error { return b.start(ctx) })
+	return b, b.proc.Begin(ctx, b.start)
 }
 
 func (g *group) newBouncer(s *Server, settings map[string]string, roles []string) (*Bouncer, error) {
@@ -59,13 +59,15 @@ func (g *group) newBouncer(s *Server, settings map[string]string, roles []string
 
 const bouncerPort = 6432 // of a socket in a directory of its own
 
+func (b *Bouncer) socket() string {
+	return filepath.Join(b.dir, fmt.Sprintf(".s.PGSQL.%d", bouncerPort))
+}
+
 func (b *Bouncer) dial(ctx context.Context) (net.Conn, error) {
-	return servertest.DialUnix(ctx, filepath.Join(b.dir, fmt.Sprintf(".s.PGSQL.%d", bouncerPort)))
+	return servertest.DialUnix(ctx, b.socket())
 }
 
 func (b *Bouncer) start(ctx context.Context) error {
-	ctx, cancel := b.g.Bounded(ctx)
-	defer cancel()
 	var users strings.Builder
 	for _, role := range b.roles {
 		fmt.Fprintf(&users, "\"%s\" \"\"\n", strings.ReplaceAll(role, `"`, `""`))
@@ -92,6 +94,7 @@ func (b *Bouncer) start(ctx context.Context) error {
 			return err
 		}
 	}
+	_ = os.Remove(b.socket()) // of one that was killed
 	cmd := b.g.account.command(b.dir, b.path, "--quiet", filepath.Join(b.dir, "pgbouncer.ini"))
 	if err := b.proc.Start(cmd); err != nil {
 		return err
@@ -106,27 +109,7 @@ func (b *Bouncer) start(ctx context.Context) error {
 }
 
 // Kill ends the process with SIGKILL and returns once it is gone. No-op when it is down.
-func (b *Bouncer) Kill() error { return b.proc.Do("kill", b.kill) }
-
-func (b *Bouncer) kill() error {
-	if b.proc.Down() {
-		return nil
-	}
-	if err := b.proc.Kill(); err != nil {
-		return err
-	}
-	return os.Remove(filepath.Join(b.dir, fmt.Sprintf(".s.PGSQL.%d", bouncerPort)))
-}
+func (b *Bouncer) Kill() error { return b.proc.Do("kill", b.proc.Kill) }
 
 // Restart kills the pooler if it runs and starts it again at the address it had.
-func (b *Bouncer) Restart(ctx context.Context) error {
-	return b.proc.Do("restart", func() error {
-		if err := b.kill(); err != nil {
-			return err
-		}
-		if b.g.Err() != nil {
-			return errClosed
-		}
-		return b.start(ctx)
-	})
-}
+func (b *Bouncer) Restart(ctx context.Context) error { return b.proc.Restart(ctx, b.start) }

@@ -156,7 +156,7 @@ func (s *Server) begin(ctx context.Context, lines ...string) error {
 	if err := os.WriteFile(s.file(), []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
 		return err
 	}
-	return s.proc.Do("start", func() error { return s.start(ctx) })
+	return s.proc.Begin(ctx, s.start)
 }
 
 // settings are the lines of a server that keeps data.
@@ -190,8 +190,6 @@ func (s *Server) dial(ctx context.Context) (net.Conn, error) {
 
 // start runs the process and waits until it answers; a replica, until it has its primary's data.
 func (s *Server) start(ctx context.Context) error {
-	ctx, cancel := s.g.Bounded(ctx)
-	defer cancel()
 	binary, err := findServer()
 	if err != nil {
 		return err
@@ -241,17 +239,11 @@ func (s *Server) probe(ctx context.Context) error {
 func (s *Server) await(ctx context.Context, probe func(context.Context) error) error {
 	ctx, cancel := s.g.Bounded(ctx)
 	defer cancel()
-	for {
-		once, done := context.WithTimeout(ctx, attempt)
-		err := probe(once)
-		done()
-		if err == nil {
-			return nil
-		}
-		if ended := servertest.Pause(ctx, 20*time.Millisecond); ended != nil {
-			return fmt.Errorf("redistest: %s: %w; last: %w", s.proc.Name, ended, err)
-		}
-	}
+	return s.proc.Await(ctx, 20*time.Millisecond, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, attempt)
+		defer cancel()
+		return probe(ctx)
+	})
 }
 
 // Do sends a command past all faults. Its error names the server and the command.
@@ -278,30 +270,14 @@ func (s *Server) Kill() error { return s.proc.Do("kill", s.proc.Kill) }
 
 // Restart kills the process if there is one and starts it again with the configuration and, if AOF
 // is set, the data it had. It returns once it answers.
-func (s *Server) Restart(ctx context.Context) error {
-	return s.proc.Do("restart", func() error {
-		if s.g.Err() != nil {
-			return errClosed
-		}
-		if err := s.proc.Kill(); err != nil {
-			return err
-		}
-		return s.start(ctx)
-	})
-}
+func (s *Server) Restart(ctx context.Context) error { return s.proc.Restart(ctx, s.start) }
 
 // Pause halts the process with SIGSTOP and returns once none of its threads runs. Its connections
 // stay. No-op when it is paused; an error when it is down.
-func (s *Server) Pause(ctx context.Context) error {
-	return s.proc.Do("pause", func() error {
-		ctx, cancel := s.g.Bounded(ctx)
-		defer cancel()
-		return s.proc.Halt(ctx)
-	})
-}
+func (s *Server) Pause(ctx context.Context) error { return s.proc.Pause(ctx) }
 
 // Resume lets a paused process go on. No-op when it is running; an error when it is down.
-func (s *Server) Resume() error { return s.proc.Do("resume", s.proc.Continue) }
+func (s *Server) Resume() error { return s.proc.Resume() }
 
 // NewReplica begins a server that follows this one, and returns once it has its data and confirms
 // changes, after about a second. Its Options are this server's, changed by opts. It ends with this
