@@ -37,24 +37,24 @@ var settled = map[string]string{
 // Exec runs statements as the superuser in the database postgres, past all faults, all in one
 // transaction unless they say otherwise.
 func (s *Server) Exec(ctx context.Context, sql string) error {
-	err := s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+	return s.withConn(ctx, fmt.Sprintf("%.100q on", sql), func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol)
 		return err
 	})
-	if err != nil {
-		return fmt.Errorf("postgrestest: %s: %.100q: %w", s.proc.Name, sql, err)
-	}
-	return nil
 }
 
-func (s *Server) withConn(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
+// withConn has f use a connection. An error says what is done to the server.
+func (s *Server) withConn(ctx context.Context, what string, f func(context.Context, *pgx.Conn) error) error {
 	ctx, cancel := s.g.Bounded(ctx)
 	defer cancel()
 	conn, err := s.Conn(ctx)
-	if err != nil {
-		return err
+	if err == nil {
+		err = errors.Join(f(ctx, conn), conn.Close(ctx))
 	}
-	return errors.Join(f(ctx, conn), conn.Close(ctx))
+	if err != nil {
+		return fmt.Errorf("postgrestest: %s %s: %w", what, s.proc.Name, err)
+	}
+	return nil
 }
 
 // Set changes a setting by ALTER SYSTEM and returns once new connections have it; connections that
@@ -69,48 +69,40 @@ func (s *Server) Reset(ctx context.Context, name string) error {
 }
 
 func (s *Server) alter(ctx context.Context, verb, name, value string) error {
+	ctx, cancel := s.g.Bounded(ctx)
+	defer cancel()
 	sql := "ALTER SYSTEM " + verb + " " + pgx.Identifier{name}.Sanitize() + value
-	err := s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		var before time.Time
-		if err := conn.QueryRow(ctx, "SELECT pg_conf_load_time()").Scan(&before); err != nil {
-			return err
-		}
-		if _, err := conn.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol); err != nil {
-			return err
-		}
-		if _, err := conn.Exec(ctx, "SELECT pg_reload_conf()"); err != nil {
-			return err
-		}
-		for {
-			var at time.Time
-			err := s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-				return conn.QueryRow(ctx, "SELECT pg_conf_load_time()").Scan(&at)
-			})
-			if err != nil || !at.Equal(before) {
-				return err
-			}
-			if err := servertest.Pause(ctx, 5*time.Millisecond); err != nil {
-				return err
-			}
-		}
-	})
-	if err != nil {
-		return fmt.Errorf("postgrestest: %s: %s: %w", s.proc.Name, sql, err)
+	loaded := func() (at time.Time, err error) {
+		err = s.withConn(ctx, "load time of", func(ctx context.Context, conn *pgx.Conn) error {
+			return conn.QueryRow(ctx, "SELECT pg_conf_load_time()").Scan(&at)
+		})
+		return at, err
 	}
-	return nil
+	before, err := loaded()
+	if err == nil {
+		err = s.Exec(ctx, sql)
+	}
+	if err == nil {
+		err = s.Exec(ctx, "SELECT pg_reload_conf()")
+	}
+	for err == nil {
+		var at time.Time
+		if at, err = loaded(); err == nil && !at.Equal(before) {
+			break
+		}
+		err = errors.Join(err, servertest.Pause(ctx, 5*time.Millisecond))
+	}
+	return err
 }
 
 // TerminateBackends is pg_terminate_backend of every client's connection, and returns how many
 // there were.
 func (s *Server) TerminateBackends(ctx context.Context) (n int, err error) {
-	err = s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+	err = s.withConn(ctx, "terminate the backends of", func(ctx context.Context, conn *pgx.Conn) error {
 		return conn.QueryRow(ctx, "SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) FROM pg_stat_activity "+
 			"WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND application_name <> 'postgrestest'").Scan(&n)
 	})
-	if err != nil {
-		return 0, fmt.Errorf("postgrestest: terminate the backends of %s: %w", s.proc.Name, err)
-	}
-	return n, nil
+	return n, err
 }
 
 // NewDatabase makes a database; options are what follows its name, or nothing.
@@ -121,13 +113,12 @@ func (s *Server) NewDatabase(ctx context.Context, name, options string) error {
 // SetClock makes the server's clock differ by so much from the machine's, from now on: a step of
 // the clock, seen by all its processes at once. Options.Faketime must be set.
 func (s *Server) SetClock(offset time.Duration) error {
-	if !s.opts.Faketime {
-		return fmt.Errorf("postgrestest: set the clock of %s: Options.Faketime is not set", s.proc.Name)
-	}
-	if err := s.clock().Set(offset); err != nil {
-		return fmt.Errorf("postgrestest: set the clock of %s: %w", s.proc.Name, err)
-	}
-	return nil
+	return s.proc.Do("set the clock of", func() error {
+		if !s.opts.Faketime {
+			return errors.New("Options.Faketime is not set")
+		}
+		return s.clock().Set(offset)
+	})
 }
 
 func (s *Server) clock() servertest.Clock {
@@ -138,38 +129,31 @@ func (s *Server) ballast() string { return filepath.Join(s.disk, "ballast") }
 
 // FillDisk leaves the server so many bytes of its disk at most. Options.Disk must be set.
 func (s *Server) FillDisk(leave int64) error {
-	if s.disk == "" {
-		return fmt.Errorf("postgrestest: fill the disk of %s: Options.Disk is not set", s.proc.Name)
-	}
-	f, err := os.OpenFile(s.ballast(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return fmt.Errorf("postgrestest: fill the disk of %s: %w", s.proc.Name, err)
-	}
-	chunk := make([]byte, 4096)
-	for err == nil {
-		var st syscall.Statfs_t
-		if err = syscall.Statfs(s.disk, &st); err == nil {
-			if int64(st.Bavail)*int64(st.Bsize) <= leave {
-				break
-			}
-			_, err = f.Write(chunk)
+	return s.proc.Do("fill the disk of", func() error {
+		if s.disk == "" {
+			return errors.New("Options.Disk is not set")
 		}
-	}
-	if errors.Is(err, syscall.ENOSPC) {
-		err = nil
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("postgrestest: fill the disk of %s: %w", s.proc.Name, err)
-	}
-	return nil
+		f, err := os.OpenFile(s.ballast(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+		if err != nil {
+			return err
+		}
+		chunk := make([]byte, 4096)
+		var st syscall.Statfs_t
+		for err = syscall.Statfs(s.disk, &st); err == nil && int64(st.Bavail)*int64(st.Bsize) > leave; {
+			if _, err = f.Write(chunk); err == nil {
+				err = syscall.Statfs(s.disk, &st)
+			}
+		}
+		if errors.Is(err, syscall.ENOSPC) {
+			err = nil
+		}
+		return errors.Join(err, f.Close())
+	})
 }
 
 // FreeDisk undoes FillDisk.
 func (s *Server) FreeDisk() error {
-	if err := os.Remove(s.ballast()); err != nil {
-		return fmt.Errorf("postgrestest: free the disk of %s: %w", s.proc.Name, err)
-	}
-	return nil
+	return s.proc.Do("free the disk of", func() error { return os.Remove(s.ballast()) })
 }
 
 // Link is a way to a server through a proxy, with the faults that are on it: Cut, CutReplies,

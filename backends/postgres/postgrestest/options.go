@@ -47,13 +47,12 @@ func WithFaketime() Option { return func(o *Options) { o.Faketime = true } }
 func WithDisk(bytes int64) Option { return func(o *Options) { o.Disk = bytes } }
 
 // needs is what Skip is to look for.
-func (o Options) needs() []string {
-	var n []string
+func (o Options) needs() (n []func() error) {
 	if o.Faketime {
-		n = append(n, NeedFaketime)
+		n = append(n, needFaketime)
 	}
 	if o.Disk != 0 {
-		n = append(n, NeedTmpfs)
+		n = append(n, canMount)
 	}
 	return n
 }

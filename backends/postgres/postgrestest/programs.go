@@ -28,42 +28,32 @@ const (
 // ErrMissing says that a program which is needed is not on this machine.
 var ErrMissing = errors.New("not installed")
 
-// What a test may need besides the server.
-const (
-	NeedBouncer  = "pgbouncer"
-	NeedFaketime = "faketime"
-	NeedTmpfs    = "tmpfs" // the right to mount one
-)
-
 // Skip skips a test whose programs are not on this machine, and says so on standard error; with
-// HOLDFAST_CI=1 in the environment it fails the test instead. needs is what the test needs besides
+// HOLDFAST_CI=1 in the environment it fails the test instead. needs look for what the test needs besides
 // the server. It skips as well where HOLDFAST_SKIP_POSTGRES=1 asks for that. Start does so itself,
 // for what its options need.
-func Skip(tb testing.TB, needs ...string) {
+func Skip(tb testing.TB, needs ...func() error) {
 	tb.Helper()
-	servertest.Skip(tb, "postgrestest", "PostgreSQL", skipEnv, func() error { return missing(needs) })
+	servertest.Skip(tb, "postgrestest", "PostgreSQL", skipEnv, func() error {
+		_, err := findPrograms()
+		for _, need := range needs {
+			err = errors.Join(err, need())
+		}
+		return err
+	})
 }
 
-// missing is an error about the first program that is needed and not there.
-func missing(needs []string) error {
-	_, err := findPrograms()
-	for _, need := range needs {
-		var e error
-		switch need {
-		case NeedBouncer:
-			_, e = findBouncer()
-		case NeedFaketime:
-			if _, e = servertest.FindFaketime(); e != nil {
-				e = fmt.Errorf("%w: %w", e, ErrMissing)
-			}
-		case NeedTmpfs:
-			e = canMount()
-		default:
-			e = fmt.Errorf("a test needs %q, which postgrestest does not know", need)
-		}
-		err = errors.Join(err, e)
-	}
+// NeedBouncer is ErrMissing where there is no PgBouncer.
+func NeedBouncer() error {
+	_, err := findBouncer()
 	return err
+}
+
+func needFaketime() error {
+	if _, err := servertest.FindFaketime(); err != nil {
+		return fmt.Errorf("%w: %w", err, ErrMissing)
+	}
+	return nil
 }
 
 // programs is where the server's programs are.

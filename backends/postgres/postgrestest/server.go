@@ -435,7 +435,7 @@ func (s *Server) Synchronous(ctx context.Context, standbys ...*Server) error {
 	if err := s.Set(ctx, "synchronous_standby_names", value); err != nil {
 		return err
 	}
-	return s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+	return s.withConn(ctx, "await the standbys of", func(ctx context.Context, conn *pgx.Conn) error {
 		for {
 			var n int
 			err := conn.QueryRow(ctx, `SELECT count(*) FROM pg_stat_replication
@@ -447,7 +447,7 @@ func (s *Server) Synchronous(ctx context.Context, standbys ...*Server) error {
 				err = servertest.Pause(ctx, 5*time.Millisecond)
 			}
 			if err != nil {
-				return fmt.Errorf("postgrestest: %d of %d standbys of %s are synchronous: %w", n, len(standbys), s.proc.Name, err)
+				return fmt.Errorf("%d of %d are synchronous: %w", n, len(standbys), err)
 			}
 		}
 	})
@@ -456,17 +456,13 @@ func (s *Server) Synchronous(ctx context.Context, standbys ...*Server) error {
 // Promote makes a standby a primary and returns once it takes writes. The former primary, if it
 // runs, is not told: see Kill and Follow.
 func (s *Server) Promote(ctx context.Context) error {
-	err := s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+	return s.withConn(ctx, "promote", func(ctx context.Context, conn *pgx.Conn) error {
 		var done bool
 		if err := conn.QueryRow(ctx, "SELECT pg_promote(true, 60)").Scan(&done); err != nil || done {
 			return err
 		}
 		return errors.New("not within 60 s")
 	})
-	if err != nil {
-		return fmt.Errorf("postgrestest: promote %s: %w", s.proc.Name, err)
-	}
-	return nil
 }
 
 // What a failure shows of a log: enough for its reader, and not so much that it buries the failure.
