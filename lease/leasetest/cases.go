@@ -16,16 +16,6 @@ import (
 
 // Who wins.
 var bareAcquireCases = []bareCase{
-	{name: "acquire/free", run: one(func(t *bareT, l lease.Lease) {
-		t.check(!t.alive(l), bareExclusive, "CheckAlive is true before anything was acquired")
-		t.win(l)
-	})},
-	{name: "acquire/held", run: rivals(func(t *bareT, a, b lease.Lease) {
-		for range 50 {
-			t.refused(b)
-		}
-		t.check(t.alive(a), bareUndone, "the holder is not alive after another was refused")
-	})},
 	{name: "acquire/again", run: rivals(func(t *bareT, a, b lease.Lease) {
 		for range 5 {
 			won, err := t.acquire(a)
@@ -33,7 +23,8 @@ var bareAcquireCases = []bareCase{
 		}
 		t.refused(b)
 		t.free(a)
-		t.win(b)
+		won, err := t.acquire(b)
+		t.check(won && err == nil, bareRelease, "after it another's Acquire: %v, %v", won, err)
 	})},
 	{name: "acquire/one-winner", run: func(t *bareT) {
 		var ls []lease.Lease
@@ -89,14 +80,11 @@ var bareAcquireCases = []bareCase{
 
 // Giving up.
 var bareReleaseCases = []bareCase{
-	{name: "release/frees", run: rivals(func(t *bareT, a, b lease.Lease) {
-		t.free(a)
-		won, err := t.acquire(b)
-		t.check(won && err == nil, bareRelease, "after it another's Acquire: %v, %v", won, err)
-	})},
 	{name: "release/not-held", run: two(func(t *bareT, a, b lease.Lease) {
 		err := t.release(a)
 		t.check(err == nil, bareReleaseNo, "Release of what was never acquired: %v", err)
+		t.win(a)
+		t.free(a)
 		t.win(b)
 		err = t.release(a)
 		t.check(err == nil, bareReleaseNo, "Release of what another holds: %v", err)
@@ -106,15 +94,6 @@ var bareReleaseCases = []bareCase{
 		t.spared(b)
 		won, err := t.acquire(t.lease())
 		t.check(!won, bareReleaseNo, "it freed the name of another: %v, %v", won, err)
-	})},
-	{name: "release/twice", run: rivals(func(t *bareT, a, b lease.Lease) {
-		t.free(a)
-		t.win(b)
-		err := t.release(a)
-		t.check(err == nil, bareReleaseNo, "the second Release: %v", err)
-		t.spared(b)
-		won, _ := t.acquire(t.lease())
-		t.check(!won, bareReleaseNo, "the second Release freed the name of the next holder")
 	})},
 	{name: "release/and-acquire-again", run: two(func(t *bareT, a, b lease.Lease) {
 		for range 20 {
@@ -137,6 +116,7 @@ var bareReleaseCases = []bareCase{
 		t.takes(b, bareLate)
 	})},
 	{name: "release/unanswered", needs: needCut, run: rivals(func(t *bareT, a, b lease.Lease) {
+		l := t.listen(a)
 		heal := t.cut(a)
 		var err error
 		done := make(chan struct{})
@@ -150,6 +130,7 @@ var bareReleaseCases = []bareCase{
 		t.check(!t.alive(a), bareEndsTrust, "CheckAlive is true after it")
 		heal()
 		t.takes(b, bareLate, func() { t.check(!t.alive(a), bareRevived, "the lease is alive again") })
+		t.check(l.count() == 0, bareNotTold, "it was told of a release that got no answer")
 	})},
 }
 
@@ -283,22 +264,16 @@ var bareTroubleCases = []bareCase{
 		t.check(t.alive(a), bareRenewed, "CheckAlive is false, and nothing happened")
 		defer t.loses(a)()
 	})},
-	{name: "partition/both-renew", needs: needCut, run: rivals(func(t *bareT, a, b lease.Lease) {
-		heal := t.cut(a)
-		t.takes(b, bareLate)
-		t.check(!t.alive(a), bareExclusive, "another has won, and the holder that was cut off is alive")
-		t.apart(a, b, t.w.TTL/2, bareExclusive)
-		heal()
-		t.apart(a, b, 2*t.w.TTL, bareRevived)
-		t.refused(a)
-	})},
 	{name: "partition/never-two", needs: needCut,
 		run: rivals(func(t *bareT, holder, next lease.Lease) {
 			for range 4 {
 				heal := t.cut(holder)
 				t.takes(next, bareLate)
 				t.check(!t.alive(holder), bareExclusive, "another has won, and the holder that was cut off is alive")
+				t.apart(holder, next, t.w.TTL/2, bareExclusive)
 				heal()
+				t.apart(holder, next, t.w.TTL, bareRevived)
+				t.refused(holder)
 				_ = t.release(holder)
 				t.spared(next)
 				t.refused(t.lease())
@@ -317,21 +292,6 @@ var bareTroubleCases = []bareCase{
 		t.check(t.alive(a), bareRenewed, "it is not renewed after a cut of a quarter of the TTL")
 		t.refused(b)
 	})},
-	{name: "partition/of-who-waits", needs: needCut, run: rivals(func(t *bareT, a, b lease.Lease) {
-		defer t.cut(b)()
-		for range 2 {
-			won, _ := t.acquire(b)
-			t.check(!won && !t.alive(b), bareClaims, "without a link a name is won that another holds")
-		}
-		t.check(t.alive(a), bareUndone, "the holder is not alive any more")
-	})},
-	{name: "partition/acquire-after-loss", needs: needCut, run: holder(func(t *bareT, a lease.Lease) {
-		heal := t.loses(a)
-		heal()
-		t.takes(a, bareFree)
-		t.stays(a, 2*t.w.TTL, bareRenewed)
-		t.refused(t.lease())
-	})},
 	{name: "crash/after-the-ttl", needs: needCrash, run: two(func(t *bareT, a, b lease.Lease) {
 		began := time.Now()
 		t.win(a)
@@ -344,11 +304,6 @@ var bareTroubleCases = []bareCase{
 		time.Sleep(3 * t.w.TTL)
 		t.w.Crash(a)
 		t.takes(b, bareLate)
-	})},
-	{name: "crash/of-who-was-refused", needs: needCrash, run: rivals(func(t *bareT, a, b lease.Lease) {
-		t.refused(b)
-		t.w.Crash(b)
-		t.spared(a)
 	})},
 	{name: "pause/beyond-the-ttl", needs: needPause, run: holder(func(t *bareT, a lease.Lease) {
 		alive := true
@@ -398,30 +353,17 @@ var bareLostCases = []bareCase{
 		first := t.listen(a)
 		t.win(a)
 		second := t.listen(a)
-		defer t.loses(a)()
-		first.told(1)
-		second.told(1)
-		time.Sleep(2 * t.w.TTL)
-		first.told(1)
-		second.told(1)
-	})},
-	{name: "lost/each-loss", needs: needCut, run: one(func(t *bareT, a lease.Lease) {
-		l := t.listen(a)
 		for i := 1; i <= 3; i++ {
-			t.takes(a, bareFree)
+			t.stays(a, 2*t.w.TTL, bareRenewed)
 			heal := t.loses(a)
-			l.told(i)
+			first.told(i)
+			second.told(i)
+			time.Sleep(2 * t.w.TTL)
+			first.told(i)
+			second.told(i)
 			heal()
+			t.takes(a, bareFree)
 		}
-	})},
-	{name: "lost/taken-over", needs: needCut, run: two(func(t *bareT, a, b lease.Lease) {
-		l := t.listen(a)
-		t.win(a)
-		heal := t.cut(a)
-		t.takes(b, bareLate)
-		heal()
-		time.Sleep(t.w.TTL)
-		l.told(1)
 	})},
 	{name: "lost/not-on-release", run: two(func(t *bareT, a, b lease.Lease) {
 		la, lb := t.listen(a), t.listen(b)
@@ -433,15 +375,6 @@ var bareLostCases = []bareCase{
 		time.Sleep(2 * t.w.TTL)
 		t.check(la.count() == 0 && lb.count() == 0, bareNotTold, "%d and %d were told of releases", la.count(), lb.count())
 	})},
-	{name: "lost/not-on-release-without-a-link", needs: needCut,
-		run: one(func(t *bareT, a lease.Lease) {
-			l := t.listen(a)
-			t.win(a)
-			defer t.cut(a)()
-			_ = t.release(a)
-			time.Sleep(2 * t.w.TTL)
-			t.check(l.count() == 0, bareNotTold, "it was told of a release that got no answer")
-		})},
 	{name: "lost/stop", needs: needCut, run: one(func(t *bareT, a lease.Lease) {
 		l, other := t.listen(a), t.listen(a)
 		t.check(l.stop(), bareStopped, "stop says that it was not registered")
@@ -461,53 +394,27 @@ var bareLostCases = []bareCase{
 		time.Sleep(t.w.TTL)
 		t.check(l.count() == 0, barePast, "it was told of a loss that came before")
 	})},
-	{name: "lost/callback-panics", needs: needCut, run: func(t *bareT) {
-		t.rudely(func(lease.Lease) { panic("leasetest: a callback that panics") })
-	}},
-	{name: "lost/callback-hangs", needs: needCut, run: func(t *bareT) {
+	{name: "lost/rude-callbacks", needs: needCut, run: one(func(t *bareT, a lease.Lease) {
 		end := make(chan struct{})
 		t.Cleanup(func() { close(end) })
-		t.rudely(func(lease.Lease) { <-end })
-	}},
-	{name: "lost/callback-calls-back", needs: needCut, run: func(t *bareT) {
-		t.rudely(func(l lease.Lease) {
-			l.CheckAlive()
-			stop := l.OnLost(func(lease.Loss) {})
-			stop()
-			_ = l.Release(t.Context())
-			l.CheckAlive()
+		first := t.listen(a)
+		a.OnLost(func(lease.Loss) { panic("leasetest: a callback that panics") })
+		a.OnLost(func(lease.Loss) { <-end })
+		a.OnLost(func(lease.Loss) {
+			a.CheckAlive()
+			a.OnLost(func(lease.Loss) {})()
+			_ = a.Release(t.Context())
+			a.CheckAlive()
 		})
-	}},
-	{name: "lost/callback-stops-itself", needs: needCut, run: one(func(t *bareT, a lease.Lease) {
-		var stop atomic.Pointer[func() bool] // for who calls back within OnLost
-		var stopped atomic.Bool
-		f := a.OnLost(func(lease.Loss) {
-			if stop := stop.Load(); stop != nil {
-				stopped.Store((*stop)())
-			}
-		})
-		stop.Store(&f)
-		t.win(a)
-		heal := t.loses(a)
-		t.check(t.soon(t.slack, stopped.Load), bareStopped, "a callback can't stop itself")
-		heal()
-		t.takes(a, bareOthers)
+		last := t.listen(a)
+		for i := 1; i <= 2; i++ {
+			t.takes(a, bareOthers)
+			heal := t.loses(a)
+			ok := t.soon(t.slack, func() bool { return first.count() == i && last.count() == i })
+			t.check(ok, bareOthers, "with rude callbacks between them, %d and %d were told of %d losses", first.count(), last.count(), i)
+			heal()
+		}
 	})},
-}
-
-// rudely loses a lease two times, one of whose callbacks does what it should not.
-func (t *bareT) rudely(f func(lease.Lease)) {
-	a := t.lease()
-	first := t.listen(a)
-	a.OnLost(func(lease.Loss) { f(a) })
-	last := t.listen(a)
-	for i := 1; i <= 2; i++ {
-		t.takes(a, bareOthers)
-		heal := t.loses(a)
-		ok := t.soon(t.slack, func() bool { return first.count() == i && last.count() == i })
-		t.check(ok, bareOthers, "with a rude callback between them, %d and %d were told of %d losses", first.count(), last.count(), i)
-		heal()
-	}
 }
 
 // listener notes the losses that it hears of.

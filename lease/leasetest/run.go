@@ -205,6 +205,7 @@ func (t *bareT) lease() lease.Lease {
 	if l == nil {
 		t.Fatalf("leasetest: Bare.Lease returned nil")
 	}
+	t.check(!t.alive(l), bareExclusive, "CheckAlive is true before anything was acquired")
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), t.w.TTL)
 		defer cancel()
