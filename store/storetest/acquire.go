@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/holdfast-go/holdfast/store"
 )
@@ -14,16 +13,7 @@ var acquireCases = []testCase{
 		n.stands(n.own, ruleSeenByAll)
 		other.stands(n.own, ruleSeenByAll)
 	})},
-	{name: "acquire/two-at-once", run: func(t *storeT) { acquireAtOnce(t, 2, 40) }},
-	{name: "acquire/sixty-four-at-once", run: func(t *storeT) { acquireAtOnce(t, 64, 5) }},
-	{name: "acquire/one-owner-at-once",
-		run: one(func(t *storeT, n *node) { // the nonce tells the claims of a session apart
-			for round := range 10 {
-				name := fmt.Sprintf("a/%d", round)
-				i, outs := t.oneOf(8, ruleOneWinner, func(int) store.Outcome { return n.try(name) })
-				n.stands(outs[i].Record, ruleSeenByAll)
-			}
-		})},
+	{name: "acquire/at-once", run: func(t *storeT) { atOnce(t, 64, 1, 10) }},
 	{name: "acquire/supersedes-metadata", run: one(func(t *storeT, n *node) {
 		c := t.claim("a")
 		c.Metadata = map[string]string{"kept": "no"}
@@ -46,31 +36,56 @@ var acquireCases = []testCase{
 		}
 	})},
 	{name: "token/over-many-changes", run: held(tokenMany)},
-	{name: "token/never-shared", run: tokenNeverShared},
-	{name: "release/at-once", run: one(func(t *storeT, n *node) {
-		for range 20 {
-			r := n.win("a")
-			t.oneOf(4, ruleReleaseOnce, func(int) store.Outcome { return n.release(r.Held())[0] })
+	{name: "release/at-once", run: two(func(t *storeT, a, b *node) { // and transfers beside
+		ns := []*node{a, b, t.node(), t.node()}
+		for range 40 {
+			r := a.win("a")
+			moves := func(i int) bool { return i%2 == 1 && t.can(needTransfer) }
+			i, outs := t.oneOf(len(ns), ruleTransferOnce, func(i int) store.Outcome {
+				t.pace()
+				if moves(i) {
+					return ns[i].transfer(ns[i].taking(r.Held()))[0]
+				}
+				return ns[i].release(r.Held())[0]
+			})
+			if moves(i) {
+				b.stands(outs[i].Record, ruleTransferOnce)
+				b.freed(outs[i].Record)
+			}
+			b.free("a", ruleTransferOnce)
 		}
 	})},
 }
 
-// acquireAtOnce lets nodes claim one name at one moment, again and again.
-func acquireAtOnce(t *storeT, nodes, rounds int) {
-	clients := make([]store.Store, min(nodes, 8))
-	for i := range clients {
-		clients[i] = t.client()
-	}
-	ns := make([]*node, nodes)
-	for i := range ns {
-		ns[i] = t.nodeOn(clients[i%len(clients)])
-	}
-	for range rounds {
-		winner, outs := t.oneOf(nodes, ruleOneWinner, func(i int) store.Outcome { return ns[i].try("a") })
-		for _, out := range outs {
-			t.sameRecord(out.Record, outs[winner].Record, ruleHolder)
+// atOnce has requests claim the same names at one moment, several for each node: their nonces tell
+// them apart. Each name is claimed twice: a new one, and one that was held before.
+func atOnce(t *storeT, requests, size, rounds int) {
+	ns := t.nodes(8)
+	size = t.batch(ns[0].store, size)
+	for round := range rounds {
+		outs := make([][]store.Outcome, requests)
+		t.together(requests, func(i int) {
+			claims := make([]store.Claim, size)
+			for j := range claims { // each in another order
+				claims[j] = t.claim(fmt.Sprintf("%d/%d", round/2, (i*3+j)%size))
+			}
+			outs[i] = ns[i%len(ns)].acquire(claims...)
+		})
+		won := make(map[string]store.Record)
+		for _, out := range slices.Concat(outs...) {
+			if r := out.Record; out.OK {
+				t.require(won[r.Name].Token == 0, ruleOneWinner, "%q was won as %+v and as %+v", r.Name, won[r.Name], r)
+				won[r.Name] = r
+			}
 		}
-		ns[winner].freed(outs[winner].Record)
+		t.require(len(won) == size, ruleOneWinner, "%d of %d names were won", len(won), size)
+		for _, out := range slices.Concat(outs...) {
+			t.sameRecord(out.Record, won[out.Record.Name], ruleHolder)
+		}
+		for _, r := range won {
+			ns[0].stands(r, ruleSeenByAll)
+			ns[0].freed(r)
+		}
 	}
 }
 
@@ -100,60 +115,15 @@ func tokenMany(t *storeT, n, other *node) {
 	}
 }
 
-// tokenNeverShared: over many clients at once, no token of a name appears twice.
-func tokenNeverShared(t *storeT) {
-	const nodes, rounds = 8, 25
-	ns := t.nodes(nodes)
-	var owners sync.Map
-	t.together(nodes, func(i int) {
-		for range rounds {
-			if out := ns[i].try("a"); out.OK {
-				was, taken := owners.LoadOrStore(out.Record.Token, out.Record)
-				t.check(!taken, ruleToken, "token %d was issued for %+v and for %+v", out.Record.Token, out.Record, was)
-				ns[i].release(out.Record.Held())
-			}
-			t.pace()
-		}
-	})
-}
-
 // large is the size of a large batch where the store's Limits allow it.
 const large = 1000
 
 var batchCases = []testCase{
-	{name: "batch/mixed", run: two(batchMixed)},
 	{name: "batch/large", run: two(batchLarge)},
 	{name: "batch/one-name-twice", run: one(batchTwice)},
-	{name: "batch/at-once", run: batchAtOnce},
+	{name: "batch/at-once", run: func(t *storeT) { atOnce(t, 8, 20, 6) }},
 	{name: "batch/empty", run: held(batchEmpty)},
 	{name: "batch/arguments-are-not-kept", run: one(batchArguments)},
-}
-
-// batchMixed: a batch of free, held, own and superseding claims answers each in
-// its place.
-func batchMixed(t *storeT, n, other *node) {
-	if t.batch(n.store, 6) < 6 {
-		t.Logf("the store takes batches of %d: nothing to mix", t.batch(n.store, 6))
-		return
-	}
-	held := other.win("held")
-	own, super := n.win("own"), n.win("super")
-	claims := []store.Claim{
-		t.claim("z"), t.claim("held"), t.claim("a"), t.claim("own"), t.supersede(super), t.claim("m"),
-	}
-	standing := map[string]store.Record{"held": held, "own": own}
-	for i, out := range n.acquire(claims...) {
-		name := claims[i].Name
-		refusal, refused := standing[name]
-		t.require(out.Record.Name == name && out.OK != refused, ruleOrder,
-			"claim %d, of %q: OK %v with the record of %q, want OK %v", i, name, out.OK, out.Record.Name, !refused)
-		if refused {
-			t.sameRecord(out.Record, refusal, ruleHolder)
-		}
-		n.stands(out.Record, ruleSeenByAll)
-	}
-	n.stands(held, ruleHeld)
-	n.stands(own, ruleHeld)
 }
 
 func batchLarge(t *storeT, n, other *node) {
@@ -166,10 +136,19 @@ func batchLarge(t *storeT, n, other *node) {
 		claims[i].Metadata = map[string]string{"i": fmt.Sprint(i)}
 	}
 	taken := other.win(names[size/2])
+	refusals := map[int]store.Record{size / 2: taken}
+	if size > 3 {
+		refusals[size-1] = n.win(names[size-1])
+		claims[size-2] = t.supersede(n.win(names[size-2]))
+	}
 	held := make([]store.Held, 0, size)
 	for i, out := range n.acquire(claims...) {
+		refusal, refused := refusals[i]
 		t.require(out.Record.Name == names[i], ruleOrder, "outcome %d is about %q, the claim about %q", i, out.Record.Name, names[i])
-		t.require(out.OK == (i != size/2), ruleBatchAll, "claim %d of %d, of %q: OK %v", i, size, names[i], out.OK)
+		t.require(out.OK != refused, ruleBatchAll, "claim %d of %d, of %q: OK %v", i, size, names[i], out.OK)
+		if refused {
+			t.sameRecord(out.Record, refusal, ruleHolder)
+		}
 		held = append(held, out.Record.Held())
 	}
 	found := n.get(names...)
@@ -207,34 +186,6 @@ func batchTwice(t *storeT, n *node) {
 	for _, i := range []int{0, 2} {
 		if outs[i].OK {
 			t.check(held && got.Held() == outs[i].Record.Held(), ruleBatchTwice, "won %+v, and there stands %+v", outs[i].Record, got)
-		}
-	}
-}
-
-// batchAtOnce: of overlapping batches, each name has one winner.
-func batchAtOnce(t *storeT) {
-	const nodes = 8
-	first := t.node()
-	size := t.batch(first.store, 20)
-	for round := range 5 {
-		ns := t.nodes(nodes)
-		var outs [nodes][]store.Outcome
-		t.together(nodes, func(i int) {
-			claims := make([]store.Claim, size)
-			for j := range claims { // each in another order
-				claims[j] = t.claim(fmt.Sprintf("%d/%d", round, (i*3+j)%size))
-			}
-			outs[i] = ns[i].acquire(claims...)
-		})
-		wins := make(map[string]int)
-		for _, out := range slices.Concat(outs[:]...) {
-			if out.OK {
-				wins[out.Record.Name]++
-			}
-		}
-		for j := range size {
-			name := fmt.Sprintf("%d/%d", round, j)
-			t.require(wins[name] == 1, ruleOneWinner, "%q was won %d times by overlapping batches", name, wins[name])
 		}
 	}
 }
@@ -278,26 +229,11 @@ func batchArguments(t *storeT, n *node) {
 	}
 }
 
-// Claims that are won only while another ownership stands: leases under leases.
+// Claims that are won only while another ownership stands: leases under leases. The cases hands/* claim
+// while what does not stand.
 var whileCases = []testCase{
 	{name: "while/stands", needs: needWhile, run: held(whileStands)},
-	{name: "while/gone", needs: needWhile, run: held(whileGone)},
 	{name: "while/superseding", needs: needWhile, run: held(whileSuperseding)},
-	{name: "while/transferred", needs: needWhile | needTransfer,
-		run: held(func(t *storeT, a, b *node) {
-			now := a.give(a.own, b)
-			a.orphaned(t.under("w/child", a.own))
-			b.freed(b.winClaim(t.under("w/child", now), ruleWhile))
-		})},
-	{name: "while/closed", needs: needWhile, run: held(func(t *storeT, a, b *node) {
-		b.freed(b.winClaim(t.under("w/child", a.own), ruleWhile))
-		a.close()
-		b.orphaned(t.under("w/child", a.own))
-	})},
-	{name: "while/expired", needs: needWhile, waits: true, run: brief(func(t *storeT, n, other *node) {
-		n.letExpire(other, "a")
-		other.orphaned(t.under("w/child", n.own))
-	})},
 	{name: "while/in-a-batch", needs: needWhile, run: two(whileBatch)},
 	{name: "while/as-it-goes", needs: needWhile, run: two(whileGoing)},
 	{name: "while/invalid", needs: needWhile, run: held(func(t *storeT, n, _ *node) {
@@ -342,6 +278,9 @@ func whileStands(t *storeT, a, b *node) {
 	theirs := b.winClaim(t.under("w/theirs", p), ruleWhile) // under another's
 	third := b.winClaim(t.under("w/third", own), ruleWhile)
 	b.refused(t.under("w/own", p), own, ruleHeld)
+	upper := p
+	upper.Name = "A"
+	a.orphaned(t.under("w/child", upper))
 	a.freed(p)
 	for _, r := range []store.Record{own, theirs, third} { // what was won stays, and lives on
 		b.stands(r, ruleWhileStays)
@@ -349,34 +288,6 @@ func whileStands(t *storeT, a, b *node) {
 	a.renew()
 	b.freed(b.winClaim(t.under("w/again", theirs), ruleWhile))
 	b.freed(a.superseded(own)) // the next claim has a condition of its own, or none
-}
-
-func whileGone(t *storeT, a, b *node) {
-	p := a.own
-	beside := b.win("w/beside")
-	for _, h := range []store.Held{
-		{Name: "w/none", Token: p.Token, Nonce: p.Nonce},
-		{Name: p.Name, Token: p.Token + 1, Nonce: p.Nonce},
-		{Name: p.Name, Token: p.Token, Nonce: p.Nonce + 1},
-		{Name: p.Name, Token: p.Token, Nonce: p.Nonce - 1},
-		{Name: p.Name, Token: beside.Token, Nonce: beside.Nonce},
-		{Name: "A", Token: p.Token, Nonce: p.Nonce},
-	} {
-		for _, name := range []string{"w/free", "w/beside"} {
-			c := t.claim(name)
-			c.While = h
-			a.orphaned(c)
-		}
-	}
-	next := a.superseded(p)
-	a.orphaned(t.under("w/child", p))
-	a.freed(a.winClaim(t.under("w/child", next), ruleWhile))
-	a.freed(next)
-	a.orphaned(t.under("w/child", next))
-	last := b.winClaim(store.Claim{Name: p.Name, Nonce: p.Nonce}, ruleFree) // another's, with the nonce of the first
-	a.orphaned(t.under("w/child", p))
-	a.freed(a.winClaim(t.under("w/child", last), ruleWhile))
-	a.freed(a.win("w/child"))
 }
 
 func whileSuperseding(t *storeT, a, b *node) {

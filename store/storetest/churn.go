@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -19,7 +20,6 @@ var churnCases = []testCase{
 	{name: "churn/thirty-clients", run: func(t *storeT) { churn(t, 30, 40, 6, false) }},
 	{name: "churn/one-name", run: func(t *storeT) { churn(t, 8, 40, 1, false) }},
 	{name: "churn/requests-astray", run: func(t *storeT) { churn(t, 30, 30, 8, true) }},
-	{name: "churn/hammer", run: churnHammer},
 }
 
 // churner is one client of a history and what it believes to own.
@@ -36,7 +36,7 @@ type churner struct {
 func churn(t *storeT, clients, rounds, names int, astray bool) {
 	h := &history{t: t}
 	stores := make([]store.Store, min(clients, 8))
-	var fs []faults
+	var fs []*faultstore.Store
 	for i := range stores {
 		stores[i] = t.client()
 		if astray {
@@ -99,6 +99,12 @@ func (c *churner) once(name string) {
 		c.claim(name, own.Token)
 	case n < 7 && c.t.can(needTransfer):
 		c.giveTo(c.peers[c.t.random(len(c.peers))], own)
+	case n == 7:
+		ctx, cancel := c.t.context()
+		defer cancel()
+		if err := errOf(c.store.Renew(ctx, []store.Session{c.session})); !errors.Is(err, faultstore.ErrInjected) {
+			c.t.must(err, "Renew")
+		}
 	default:
 		c.letGo(own)
 	}
@@ -152,42 +158,6 @@ func answer(outs []store.Outcome, err error) reply {
 		return reply{unknown: true}
 	}
 	return reply{ok: outs[0].OK, record: outs[0].Record}
-}
-
-// churnHammer calls everything at once, for the race detector and for deadlocks.
-func churnHammer(t *storeT) {
-	first, ns := t.node(), t.nodes(8)
-	var ws []*watching
-	for range 3 {
-		if t.can(needWatch) {
-			ws = append(ws, t.watch(t.client(), "h/"))
-		}
-	}
-	t.together(len(ns), func(i int) {
-		n := ns[i]
-		for j := range 25 {
-			c := t.claim(fmt.Sprintf("h/%d", t.random(5)))
-			c.Metadata = map[string]string{"i": fmt.Sprint(i), "j": fmt.Sprint(j)}
-			claims := []store.Claim{c, t.claim(fmt.Sprintf("h/own/%d/%d", i, j))}
-			for _, out := range n.acquire(claims[:t.batch(n.store, 2)]...) {
-				if out.OK && t.can(needTransfer) && t.random(2) == 0 {
-					n.transfer(first.taking(out.Record.Held()))
-				} else if out.OK {
-					n.release(out.Record.Held())
-				}
-			}
-			n.renew()
-			n.get([]string{c.Name, "h/none"}[:t.batch(n.store, 2)]...)
-			if t.can(needList) && j%5 == 0 {
-				n.list("h/")
-			}
-			t.pace()
-		}
-	})
-	for _, w := range ws {
-		w.synced()
-		w.check()
-	}
 }
 
 // The model of one name, against which histories are checked. It knows no

@@ -37,10 +37,10 @@ func TestFlawsAreCaughtDisturbed(t *testing.T) {
 		rule rule
 	}{
 		{grantsTwice, "hands/nothing", ruleHeld},
-		{tokensRestart, "token/never-shared", ruleToken},
+		{tokensRestart, "hands/release", ruleToken},
 		{releasesByName, "hands/nothing", ruleReleaseToken},
-		{releasesByName, "late/release-lands-on-another's", ruleLateRelease},
-		{expiresLate, "session/expires", ""},
+		{releasesByName, "hands/release", ruleReleaseOnly},
+		{expiresLate, "session/expires-for-acquirers", ""},
 		{revivesSession, "session/expired-unseen-is-gone", ""},
 		{transfersToGone, "transfer/to-expired-session", ruleTransferGone},
 		{transferLeavesGap, "transfer/no-gap", ruleTransferAtomic},
@@ -96,34 +96,6 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// TestLandedTooEarly: a late request waits for calls that are held up as long as
-// was said. One that lands while the case still prepares for it takes the verdict
-// away, if the store is disturbed.
-func TestLandedTooEarly(t *testing.T) {
-	for _, c := range []struct {
-		stall, held    time.Duration
-		fails, verdict bool
-	}{
-		{0, 100 * time.Millisecond, false, false},
-		{0, time.Second, true, true},
-		{time.Second, time.Second, false, false},
-		{time.Second, 2 * time.Second, true, false},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			got := cases.Record(t, t.Name(), func(tb TB) {
-				t := newT(tb, twins(flawless), options{stall: c.stall})
-				f, n := t.faulty()
-				f.once(faultstore.Acquire, t.landsLate())
-				t.lost(errOf(n.acquires(t.claim("a"))))
-				time.Sleep(c.held)
-				n.free("a", ruleFree)
-			})
-			require.Equal(t, c.fails, got.Failed(), "%q", got.Failures())
-			require.Equal(t, c.verdict, got.Verdict.Load(), "%q", got.Failures())
-		})
-	}
-}
-
 // TestWatchThatWasEnded: a watch may be ended by a store that is disturbed.
 func TestWatchThatWasEnded(t *testing.T) {
 	for stall, verdict := range map[time.Duration]bool{0: true, time.Second: false} {
@@ -131,7 +103,7 @@ func TestWatchThatWasEnded(t *testing.T) {
 			got := cases.Record(t, t.Name(), func(tb TB) {
 				t := newT(tb, twins(flawless), options{stall: stall})
 				f := t.faults()
-				w := t.watch(f, "w/")
+				w := ofChanges.begin(context.WithoutCancel(t.Context()), t, f, "w/", 0)
 				w.synced()
 				f.CutWatches()
 				w.sees(store.EventPut, "w/a", t.node().win("w/a").Token)

@@ -17,11 +17,8 @@ import (
 var keeperCases = []testCase{
 	{name: "keeper/one-holder", run: keeperOneHolder},
 	{name: "keeper/batches", run: keeperBatches},
-	{name: "keeper/renews", waits: true, run: keeperRenews},
 	{name: "keeper/crash", waits: true, run: keeperCrash},
-	{name: "keeper/wait", waits: true, run: keeperWait},
 	{name: "keeper/transfer", needs: needTransfer, run: keeperTransfer},
-	{name: "keeper/settles-what-went-astray", waits: true, run: keeperSettles},
 	{name: "keeper/contention-astray", waits: true, run: keeperContention},
 	{name: "keeper/parent", needs: needWhile, run: one(keeperParent)},
 }
@@ -157,8 +154,15 @@ func keeperOneHolder(t *storeT) {
 			t.expired(term)
 			t.broken(ruleHolder, "Holder: %+v, %v, %v; the token is %d", r, held, err, token)
 		}
+		woken := make(chan error, 1)
+		ctx, cancel = t.context()
+		go func() { woken <- b.Wait(ctx) }()
 		t.releases(a)
 		t.check(!a.CheckAlive(), ruleRelease, "alive after Release")
+		err = <-woken
+		cancel()
+		t.unknown(err)
+		t.check(err == nil, ruleKeeper, "Wait: %v", err)
 		a, b = b, a
 	}
 }
@@ -176,23 +180,6 @@ func keeperBatches(t *storeT) {
 	t.keptFrom(other, t.wins(hs[7], ruleKeeper)) // if it has not expired, this is what it holds
 	t.together(names, func(i int) { t.releases(hs[i]) })
 	t.check(t.acquired(other), ruleRelease, "a name that was released was not acquired")
-}
-
-func keeperRenews(t *storeT) {
-	h, other := t.contender(), t.contender()
-	lost := make(chan lease.Loss, 8)
-	h.OnLost(func(l lease.Loss) { lost <- l })
-	term, ttl := t.wins(h, ruleKeeper), max(t.ttl, lease.MinTTL)
-	for end := time.Now().Add(3 * ttl); time.Now().Before(end); time.Sleep(ttl / 5) {
-		told := len(lost)
-		if !term.CheckAlive() {
-			t.expired(term)
-			t.broken(ruleRenew, "a keeper that runs lost its lease: %v", context.Cause(term.Context()))
-			return
-		}
-		t.check(told == 0, ruleRenew, "OnLost was called for a term that is alive")
-		t.keptFrom(other, term)
-	}
 }
 
 // keeperCrash cuts a holder off: it stops trusting before anybody else can win,
@@ -230,32 +217,6 @@ func keeperCrash(t *storeT) {
 	}
 	t.check(!holder.CheckAlive() && alive, ruleHeld, "after the cut healed: alive %v and %v", holder.CheckAlive(), alive)
 	t.check(len(lost) == 0, ruleKeeper, "OnLost was called %d times more", len(lost))
-}
-
-func keeperWait(t *storeT) {
-	holder, waiting := t.contender(), t.contender()
-	term := t.wins(holder, ruleKeeper)
-	woken := make(chan error, 1)
-	ctx, cancel := t.context()
-	defer cancel()
-	go func() { woken <- waiting.Wait(ctx) }()
-	time.Sleep(t.ttl / 2)
-	select {
-	case err := <-woken:
-		t.expired(term)
-		t.broken(ruleKeeper, "Wait returned (%v) while the name was held", err)
-		return
-	default:
-	}
-	t.releases(holder)
-	select {
-	case err := <-woken:
-		t.unknown(err)
-		t.check(err == nil, ruleKeeper, "Wait: %v", err)
-	case <-time.After(prompt + t.opts.stall):
-		t.inTime(false, ruleKeeper, "Wait has not returned %v after the release", prompt+t.opts.stall)
-	}
-	t.check(t.acquired(waiting), ruleKeeper, "a name that was waited for was not acquired")
 }
 
 func keeperTransfer(t *storeT) {
@@ -298,34 +259,6 @@ func keeperTransfer(t *storeT) {
 	}
 }
 
-// keeperSettles lets an acquire land when its caller has given up: the name is
-// not held without an owner.
-func keeperSettles(t *storeT) {
-	f := t.faults()
-	k := t.keeper(f)
-	h, keep, other := t.handle(k, "k/a"), t.handle(k, "k/keep"), t.contender()
-	kept := t.wins(keep, ruleKeeper) // it shares the session, and keeps it alive
-	f.SetRule(func(c faultstore.Call) faultstore.Fault {
-		if c.Op == faultstore.Acquire {
-			return faultstore.Fault{Kind: faultstore.LandLate, Delay: t.landing()}
-		}
-		return faultstore.Fault{}
-	})
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), t.landing()/3)
-	ok, err := h.Acquire(ctx)
-	cancel()
-	t.require(!ok && err != nil, ruleKeeper, "Acquire, with its requests held up: %v, %v", ok, err)
-	ttl := max(t.ttl, lease.MinTTL)
-	time.Sleep(ttl / 2)
-	f.SetRule(nil)
-	f.Wait()
-	t.inTime(t.acquires(other, 4*ttl+t.slack), ruleKeeper, "a name whose acquire landed late stays held, and has no owner")
-	if !kept.CheckAlive() {
-		t.expired(kept)
-		t.broken(ruleKeeper, "another lease of the keeper was lost")
-	}
-}
-
 // keeperContention lets keepers fight for one name while requests go astray.
 // A node that is alive is so alone.
 func keeperContention(t *storeT) {
@@ -334,7 +267,7 @@ func keeperContention(t *storeT) {
 		mu      sync.Mutex
 		holders = make(map[int]*lease.Handle)
 		hs      [keepers]*lease.Handle
-		fs      [keepers]faults
+		fs      [keepers]*faultstore.Store
 		wins    atomic.Int32
 	)
 	for i := range hs {

@@ -10,7 +10,7 @@ var safety = map[rule]bool{
 	ruleHeld: true, ruleOneWinner: true, ruleSupersedeBy: true, ruleSupersedeOf: true, ruleLinear: true,
 	ruleToken: true, ruleTokenZero: true, ruleReleaseToken: true, ruleReleaseNonce: true, ruleBatchTwice: true,
 	ruleEarly: true, ruleRevive: true, ruleGoneAcquire: true, ruleTransferRefused: true, ruleTransferAtomic: true,
-	ruleTransferOnce: true, ruleLateAcquire: true, ruleLateRelease: true, ruleLateTransfer: true,
+	ruleTransferOnce: true,
 }
 
 // Who wins.
@@ -85,13 +85,6 @@ const (
 	ruleTransferExpiry  rule = "a transferred record lives and ends with the target's session, not with the mover's"
 	ruleTransferMeta    rule = "a transfer keeps the metadata when given none, and replaces it when given some"
 	ruleTransferOnce    rule = "one ownership can be given away once: of several transfers and releases exactly one is applied"
-)
-
-// Late requests.
-const (
-	ruleLateAcquire  rule = "a claim that lands late neither removes nor overrides an ownership that came before it"
-	ruleLateRelease  rule = "a release that lands late touches no newer ownership"
-	ruleLateTransfer rule = "a transfer that lands late touches no newer ownership"
 )
 
 // Contexts.

@@ -12,8 +12,7 @@
 //
 // Every failure begins with the rule that was broken. The first part of a case's name says what it
 // is about: who wins (acquire, batch, while), tokens (token), what a former owner still tries
-// (hands, release), sessions (session), transfers (transfer), late requests (late),
-// contexts (context), reads (read, listed), names and bounds (alike, limits, invalid), watches (watch,
+// (hands, release), sessions (session), transfers (transfer), contexts (context), reads (read, listed), names and bounds (alike, limits, invalid), watches (watch,
 // deletions), random histories (churn), what a backend arranges (setup), and the engine over the
 // store (keeper). Cases that need what a store may lack are left out, and the log says which; in
 // their place the store must answer store.ErrUnsupported. Outside of the cases about contexts and
@@ -99,8 +98,7 @@ func ExpirySlack(d time.Duration) Option { return func(o *options) { o.slack = d
 // Disturbed is for a store that is disturbed while it is tested: members that die,
 // links that break. The clients must then be ones that repeat what got no answer
 // until there is a definite outcome. stall bounds how long one of their calls may
-// take because of that; late requests land so much later. All cases run at once,
-// so that a disturbance meets many of them, and one without a verdict is repeated
+// take because of that. All cases run at once, so that a disturbance meets many of them, and one without a verdict is repeated
 // as it was, four times or for two minutes. Cases that need a calm process are
 // left out. With FakeTime too, the time that passes is exact, but not what a store
 // takes. The default is 0: not disturbed.
@@ -313,7 +311,7 @@ func (c testCase) patiently(t *testing.T, f Factory, o options) *cases.Recorder 
 }
 
 func allCases() []testCase {
-	return slices.Concat(acquireCases, batchCases, handsCases, sessionCases, transferCases, lateCases, contextCases,
+	return slices.Concat(acquireCases, batchCases, handsCases, sessionCases, transferCases, contextCases,
 		readCases, nameCases, whileCases, watchCases, churnCases, setupCases, keeperCases)
 }
 
@@ -375,7 +373,6 @@ type storeT struct {
 	slack  time.Duration
 	serial atomic.Uint64
 	clock  atomic.Int64 // orders events of the case, since fake time may stand still
-	lands  atomic.Int64 // when a late request lands that the case is not waiting for yet, in Unix nanoseconds; 0: none
 
 	mu      sync.Mutex
 	top     map[string]store.Token // the highest token seen of each name
@@ -402,7 +399,6 @@ func newT(tb TB, f Factory, o options) *storeT {
 // broken fails the case. The message begins with the rule that the store broke.
 func (t *storeT) broken(r rule, format string, args ...any) {
 	t.Helper()
-	t.notLanded()
 	if r, ok := t.TB.(*cases.Recorder); ok {
 		r.Judged()
 	}

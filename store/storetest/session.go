@@ -22,25 +22,8 @@ var sessionCases = []testCase{
 		other.stands(c, ruleCloseOnly)
 		other.winAll(names, ruleFree)
 	})},
-	{name: "session/renew-together", run: one(func(t *storeT, a *node) {
-		b, c := t.nodeOn(a.store), t.nodeOn(a.store)
-		for i, g := range t.renewAll(a, b, c) {
-			t.check(g.Err == nil, ruleRenew, "renewal %d of live sessions: %+v", i, g)
-		}
-		b.close()
-		t.goneAmongLive(a, b)
-	})},
 	{name: "session/close-against-acquire", run: one(sessionCloseRace)},
-	{name: "session/reopen", run: held(func(t *storeT, n, _ *node) {
-		n.reopen()
-		n.renew()
-		n.stands(n.own, ruleReopen)
-		n.freed(n.own)
-	})},
 
-	{name: "session/expires", waits: true, run: brief(func(t *storeT, n, other *node) {
-		n.letExpire(other, "a")
-	})},
 	{name: "session/expires-for-acquirers", waits: true, run: brief(func(t *storeT, n, other *node) {
 		n.watchExpiry(func() bool { return other.try("a").OK }, "a")
 	})},
@@ -53,14 +36,6 @@ var sessionCases = []testCase{
 		n.win("b")
 		n.letExpire(other, "a")
 		n.letExpire(other, "b")
-	})},
-	{name: "session/renewal-extends", waits: true, run: brief(func(t *storeT, n, other *node) {
-		for range 3 {
-			n.pass(0.6)
-			n.renewed()
-			n.lives(other, n.own, ruleRenew)
-		}
-		n.letExpire(other, "a")
 	})},
 	{name: "session/open-again-extends", waits: true, run: brief(func(t *storeT, n, other *node) {
 		n.pass(0.6)
@@ -204,6 +179,7 @@ func sessionKeepsAll(t *storeT, n, other *node) {
 	for name, r := range was {
 		t.sameRecord(left[name], r, ruleRenew)
 	}
+	n.letExpire(other, names[0])
 }
 
 // passage is a way in which a name may change hands.
@@ -299,6 +275,9 @@ func (p passage) run(t *storeT) {
 			now = b.winClaim(store.Claim{Name: name, Nonce: again}, ruleFree)
 		}
 		t.mistaken(a, b, old, now, beside)
+		if t.can(needWhile) {
+			b.freed(b.winClaim(t.under("under/"+p.name, now), ruleWhile))
+		}
 		restarted := t.owner()
 		restarted.ID, restarted.Address = now.Owner.ID, now.Owner.Address
 		claimants := []*node{b, t.open(b.store, restarted, b.session.TTL), t.open(b.store, now.Owner, b.session.TTL)}
@@ -343,8 +322,8 @@ func (t *storeT) refusedAll(claimants []*node, old, now store.Record) {
 	}
 }
 
-// mistaken releases and moves by the old ownership, and by what differs in one field from now.
-// Nothing may be applied.
+// mistaken releases, moves and claims under the old ownership, and what differs in one field from
+// now. Nothing may be applied.
 func (t *storeT) mistaken(a, b *node, old, now, beside store.Record) {
 	t.Helper()
 	free, around := now.Token == 0, now
@@ -391,9 +370,29 @@ func (t *storeT) mistaken(a, b *node, old, now, beside store.Record) {
 			}
 			unchanged(ruleTransferRefused)
 		}
+		if t.can(needWhile) {
+			b.orphans(h, "hands/never", beside.Name)
+		}
 	}
 	b.stands(beside, ruleReleaseOnly)
 	b.free("hands/never", ruleTransferRefused)
+}
+
+// orphans claims names while h stands, which does not.
+func (n *node) orphans(h store.Held, names ...string) {
+	n.t.Helper()
+	var claims []store.Claim
+	for _, name := range names[:n.t.batch(n.store, len(names))] {
+		c := n.t.claim(name)
+		if c.While = h; n.store.Limits().ValidateClaim(c) == nil {
+			claims = append(claims, c)
+		}
+	}
+	outs, err := n.acquires(claims...)
+	n.t.must(err, "Acquire of %v while %+v", names, h)
+	for _, out := range outs {
+		n.t.require(!out.OK && errors.Is(out.Err, store.ErrParentLost), ruleWhile, "while %+v, which does not stand: %+v", h, out)
+	}
 }
 
 // mistake is the rule that a release by h breaks.
