@@ -11,45 +11,7 @@ import (
 )
 
 var basicCases = []testCase{
-	{"empty", func(k *kit, o lease.Ownership) {
-		k.stands(o, "a new shard is empty")
-	}},
-	{"add", func(k *kit, o lease.Ownership) {
-		k.update(o, []string{"a", "b"}, nil)
-		k.update(o, []string{"c"}, nil)
-		k.stands(o, "what was added stands", "a", "b", "c")
-		k.stands(k.own(name), "the next owner sees what was added", "a", "b", "c")
-	}},
-	{"remove", func(k *kit, o lease.Ownership) {
-		k.update(o, []string{"a", "b", "c"}, nil)
-		k.update(o, []string{"d"}, []string{"b"})
-		k.stands(o, "what was removed is gone, and nothing else", "a", "c", "d")
-		k.update(o, nil, []string{"a", "c", "d"})
-		k.stands(o, "all was removed")
-		k.stands(k.own(name), "the next owner sees that all was removed")
-	}},
-	{"again", func(k *kit, o lease.Ownership) {
-		for range 3 {
-			k.update(o, []string{"a", "b", "a"}, []string{"c", "c"})
-		}
-		k.stands(o, "an Update may be repeated", "a", "b")
-		for range 3 {
-			k.update(o, nil, []string{"a", "a"})
-		}
-		k.stands(o, "an Update may be repeated", "b")
-		k.update(o, []string{"a"}, nil)
-		k.stands(o, "what was removed may be added again", "a", "b")
-	}},
-	{"add-then-remove", func(k *kit, o lease.Ownership) {
-		k.update(o, []string{"old"}, nil)
-		k.update(o, []string{"new", "old", "stays"}, []string{"new", "old"})
-		k.stands(o, "removals come after additions", "stays")
-	}},
-	{"nothing", func(k *kit, o lease.Ownership) {
-		k.update(o, []string{"a"}, nil)
-		k.update(o, nil, nil)
-		k.stands(o, "an Update of nothing changes nothing", "a")
-	}},
+	{"updates", updates},
 	{"without-load", func(k *kit, _ lease.Ownership) {
 		o := k.own(name)
 		k.update(o, []string{"a"}, nil)
@@ -60,6 +22,31 @@ var basicCases = []testCase{
 	{"bad-ids", badIDs},
 	{"bad-owners", badOwners},
 	{"shards-do-not-mix", shardsApart},
+}
+
+// updates makes each Update twice, as may be done, with an owner of its own.
+func updates(k *kit, o lease.Ownership) {
+	k.stands(o, "a new shard is empty")
+	for _, u := range []struct {
+		why               string
+		add, remove, want []string
+	}{
+		{"what was added stands", []string{"a", "b"}, nil, []string{"a", "b"}},
+		{"what stood stays", []string{"c"}, nil, []string{"a", "b", "c"}},
+		{"what was removed is gone, and nothing else", []string{"d"}, []string{"b"}, []string{"a", "c", "d"}},
+		{"an Update of nothing changes nothing", nil, nil, []string{"a", "c", "d"}},
+		{"removals come after additions", []string{"new", "a", "stays"}, []string{"new", "a"}, []string{"c", "d", "stays"}},
+		{"ids may come twice, and stand or not", []string{"b", "c", "b"}, []string{"never", "d", "d"}, []string{"b", "c", "stays"}},
+		{"all was removed", nil, []string{"b", "c", "stays"}, nil},
+		{"what was removed may be added again", []string{"a"}, nil, []string{"a"}},
+	} {
+		k.update(o, u.add, u.remove)
+		k.stands(o, u.why, u.want...)
+		k.update(o, u.add, u.remove)
+		k.stands(o, u.why+", and the Update may be repeated", u.want...)
+		o = k.own(name)
+		k.stands(o, u.why+", and the next owner sees it", u.want...)
+	}
 }
 
 func numbered(n int) []string {
