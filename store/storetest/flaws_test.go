@@ -257,8 +257,7 @@ var (
 		by{"watch/changes", ruleWatchChange},
 		by{"watch/no-gap", ruleWatchChange}, by{"deletions/changes", ruleWatchChange})
 	watchMissesReplacing = breaks("a watch misses that a record replaces another",
-		by{"watch/changes", ruleWatchChange}, by{"watch/transfer", ruleWatchChange}, by{"watch/no-gap", ruleWatchChange},
-		by{"watch/slow-consumer", ruleWatchChange})
+		by{"watch/changes", ruleWatchChange}, by{"watch/transfer", ruleWatchChange}, by{"watch/no-gap", ruleWatchChange})
 	watchMissesDeletions = breaks("a watch misses deletions",
 		by{"watch/changes", ruleWatchChange}, by{"watch/close", ruleWatchChange}, by{"deletions/close", ruleWatchChange})
 	expiryUntold = breaks("a watch tells of an expiry only when somebody calls the store",
