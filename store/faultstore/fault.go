@@ -142,8 +142,9 @@ type trip struct {
 	counted bool
 }
 
-// depart asks the rule, and waits for the way to be free.
-func (s *Store) depart(ctx context.Context, call Call) (*trip, error) {
+// begin asks the rule, and takes a call to the store when the way is free. late, if any, is what lands
+// late of it.
+func (s *Store) begin(ctx context.Context, call Call, late func(context.Context)) (*trip, error) {
 	s.mu.Lock()
 	rule := s.rule
 	s.mu.Unlock()
@@ -154,28 +155,33 @@ func (s *Store) depart(ctx context.Context, call Call) (*trip, error) {
 	if t.fault.Kind != None {
 		t.count()
 	}
-	return t, t.pass()
+	if err := t.pass(); err != nil {
+		return nil, err
+	}
+	switch t.fault.Kind {
+	case Deny:
+		return nil, t.denied()
+	case LandLate:
+		if late != nil && ctx.Err() == nil { // else it was never sent
+			s.land(ctx, t.fault.Delay, late)
+		}
+		return nil, t.fail()
+	case Drop:
+		return nil, t.fail()
+	case Delay:
+		if err := t.sleep(t.fault.Delay); err != nil {
+			return nil, err
+		}
+		return t, t.pass()
+	}
+	return t, nil
 }
 
 // do takes one call through its fault.
 func do[T any](ctx context.Context, s *Store, call Call, apply func(context.Context) (T, error)) (T, error) {
 	var none T
-	t, err := s.depart(ctx, call)
+	t, err := s.begin(ctx, call, func(ctx context.Context) { _, _ = apply(ctx) })
 	if err != nil {
-		return none, err
-	}
-	switch t.fault.Kind {
-	case Deny:
-		return none, t.denied()
-	case Drop:
-		return none, t.fail()
-	case LandLate:
-		if ctx.Err() == nil { // else it was never sent
-			s.land(ctx, t.fault.Delay, func(ctx context.Context) { _, _ = apply(ctx) })
-		}
-		return none, t.fail()
-	}
-	if err := t.outbound(); err != nil {
 		return none, err
 	}
 	v, err := apply(ctx)
@@ -186,17 +192,6 @@ func do[T any](ctx context.Context, s *Store, call Call, apply func(context.Cont
 		return none, back
 	}
 	return v, err
-}
-
-// outbound holds the call up before the store gets it.
-func (t *trip) outbound() error {
-	if t.fault.Kind != Delay {
-		return nil // depart has just found the way free
-	}
-	if err := t.sleep(t.fault.Delay); err != nil {
-		return err
-	}
-	return t.pass()
 }
 
 // inbound holds the reply up.

@@ -16,7 +16,7 @@ func (s *Store) List(ctx context.Context, q store.Query) iter.Seq2[store.Record,
 		call = Call{Op: ListSession, Session: q.Session}
 	}
 	return func(yield func(store.Record, error) bool) {
-		t, err := s.begin(ctx, call)
+		t, err := s.begin(ctx, call, nil)
 		if err != nil {
 			yield(store.Record{}, err)
 			return
@@ -56,7 +56,7 @@ func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event
 			yield(store.Event{}, missing(Watch))
 			return
 		}
-		t, err := s.begin(ctx, Call{Op: Watch, Names: []string{of.Prefix}})
+		t, err := s.begin(ctx, Call{Op: Watch, Names: []string{of.Prefix}}, nil)
 		if err != nil {
 			yield(store.Event{}, err)
 			return
@@ -102,21 +102,6 @@ func (s *Store) lagBehind(ctx context.Context) {
 	if lag != nil {
 		rest(ctx, lag())
 	}
-}
-
-// begin takes an iteration to its beginning.
-func (s *Store) begin(ctx context.Context, call Call) (*trip, error) {
-	t, err := s.depart(ctx, call)
-	if err != nil {
-		return nil, err
-	}
-	if t.fault.Kind == Deny {
-		return nil, t.denied()
-	}
-	if t.fault.Kind == Drop || t.fault.Kind == LandLate {
-		return nil, t.fail()
-	}
-	return t, t.outbound()
 }
 
 // errCut ends a watch.
