@@ -95,7 +95,7 @@ func (b *Bouncer) start(ctx context.Context) error {
 		}
 	}
 	_ = os.Remove(b.socket()) // of one that was killed
-	cmd := b.g.account.command(b.dir, b.path, "--quiet", filepath.Join(b.dir, "pgbouncer.ini"))
+	cmd := b.g.account.command(context.Background(), b.dir, b.path, "--quiet", filepath.Join(b.dir, "pgbouncer.ini"))
 	if err := b.proc.Start(cmd); err != nil {
 		return err
 	}

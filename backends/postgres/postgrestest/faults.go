@@ -85,14 +85,16 @@ func (s *Server) alter(ctx context.Context, verb, name, value string) error {
 	if err == nil {
 		err = s.Exec(ctx, "SELECT pg_reload_conf()")
 	}
-	for err == nil {
-		var at time.Time
-		if at, err = loaded(); err == nil && !at.Equal(before) {
-			break
-		}
-		err = errors.Join(err, servertest.Pause(ctx, 5*time.Millisecond))
+	if err != nil {
+		return err
 	}
-	return err
+	return s.proc.Await(ctx, 5*time.Millisecond, func(context.Context) error {
+		at, err := loaded()
+		if err == nil && at.Equal(before) {
+			err = errors.New("the settings are not loaded yet")
+		}
+		return err
+	})
 }
 
 // TerminateBackends is pg_terminate_backend of every client's connection, and returns how many

@@ -3,6 +3,7 @@
 package postgrestest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -106,12 +107,8 @@ func versionIn(path string) int {
 }
 
 func findBouncer() (string, error) {
-	path, err := exec.LookPath("pgbouncer")
-	if err == nil {
-		return path, nil
-	}
-	for _, path := range []string{"/usr/sbin/pgbouncer", "/opt/homebrew/bin/pgbouncer"} {
-		if _, err := os.Stat(path); err == nil {
+	for _, place := range []string{"pgbouncer", "/usr/sbin/pgbouncer", "/opt/homebrew/bin/pgbouncer"} {
+		if path, err := exec.LookPath(place); err == nil {
 			return path, nil
 		}
 	}
@@ -146,9 +143,9 @@ func findAccount() (account, error) {
 	return account{}, fmt.Errorf("no user to run PostgreSQL, which refuses root: %w", errors.Join(errs...))
 }
 
-// command is a program run as the account, without the user's own settings.
-func (a account) command(dir, path string, args ...string) *exec.Cmd {
-	cmd := exec.Command(path, args...)
+// command is a program run as the account, without the user's own settings. It ends with ctx.
+func (a account) command(ctx context.Context, dir, path string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Dir = dir
 	for _, kv := range os.Environ() {
 		if !strings.HasPrefix(kv, "PG") && !strings.HasPrefix(kv, "LC_") && !strings.HasPrefix(kv, "LANG") {

@@ -179,7 +179,7 @@ func (s *Server) start(ctx context.Context) error {
 	if err := errors.Join(os.WriteFile(path, text, 0o600), s.g.account.give(path)); err != nil {
 		return err
 	}
-	cmd := s.g.account.command(s.dir, s.g.programs.path("postgres"), "-D", s.data)
+	cmd := s.g.account.command(context.Background(), s.dir, s.g.programs.path("postgres"), "-D", s.data)
 	if s.opts.Faketime {
 		env, err := s.clock().Env()
 		if err != nil {
@@ -243,7 +243,7 @@ func template(ctx context.Context, p programs, a account) (string, error) {
 	}
 	defer os.RemoveAll(work)
 	fresh := filepath.Join(work, "data")
-	cmd := a.command(work, p.path("initdb"), append([]string{"--pgdata=" + fresh}, initArgs...)...)
+	cmd := a.command(ctx, work, p.path("initdb"), append([]string{"--pgdata=" + fresh}, initArgs...)...)
 	if out, err := run(ctx, cmd); err != nil {
 		return "", fmt.Errorf("initdb: %w\n%s", err, bytes.TrimSpace(out))
 	}
@@ -273,26 +273,18 @@ func ownDir(dir string) error {
 
 // copyTree copies directories and files, and gives them to the account.
 func copyTree(to, from string, a account) error {
-	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		return err
+	}
+	return filepath.WalkDir(to, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		rel, err := filepath.Rel(from, path)
-		if err != nil {
-			return err
-		}
-		target := filepath.Join(to, rel)
+		mode := fs.FileMode(0o600)
 		if d.IsDir() {
-			return a.mkdir(target)
+			mode = 0o700
 		}
-		if !d.Type().IsRegular() {
-			return fmt.Errorf("%s is no file", path)
-		}
-		data, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		return errors.Join(os.WriteFile(target, data, 0o600), a.give(target))
+		return errors.Join(os.Chmod(path, mode), a.give(path))
 	})
 }
 
@@ -307,18 +299,12 @@ func (a account) tempDir() (string, error) {
 
 // run runs a program to its end, which comes with ctx at the latest.
 func run(ctx context.Context, cmd *exec.Cmd) ([]byte, error) {
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.WaitDelay = time.Second
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() }) // it may have ended
-	err := cmd.Wait()
-	if !stop() {
+	out, err := cmd.CombinedOutput()
+	if err != nil {
 		err = errors.Join(err, context.Cause(ctx))
 	}
-	return out.Bytes(), err
+	return out, err
 }
 
 // NewStandby begins a server that follows this one, asynchronously, and returns once it answers
@@ -368,7 +354,7 @@ func (s *Server) follow(ctx context.Context, primary *Server) error {
 	if err := s.g.account.mkdir(s.data); err != nil {
 		return err
 	}
-	cmd := s.g.account.command(s.dir, s.g.programs.path("pg_basebackup"), "--pgdata="+s.data, "--host="+primary.dir,
+	cmd := s.g.account.command(ctx, s.dir, s.g.programs.path("pg_basebackup"), "--pgdata="+s.data, "--host="+primary.dir,
 		fmt.Sprintf("--port=%d", port), "--username="+Superuser, "--checkpoint=fast", "--wal-method=stream", "--no-sync")
 	if out, err := run(ctx, cmd); err != nil {
 		return fmt.Errorf("pg_basebackup: %w\n%s", err, bytes.TrimSpace(out))
@@ -436,20 +422,15 @@ func (s *Server) Synchronous(ctx context.Context, standbys ...*Server) error {
 		return err
 	}
 	return s.withConn(ctx, "await the standbys of", func(ctx context.Context, conn *pgx.Conn) error {
-		for {
+		return s.proc.Await(ctx, 5*time.Millisecond, func(ctx context.Context) error {
 			var n int
 			err := conn.QueryRow(ctx, `SELECT count(*) FROM pg_stat_replication
 				WHERE sync_state = 'quorum' AND state = 'streaming'`).Scan(&n)
-			if err == nil && n == len(standbys) {
-				return nil
+			if err == nil && n != len(standbys) {
+				err = fmt.Errorf("%d of %d are synchronous", n, len(standbys))
 			}
-			if err == nil {
-				err = servertest.Pause(ctx, 5*time.Millisecond)
-			}
-			if err != nil {
-				return fmt.Errorf("%d of %d are synchronous: %w", n, len(standbys), err)
-			}
-		}
+			return err
+		})
 	})
 }
 
