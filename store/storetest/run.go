@@ -42,7 +42,6 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -163,11 +162,7 @@ func Run(t *testing.T, f Factory, opts ...Option) {
 	if !probed {
 		return
 	}
-	has := o.able
-	run, left := cases.Choose(allCases(), has, needNoTransfer|needNoWatch|needNoList|needNoWhile)
-	if len(left) > 0 {
-		t.Logf("storetest: the store has no %s; left out: %s", strings.Join(cases.Lacking(has, needNames), ", no "), strings.Join(left, " "))
-	}
+	run := cases.Select(t, allCases(), o.able, needNoTransfer|needNoWatch|needNoList|needNoWhile, needNames)
 	for _, c := range run {
 		if o.fake || !o.atOnce(c) {
 			t.Run(c.name, func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,16 +32,6 @@ func IsAny(err error, of ...error) bool {
 	return slices.ContainsFunc(of, func(one error) bool { return errors.Is(err, one) })
 }
 
-// Lacking are those names whose bits are not in has.
-func Lacking[N ~uint32](has N, all []string) (names []string) {
-	for i, name := range all {
-		if has&(1<<i) == 0 {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
 // Set holds the bits that are true.
 func Set[N ~uint32](has map[N]bool) (all N) {
 	for bit, yes := range has {
@@ -63,6 +54,21 @@ func Choose[C interface{ What() (string, N) }, N ~uint32](all []C, has, without 
 		}
 	}
 	return run, left
+}
+
+// Select is Choose, and logs which cases are left out, and what is lacking by the names of the bits.
+func Select[C interface{ What() (string, N) }, N ~uint32](t TB, all []C, has, without N, names []string) []C {
+	run, left := Choose(all, has, without)
+	var lacks []string
+	for i, name := range names {
+		if has&(1<<i) == 0 {
+			lacks = append(lacks, name)
+		}
+	}
+	if len(left) > 0 {
+		t.Logf("LEFT OUT, as there is no %s: %s", strings.Join(lacks, ", no "), strings.Join(left, " "))
+	}
+	return run
 }
 
 // Bubble runs f on fake or on real time. A bubble does not allow t.Run, so each case has its
