@@ -168,8 +168,8 @@ func (p *Program) Close() error {
 	return errors.Join(err, p.Kill())
 }
 
-// Begin, Pause, Resume and Restart are start, Halt, Continue, and start after a Kill, as operations of
-// the program's group.
+// Begin, Pause, Resume and Restart are start, Halt, Continue, and start after a Kill, as operations
+// of the program's group.
 func (p *Program) Begin(ctx context.Context, start func(context.Context) error) error {
 	return p.bounded(ctx, "start", start)
 }

@@ -142,8 +142,8 @@ type trip struct {
 	counted bool
 }
 
-// begin asks the rule, and takes a call to the store when the way is free. late, if any, is what lands
-// late of it.
+// begin asks the rule, and takes a call to the store when the way is free. late, if any, is what
+// lands late of it.
 func (s *Store) begin(ctx context.Context, call Call, late func(context.Context)) (*trip, error) {
 	s.mu.Lock()
 	rule := s.rule

@@ -229,8 +229,8 @@ func batchArguments(t *storeT, n *node) {
 	}
 }
 
-// Claims that are won only while another ownership stands: leases under leases. The cases hands/* claim
-// while what does not stand.
+// Claims that are won only while another ownership stands: leases under leases. The cases hands/*
+// claim while what does not stand.
 var whileCases = []testCase{
 	{name: "while/stands", needs: needWhile, run: held(whileStands)},
 	{name: "while/superseding", needs: needWhile, run: held(whileSuperseding)},

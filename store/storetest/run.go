@@ -12,9 +12,9 @@
 //
 // Every failure begins with the rule that was broken. The first part of a case's name says what it
 // is about: who wins (acquire, batch, while), tokens (token), what a former owner still tries
-// (hands, release), sessions (session), transfers (transfer), contexts (context), reads (read, listed), names and bounds (alike, limits, invalid), watches (watch,
-// deletions), random histories (churn), what a backend arranges (setup), and the engine over the
-// store (keeper). Cases that need what a store may lack are left out, and the log says which; in
+// (hands, release), sessions (session), transfers (transfer), contexts (context), reads (read,
+// listed), names and bounds (alike, limits, invalid), watches (watch, deletions), random histories
+// (churn), what a backend arranges (setup), and the engine over the store (keeper). Cases that need what a store may lack are left out, and the log says which; in
 // their place the store must answer store.ErrUnsupported. Outside of the cases about contexts and
 // watches a call that never returns hangs the run.
 //
@@ -97,9 +97,9 @@ func ExpirySlack(d time.Duration) Option { return func(o *options) { o.slack = d
 // Disturbed is for a store that is disturbed while it is tested: members that die,
 // links that break. The clients must then be ones that repeat what got no answer
 // until there is a definite outcome. stall bounds how long one of their calls may
-// take because of that. All cases run at once, so that a disturbance meets many of them, and one without a verdict is repeated
-// as it was, four times or for two minutes. Cases that need a calm process are
-// left out. With FakeTime too, the time that passes is exact, but not what a store
+// take because of that. All cases run at once, so that a disturbance meets many of
+// them, and one without a verdict is repeated as it was, four times or for two
+// minutes. Cases that need a calm process are left out. With FakeTime too, the time that passes is exact, but not what a store
 // takes. The default is 0: not disturbed.
 func Disturbed(stall time.Duration) Option { return func(o *options) { o.stall = stall } }
 

@@ -192,7 +192,8 @@ func (w *watching) ends() {
 	}
 }
 
-// leavesFew begins and ends many watches in every way and counts the goroutines that these have left.
+// leavesFew begins and ends many watches in every way and counts the goroutines that these have
+// left.
 func (t *storeT) leavesFew(f watchFunc) {
 	const watches = 64
 	once := func(i int) {

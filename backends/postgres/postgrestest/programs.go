@@ -30,9 +30,9 @@ const (
 var ErrMissing = errors.New("not installed")
 
 // Skip skips a test whose programs are not on this machine, and says so on standard error; with
-// HOLDFAST_CI=1 in the environment it fails the test instead. needs look for what the test needs besides
-// the server. It skips as well where HOLDFAST_SKIP_POSTGRES=1 asks for that. Start does so itself,
-// for what its options need.
+// HOLDFAST_CI=1 in the environment it fails the test instead. needs look for what the test needs
+// besides the server. It skips as well where HOLDFAST_SKIP_POSTGRES=1 asks for that. Start does so
+// itself, for what its options need.
 func Skip(tb testing.TB, needs ...func() error) {
 	tb.Helper()
 	servertest.Skip(tb, "postgrestest", "PostgreSQL", skipEnv, func() error {

@@ -56,7 +56,7 @@ func Choose[C interface{ What() (string, N) }, N ~uint32](all []C, has, without 
 	return run, left
 }
 
-// Select is Choose, and logs which cases are left out, and what is lacking by the names of the bits.
+// Select is Choose, and logs which cases are left out, and the names of the bits that are lacking.
 func Select[C interface{ What() (string, N) }, N ~uint32](t TB, all []C, has, without N, names []string) []C {
 	run, left := Choose(all, has, without)
 	var lacks []string
@@ -86,8 +86,8 @@ func Bubble(t *testing.T, fake bool, f func(*testing.T)) {
 
 var constant = regexp.MustCompile(`(?m)^\t(\w+) +\w+ = "(.*)"$`)
 
-// Constants are the string constants of a file of the package that is tested, of a type of their own:
-// the rules of a kit.
+// Constants are the string constants of a file of the package that is tested, of a type of their
+// own: the rules of a kit.
 func Constants(t *testing.T, file string) map[string]string {
 	text, err := os.ReadFile(file)
 	if err != nil {
