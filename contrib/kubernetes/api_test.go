@@ -3,9 +3,12 @@
 package kubernetes_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
+	"runtime/pprof"
+	"strings"
 	"testing"
 	"time"
 
@@ -91,6 +94,14 @@ func start(t *testing.T, s *kubetest.Server, name string, h *history) *operator 
 	return o
 }
 
+// handlers counts the event handlers of informers in this process.
+func handlers(t *testing.T) int {
+	t.Helper()
+	var all bytes.Buffer
+	require.NoError(t, pprof.Lookup("goroutine").WriteTo(&all, 2))
+	return strings.Count(all.String(), "(*processorListener).run(")
+}
+
 func configMaps() string { return "/api/v1/namespaces/" + ns + "/configmaps" }
 
 func create(t *testing.T, s *kubetest.Server, name string) {
@@ -152,6 +163,7 @@ func TestControllers(t *testing.T) {
 	require.Equal(t, "a", by(t, s, "fourth"))
 	require.Less(t, <-a.tokens, <-a.tokens)
 	require.Empty(t, a.ended)
+	eventually(t, "one event handler, of a's last term", func() bool { return handlers(t) == 1 })
 	a.stop()
 	require.NoError(t, <-a.ended)
 }
@@ -245,18 +257,30 @@ func TestPermissions(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		named := false
-		err := service(t, client, "10.0.0.1").Serve(ctx, term(1), func(ctx context.Context) error {
-			for named = names(t, s, "10.0.0.1"); !named && ctx.Err() == nil; named = names(t, s, "10.0.0.1") {
-				time.Sleep(50 * time.Millisecond)
-			}
-			return nil
-		})
+		serve := func() error {
+			return service(t, client, "10.0.0.1").Serve(ctx, term(1), func(ctx context.Context) error {
+				for named = names(t, s, "10.0.0.1"); !named && ctx.Err() == nil; named = names(t, s, "10.0.0.1") {
+					time.Sleep(50 * time.Millisecond)
+				}
+				return nil
+			})
+		}
+		err := serve()
 		if lacks == "" {
 			require.NoError(t, err)
 		} else {
 			require.ErrorContains(t, err, "cannot "+lacks+" resource")
 		}
 		require.Equal(t, lacks == "" || lacks == "update", named, "without %q", lacks)
+		if lacks == "create" { // is not needed where there is one
+			require.NoError(t, s.Do(t.Context(), http.MethodPost, slices, map[string]any{
+				"metadata": map[string]any{"name": "app-holder"}, "addressType": "IPv4", "endpoints": []any{},
+			}, nil))
+			ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			require.NoError(t, serve())
+			require.True(t, named)
+		}
 		if slice(t, s) != nil {
 			require.NoError(t, s.Do(t.Context(), http.MethodDelete, slices+"/app-holder", nil, nil))
 		}

@@ -75,6 +75,7 @@ func write(ctx context.Context, pods coreclient.PodInterface, pod string, cost i
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"%d"}}}`, core.PodDeletionCost, cost)
-	_, err := pods.Patch(ctx, pod, types.MergePatchType, patch, meta.PatchOptions{})
+	// By the subresource status, annotations can be written too, and images can't.
+	_, err := pods.Patch(ctx, pod, types.MergePatchType, patch, meta.PatchOptions{}, "status")
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -32,10 +33,10 @@ type pods struct {
 }
 
 func (p *pods) Patch(
-	ctx context.Context, name string, kind types.PatchType, data []byte, _ meta.PatchOptions, _ ...string,
+	ctx context.Context, name string, kind types.PatchType, data []byte, _ meta.PatchOptions, of ...string,
 ) (*core.Pod, error) {
 	p.mu.Lock()
-	p.patches = append(p.patches, name+" "+string(kind)+" "+string(data))
+	p.patches = append(p.patches, name+" "+strings.Join(of, " ")+" "+string(kind)+" "+string(data))
 	fail := p.fail
 	p.mu.Unlock()
 	if fail != nil {
@@ -59,7 +60,7 @@ func (p *pods) fails(f func(ctx context.Context) error) {
 }
 
 func patch(cost string) []string {
-	return []string{`app-1 application/merge-patch+json {"metadata":{"annotations":{"controller.kubernetes.io/pod-deletion-cost":"` + cost + `"}}}`}
+	return []string{`app-1 status application/merge-patch+json {"metadata":{"annotations":{"controller.kubernetes.io/pod-deletion-cost":"` + cost + `"}}}`}
 }
 
 func TestRun(t *testing.T) {
