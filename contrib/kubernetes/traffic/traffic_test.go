@@ -283,6 +283,7 @@ func TestALateWriteChangesNothing(t *testing.T) {
 			require.ErrorIs(t, err, lease.ErrStale)
 			require.ErrorContains(t, err, "of f")
 			require.ErrorContains(t, err, "token 6 after 7")
+			require.NotContains(t, err.Error(), "may still be named")
 			require.ErrorIs(t, cause, lease.ErrStale)
 			require.Equal(t, "10.0.0.2 by 7", said(a.slice), "not even to take itself off")
 			end()
@@ -290,6 +291,21 @@ func TestALateWriteChangesNothing(t *testing.T) {
 			require.Equal(t, "none by 7", said(a.slice))
 		})
 	}
+}
+
+// A former holder ends after the next one was named: it leaves the slice to that, at once.
+func TestAFormerHolderEnds(t *testing.T) {
+	bubble(t, func(t *testing.T, a *api) {
+		endFormer, former := serving(service(t, a, "10.0.0.1"), term(6), wait)
+		end, ended := serving(service(t, a, "10.0.0.2"), term(7), wait)
+		began := time.Now()
+		endFormer()
+		require.NoError(t, <-former)
+		require.Zero(t, time.Since(began))
+		require.Equal(t, []string{"10.0.0.1 by 6", "10.0.0.2 by 7"}, a.since())
+		end()
+		require.NoError(t, <-ended)
+	})
 }
 
 func TestEveryWayOutTakesThePodOff(t *testing.T) {
