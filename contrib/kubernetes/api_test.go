@@ -58,6 +58,8 @@ func start(t *testing.T, s *kubetest.Server, name string, h *history) *operator 
 		Metrics: metricsserver.Options{BindAddress: "0"},
 	})
 	require.NoError(t, err)
+	_, err = mgr.GetCache().GetInformer(t.Context(), &core.ConfigMap{}) // on standbys too
+	require.NoError(t, err)
 	l, err := keeper(t, route.Config(), name).Lease("operator")
 	require.NoError(t, err)
 	o := &operator{name: name, route: route, lease: l, ended: make(chan error, 1), tokens: make(chan lease.Token, 100)}
@@ -218,6 +220,8 @@ func TestTraffic(t *testing.T) {
 	}
 	end, ended := serve("10.0.0.1", 5)
 	eventually(t, "named", func() bool { return names(t, s, "10.0.0.1") })
+	require.Equal(t, "app-1", slice(t, s).Endpoints[0].TargetRef.Name)
+	require.Equal(t, "node-1", *slice(t, s).Endpoints[0].NodeName)
 	version := slice(t, s).ResourceVersion
 	time.Sleep(35 * time.Second)
 	require.Equal(t, version, slice(t, s).ResourceVersion, "what the server filled in is not written again")

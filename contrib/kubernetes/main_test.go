@@ -63,44 +63,22 @@ func keeper(t *testing.T, config *rest.Config, id string) *lease.Keeper {
 	return k
 }
 
-// verb is one of a Role's, by the numbers of its rule and its own.
-type verb struct{ rule, verb int }
-
-// role is that of a file.
-func role(t *testing.T, file string) rbac.Role {
+// permitted calls f with a client that may do what a file's Role says, and with clients that lack
+// one verb each.
+func permitted(t *testing.T, c *kubetest.Cluster, file string, f func(lacks string, client *kubernetes.Clientset)) {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
-	for part := range strings.SplitSeq(string(text), "\n---\n") {
-		var r rbac.Role
-		require.NoError(t, yaml.Unmarshal([]byte(part), &r))
-		if r.Kind == "Role" {
-			return r
-		}
+	var role rbac.Role
+	require.NoError(t, yaml.Unmarshal([]byte(strings.Split(string(text), "\n---\n")[0]), &role))
+	lacks := []string{""}
+	for _, r := range role.Rules {
+		lacks = append(lacks, r.Verbs...) // each verb is in one rule
 	}
-	t.Fatal("no Role")
-	return rbac.Role{}
-}
-
-// permitted calls f with a client that may do all that a file's Role says, and with clients that
-// lack one verb each.
-func permitted(t *testing.T, c *kubetest.Cluster, file string, f func(lacks string, client *kubernetes.Clientset)) {
-	t.Helper()
-	rules := role(t, file).Rules
-	lacks := []verb{{-1, -1}}
-	for i, r := range rules {
-		for j := range r.Verbs {
-			lacks = append(lacks, verb{i, j})
-		}
-	}
-	for _, l := range lacks {
+	for _, lack := range lacks {
 		var may []rbac.PolicyRule
-		name := ""
-		for i, r := range rules {
-			if i == l.rule {
-				name = r.Verbs[l.verb]
-				r.Verbs = slices.Delete(slices.Clone(r.Verbs), l.verb, l.verb+1)
-			}
+		for _, r := range role.Rules {
+			r.Verbs = slices.DeleteFunc(slices.Clone(r.Verbs), func(v string) bool { return v == lack })
 			if len(r.Verbs) > 0 {
 				may = append(may, r)
 			}
@@ -109,7 +87,7 @@ func permitted(t *testing.T, c *kubetest.Cluster, file string, f func(lacks stri
 		require.NoError(t, err)
 		config := c.Servers()[0].Config()
 		config.BearerToken = u.Token
-		f(name, clientset(t, config))
+		f(lack, clientset(t, config))
 	}
 }
 

@@ -244,7 +244,12 @@ func TestErrors(t *testing.T) {
 		require.Equal(t, 3, calls)
 		require.False(t, r.held(t))
 
+		// A manager that elects a leader starts it on every replica.
 		setup := func(manager.Manager, lease.Term) error { return nil }
+		var a adder
+		require.NoError(t, controllers.AddUnder(&a, r.lease, setup))
+		require.False(t, a.added.(manager.LeaderElectionRunnable).NeedLeaderElection())
+
 		require.ErrorIs(t, controllers.AddUnder(nil, r.lease, setup), lease.ErrInvalid)
 		require.ErrorIs(t, controllers.AddUnder(r, (*lease.Handle)(nil), setup), lease.ErrInvalid)
 		require.ErrorIs(t, controllers.AddUnder(r, r.lease, nil), lease.ErrInvalid)
@@ -260,16 +265,6 @@ type adder struct {
 func (a *adder) Add(r manager.Runnable) error {
 	a.added = r
 	return nil
-}
-
-// A manager that elects a leader starts it on every replica.
-func TestTheLeaseAloneDecides(t *testing.T) {
-	var a adder
-	bubble(t, func(t *testing.T, store store.Store) {
-		r := replicaOf(t, store, "a", nil)
-		require.NoError(t, controllers.AddUnder(&a, r.lease, func(manager.Manager, lease.Term) error { return nil }))
-		require.False(t, a.added.(manager.LeaderElectionRunnable).NeedLeaderElection())
-	})
 }
 
 // informers is a cache of one object, which counts event handlers. While stuck is open it gets no

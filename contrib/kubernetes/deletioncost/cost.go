@@ -65,7 +65,7 @@ func Run(ctx context.Context, pods coreclient.PodInterface, pod string, held fun
 
 // differs reports whether a cost is worth a write where another is written; -1: none is known.
 func differs(written, cost int) bool {
-	if written <= 0 || cost == 0 {
+	if written <= 0 {
 		return written != cost
 	}
 	return max(cost-written, written-cost) > written/10

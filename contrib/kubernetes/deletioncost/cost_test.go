@@ -22,7 +22,10 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// The actor library's throttle of dead letters ends by itself, after a while.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/asynkron/protoactor-go/actor.NewDeadLetter.NewThrottle.func4.1"))
+}
 
 // pods notes patches, with their times.
 type pods struct {

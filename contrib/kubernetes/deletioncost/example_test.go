@@ -32,30 +32,19 @@ func held(n *node.Node) int {
 	return cost
 }
 
-func keepCost(ctx context.Context, n *node.Node) error {
-	config, err := rest.InClusterConfig()
-	if err != nil {
-		return err
-	}
-	clientset, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return err
-	}
+func keepCost(ctx context.Context, n *node.Node, clientset kubernetes.Interface) error {
 	pods := clientset.CoreV1().Pods(os.Getenv("POD_NAMESPACE"))
 	return deletioncost.Run(ctx, pods, os.Getenv("POD_NAME"), func() int { return held(n) })
 }
 
 // A node says what it holds. Without nodes, keeper.Info().Held counts leases.
 func ExampleRun() {
-	ctx := context.Background()
-	n, err := node.Start(ctx, node.Config{ID: os.Getenv("POD_NAME"), Store: memory.New()})
+	var n *node.Node // from node.Start
+	config, err := rest.InClusterConfig()
 	if err != nil {
 		panic(err)
 	}
-	go func() { _ = keepCost(ctx, n) }() // until ctx is done
-	if err := n.Run(ctx); err != nil {
-		panic(err)
-	}
+	go keepCost(context.Background(), n, kubernetes.NewForConfigOrDie(config))
 }
 
 func TestWhatANodeHolds(t *testing.T) {

@@ -60,19 +60,16 @@ func serveWhileHeld(ctx context.Context, l lease.Lease, service *traffic.Service
 
 // A Service leads to the HTTP server of the holder.
 func ExampleService_Serve() {
+	var keeper *lease.Keeper // from lease.NewKeeper
 	service, err := podService()
-	if err != nil {
-		panic(err)
-	}
-	keeper, err := lease.NewKeeper(memory.New(), lease.Config{ID: os.Getenv("POD_NAME")})
-	if err != nil {
-		panic(err)
-	}
+	check(err)
 	l, err := keeper.Lease("app")
+	check(err)
+	check(serveWhileHeld(context.Background(), l, service, http.NotFoundHandler()))
+}
+
+func check(err error) {
 	if err != nil {
-		panic(err)
-	}
-	if err := serveWhileHeld(context.Background(), l, service, http.NotFoundHandler()); err != nil {
 		panic(err)
 	}
 }
