@@ -25,14 +25,13 @@ import (
 // setup add controllers and Runnables to it, starts it, and releases l after its Start has
 // returned, which is when the last of them has. After a loss, an outage included, it waits and
 // leads again, as lease.RunForever does. mgr itself runs on every replica, with the caches,
-// webhooks, metrics and probes, and must not elect a leader.
+// webhooks, metrics and probes, and needs no leader election.
 //
 // setup is called in each term, and may be what is usually called once with the only manager.
 // leading shares what mgr has: configuration, scheme, cache, client, REST mapper, logger and
 // controllers' options; names of controllers may come again. It serves no metrics and no probes;
-// webhooks belong to mgr. Contexts that leading gives to what it runs end together, when the term
-// or mgr does. What ignores that keeps l from being released. Nothing else bounds it, but the end
-// of the process.
+// webhooks belong to mgr. The contexts of all that leading runs end together, when the term or mgr
+// does. A reconciler that ignores its context keeps l from being released, until the process ends.
 //
 // An error of setup, or of leading, releases l, is logged, and after a pause this replica or
 // another tries again. One that is lease.ErrStop, or lease.ErrClosed of l, ends mgr.

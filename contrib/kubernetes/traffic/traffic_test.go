@@ -336,7 +336,7 @@ func TestAnOutage(t *testing.T) {
 			return wait(ctx)
 		})
 		require.True(t, began, "the work does not wait for the API")
-		time.Sleep(time.Hour)
+		time.Sleep(150 * time.Minute)
 		a.answers(nil)
 		time.Sleep(10 * time.Second)
 		require.Equal(t, []string{"10.0.0.1 by 1"}, a.since())
