@@ -20,7 +20,7 @@
 //
 //   - Server: Kill, Stop and Cont, Restart. Etcd is its own way to etcd, to cut it off from that.
 //   - Route: Cut, CutReplies, Refuse, Delay, Heal. NewRoute gives one client its own way to a server.
-//   - Cluster: Etcd, AddNamespace, AddUser.
+//   - Cluster: Etcd, AddNamespace, AddUser. Etcdutl restores what etcd keeps from a snapshot.
 //
 // The processes end with the test and, on Linux, also when the test process is killed. The package
 // needs a Unix system. Everything is safe for concurrent use.
