@@ -309,7 +309,7 @@ func TestTheAPITakesEveryObject(t *testing.T) {
 		}}, &review))
 		return review.Status.Allowed
 	}
-	eventually(t, "the rights", func() bool { return may("patch", "", "pods") && may("delete", "coordination.k8s.io", "leases") })
+	eventually(t, "the rights", func() bool { return may("patch", "", "pods/status") && may("delete", "coordination.k8s.io", "leases") })
 	require.False(t, may("get", "", "secrets"))
 }
 
