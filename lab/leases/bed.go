@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
+	"github.com/holdfast-go/holdfast/backends/kubernetes/kubetest"
 	"github.com/holdfast-go/holdfast/backends/open"
 	"github.com/holdfast-go/holdfast/backends/postgres"
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
@@ -28,11 +30,13 @@ import (
 	"github.com/holdfast-go/holdfast/store"
 )
 
-// The kinds of stores with a server.
+// The kinds of stores.
 const (
-	onEtcd     = "etcd"
-	onPostgres = "postgres"
-	onRedis    = "redis"
+	onEtcd       = "etcd"
+	onPostgres   = "postgres"
+	onRedis      = "redis"
+	onKubernetes = "kubernetes"
+	onSQLite     = "sqlite" // a file
 )
 
 // role is who nodes of PostgreSQL connect as: no superuser, and with no more rights than the store
@@ -52,6 +56,8 @@ type bed struct {
 	standby *postgrestest.Server
 	bouncer *postgrestest.Bouncer
 	redis   *redistest.Server
+	kube    *kubetest.Cluster
+	file    string
 	main    interface { // the member, or the server
 		Kill() error
 		Restart(ctx context.Context) error
@@ -87,9 +93,15 @@ func newBed(ctx context.Context, run *scene.Run, store string, ttl time.Duration
 	case onRedis:
 		b.onRedis(ctx)
 		return b
+	case onKubernetes:
+		b.onKubernetes(ctx)
+		return b
+	case onSQLite:
+		b.file, b.shut = filepath.Join(run.Dir, fmt.Sprintf("%d.db", rand.Uint64())), func() error { return nil }
+		return b
 	case onPostgres:
 	default:
-		scene.Check(fmt.Errorf("this scenario has no store %q: etcd, postgres or, to compare, redis", store))
+		scene.Check(fmt.Errorf("there is no store %q: etcd, kubernetes, postgres, redis or sqlite", store))
 	}
 	var o postgrestest.Options
 	for _, opt := range opts {
@@ -144,6 +156,9 @@ func (n *node) each(do func(*faultlink.Link)) {
 
 // newNode adds a node.
 func (b *bed) newNode(ctx context.Context, id string) *node {
+	if b.url == nil {
+		scene.Check(fmt.Errorf("this scenario runs over etcd or postgres, not over %q", b.Store))
+	}
 	n := &node{id: id}
 	url := b.url(n)
 	if b.server != nil {

@@ -25,7 +25,9 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/etcd"
 	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
 	_ "github.com/holdfast-go/holdfast/backends/postgres/register" // its URLs
+	_ "github.com/holdfast-go/holdfast/backends/sqlite/register"
 	lab "github.com/holdfast-go/holdfast/lab/machine"
 	"github.com/holdfast-go/holdfast/lab/scene"
 	"github.com/holdfast-go/holdfast/lease"
@@ -44,6 +46,9 @@ type sizes struct {
 
 func sizesOf(run *scene.Run) sizes {
 	s := sizes{ttl: 5 * time.Second, turns: 1000, handOvers: 200, patience: 10 * time.Second}
+	if storeOf(run) == onKubernetes { // whose way has client-go's defaults, and takes seconds to hand over
+		s.ttl, s.handOvers = 15*time.Second, 50
+	}
 	if run.Short {
 		s = sizes{ttl: 3 * time.Second, turns: 20, handOvers: 3, patience: 30 * time.Second}
 	}
@@ -51,16 +56,23 @@ func sizesOf(run *scene.Run) sizes {
 }
 
 // compare runs leases beside what people use on the same server: the etcd client's own package
-// concurrency and the bare requests, or session advisory locks that are polled for and a leader table
-// in the manner of River's.
+// concurrency and the bare requests, session advisory locks that are polled for and a leader table in
+// the manner of River's, keys with a TTL, or client-go's elector.
 func compare(ctx context.Context, run *scene.Run) {
 	p := sizesOf(run)
-	if storeOf(run) == onRedis { // on a server that nothing else asks
-		b, of := compared(ctx, run, onRedis, p.ttl)
-		requests(ctx, b, of)
-		b.close()
+	on := storeOf(run)
+	expires := on == onRedis || on == onKubernetes // what all ways hold, until a TTL after a crash
+	if expires {
+		most := []int{1, 100, 1000}
+		if run.Short {
+			most = most[:2]
+		}
+		for _, names := range most {
+			requests(ctx, run, on, holdfast, p.ttl, names)
+			requests(ctx, run, on, waysOn(on)[len(waysOn(on))-1], p.ttl, names)
+		}
 	}
-	b, of := compared(ctx, run, storeOf(run), p.ttl)
+	b, of := compared(ctx, run, on, p.ttl)
 	defer b.close()
 	t := newTurns(ctx, b, p, of)
 	for range p.turns {
@@ -76,7 +88,10 @@ func compare(ctx context.Context, run *scene.Run) {
 	for _, way := range waysOn(of.Store) {
 		run.Spread("hand-over by release, "+way, over[way])
 	}
-	if of.Store == onRedis {
+	if of.Store == onKubernetes {
+		stopped(ctx, b, of)
+	}
+	if expires {
 		dead := crashes(ctx, b, p, of)
 		for _, way := range waysOn(of.Store) {
 			run.Spread("after a crash, "+way, dead[way])
@@ -90,14 +105,18 @@ func compare(ctx context.Context, run *scene.Run) {
 }
 
 // compared runs a server for a comparison, and says how its names are held.
-func compared(ctx context.Context, run *scene.Run, store string, ttl time.Duration) (*bed, holding) {
-	b := newBed(ctx, run, store, ttl)
+func compared(ctx context.Context, run *scene.Run, store string, ttl time.Duration, opts ...postgrestest.Option) (*bed, holding) {
+	b := newBed(ctx, run, store, ttl, opts...)
 	of := holding{Store: store, TTL: ttl}
 	switch {
 	case b.etcd != nil:
 		of.URL = b.member().Direct()
 	case b.redis != nil:
 		of.URL = b.redis.Addr()
+	case b.kube != nil:
+		of.URL = kubeURL(b.kube.Servers()[0].Config())
+	case b.file != "":
+		of.URL = "sqlite:" + b.file
 	default:
 		conn := b.opened(ctx, leaderSchema)
 		c := conn.Config()
@@ -169,7 +188,9 @@ func (t *turns) turn(ctx context.Context) {
 			if way == holdfast {
 				told = t.seen(ctx).Sub(began)
 			}
-			renewed = t.timed(ctx, way+": renew", c.renew)
+			if c.renew != nil {
+				renewed = t.timed(ctx, way+": renew", c.renew)
+			}
 			t.timed(ctx, way+": release", c.release)
 		}
 		t.acquired[way], t.renewed[way] = append(t.acquired[way], acquired), append(t.renewed[way], renewed)
@@ -182,7 +203,9 @@ func (t *turns) turn(ctx context.Context) {
 func (t *turns) print(run *scene.Run) {
 	for _, way := range t.ways {
 		run.Spread("acquire, "+way, t.acquired[way])
-		run.Spread("renew, "+way, t.renewed[way])
+		if t.all[way].renew != nil {
+			run.Spread("renew, "+way, t.renewed[way])
+		}
 	}
 	run.Spread("a watch is told", t.told)
 }
@@ -252,7 +275,11 @@ func handOvers(ctx context.Context, b *bed, p sizes, of holding) map[string][]ti
 			pairs[way][0].await(ctx)
 			waiting[way] = waits(ctx, pairs[way][1])
 		}
-		scene.Check(lab.Pause(ctx, settle))
+		pause := settle
+		if of.Store == onKubernetes { // a waiter may be anywhere between two of its looks
+			pause += rand.N(of.TTL * 4 / 15)
+		}
+		scene.Check(lab.Pause(ctx, pause))
 		for _, i := range rand.Perm(len(ways)) {
 			way := ways[i]
 			if len(waiting[way]) > 0 {
@@ -294,16 +321,20 @@ func waysOn(store string) []string {
 	if store == onRedis {
 		return []string{holdfast, wide, narrow}
 	}
+	if store == onKubernetes {
+		return []string{holdfast, elector}
+	}
 	return []string{holdfast, advisory, table}
 }
 
 // candidate is one process's way to one name. It is used by one goroutine at a time, and fails by scene.Check.
 type candidate struct {
-	try     func(context.Context) bool // asks once
-	await   func(context.Context)      // returns once the name is its own
-	renew   func(context.Context)      // does once what keeps the name
-	release func(context.Context)
-	close   func()
+	try      func(context.Context) bool // asks once
+	await    func(context.Context)      // returns once the name is its own
+	renew    func(context.Context)      // does once what keeps the name; nil: that happens by itself
+	release  func(context.Context)
+	close    func()
+	believes func() bool // that it holds the name; nil: a way of which that is not asked
 }
 
 // holding says who holds which name, and in which way. URL leads past all faults.
@@ -321,6 +352,10 @@ func (h holding) keeper(ctx context.Context, id string) (k *lease.Keeper, end fu
 		s, closeStore = openStore(ctx, h.URL+"&holdfast_listen=true")
 	case onRedis:
 		s, closeStore = h.redisStore(ctx)
+	case onKubernetes:
+		s, closeStore = h.kubernetesStore()
+	case onSQLite:
+		s, closeStore = openStore(ctx, h.URL)
 	default:
 		client := h.etcd()
 		s, closeStore = scene.Must(etcd.New(client, etcd.WithLogger(zap.NewNop()))), client.Close
@@ -345,9 +380,11 @@ func (b *bed) candidate(ctx context.Context, h holding, id string) (c candidate)
 		k, end := h.keeper(ctx, id)
 		l := scene.Must(k.Lease(h.Name))
 		c = candidate{func(ctx context.Context) bool { return scene.Must(l.Acquire(ctx)) }, func(ctx context.Context) { scene.Check(hold(ctx, l)) },
-			func(ctx context.Context) { scene.Check(l.Renew(ctx)) }, func(ctx context.Context) { scene.Check(l.Release(ctx)) }, end}
+			func(ctx context.Context) { scene.Check(l.Renew(ctx)) }, func(ctx context.Context) { scene.Check(l.Release(ctx)) }, end, l.CheckAlive}
 	case wide, narrow:
 		c = h.key()
+	case elector:
+		c = h.elector(id)
 	case advisory:
 		c = h.lock(scene.Must(pgx.Connect(ctx, h.URL)))
 	case table:

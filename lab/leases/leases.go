@@ -13,7 +13,8 @@ import (
 func Scenarios() []scene.Scenario {
 	all := []scene.Scenario{
 		{Name: "names", About: "a process holds very many names, dies, and another takes them all", Do: names},
-		{Name: "compare", About: "leases beside etcd's package concurrency; with -store postgres, advisory locks and a leader table; with -store redis, keys with a TTL", Do: compare},
+		{Name: "compare", About: "leases beside etcd's package concurrency; with -store postgres, advisory locks and a leader table; with -store redis, keys with a TTL; with -store kubernetes, client-go's elector", Do: compare},
+		{Name: "requests", About: "what one process asks of each store's server for as long as it holds 1, 1000 and 100 000 names", Do: allRequests},
 		{Name: "outage", About: "the store's server is killed for minutes under holders, and comes back with its data", Do: outage},
 		{Name: "serverless", About: "very many processes, each for a moment, have keys by their owners' names; many are killed", Do: serverless},
 		{Name: "grains", About: "requests to another node's actor by its PID, as an entity and as a grain of protoactor's cluster", Do: grainsScenario},
@@ -32,13 +33,15 @@ const childEnv = "HOLDFAST_LAB_LEASES"
 // Child is the whole of a process that a scenario started; in any other it does nothing. A program
 // that plays scenarios calls it first.
 func Child() {
-	text, is := os.LookupEnv(childEnv)
-	if !is {
-		return
+	for env, do := range map[string]func(string){childEnv: function, holderEnv: holder} {
+		text, is := os.LookupEnv(env)
+		if !is {
+			continue
+		}
+		if err := scene.Try(func() { do(text) }); err != nil {
+			fmt.Fprintf(os.Stderr, "lab, by %s: %v\n", env, err)
+			os.Exit(2)
+		}
+		os.Exit(0)
 	}
-	if err := scene.Try(func() { function(text) }); err != nil {
-		fmt.Fprintln(os.Stderr, "lab function:", err)
-		os.Exit(2)
-	}
-	os.Exit(0)
 }

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
+	"github.com/holdfast-go/holdfast/backends/kubernetes/kubetest"
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
 	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lab/scene"
@@ -50,12 +51,21 @@ func TestShortForms(t *testing.T) {
 		if s.Name == "grains" || isFault(s.Name) || !tier.Nightly() && !slices.Contains(commit, s.Name) {
 			continue
 		}
-		t.Run(s.Name, func(t *testing.T) { play(t, s, "") })
+		t.Run(s.Name, func(t *testing.T) {
+			if s.Name == "requests" {
+				kubetest.Skip(t)
+			}
+			play(t, s, "")
+		})
 		if tier.Nightly() && slices.Contains([]string{"names", "outage", "compare"}, s.Name) {
 			t.Run(s.Name+" on PostgreSQL", func(t *testing.T) { play(t, s, onPostgres) })
 		}
 		if tier.Nightly() && s.Name == "compare" {
 			t.Run(s.Name+" on Redis", func(t *testing.T) { play(t, s, onRedis) })
+			t.Run(s.Name+" on Kubernetes", func(t *testing.T) {
+				kubetest.Skip(t)
+				play(t, s, onKubernetes)
+			})
 		}
 	}
 }

@@ -6,9 +6,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"regexp"
-	"strconv"
-	"sync"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -69,57 +66,6 @@ func (h holding) key() candidate {
 	}
 	c.release = func(ctx context.Context) { held(scene.Must(remove.Run(ctx, client, key, value).Int()) == 1) }
 	return c
-}
-
-var called = regexp.MustCompile(`cmdstat_(evalsha|eval|set|xread|info):calls=(\d+)`)
-
-// requests counts what one process asks of the server for as long as it holds names, renewed each third of
-// the TTL.
-func requests(ctx context.Context, b *bed, of holding) {
-	count := func() (n int) {
-		text := fmt.Sprint(scene.Must(b.redis.Do(ctx, "info", "commandstats")))
-		for _, m := range called.FindAllStringSubmatch(text, -1) {
-			n += scene.Must(strconv.Atoi(m[2]))
-		}
-		return n
-	}
-	rate := func(what string, names int) {
-		began, before := time.Now(), count()
-		scene.Check(lab.Pause(ctx, 2*of.TTL))
-		n := count() - before - 1 // the first look itself
-		b.Figure(fmt.Sprintf("requests a second for %d names, %s", names, what), "%.1f", float64(n)/time.Since(began).Seconds())
-	}
-	most := []int{1, 100, 1000}
-	if b.Short {
-		most = most[:2]
-	}
-	for _, names := range most {
-		k, end := of.keeper(ctx, "many")
-		for i := range names {
-			scene.Check(hold(ctx, scene.Must(k.Lease(fmt.Sprint("many-", i)))))
-		}
-		rate(holdfast, names)
-		end()
-		_ = scene.Must(b.redis.Do(ctx, "flushall"))
-
-		running, halt := context.WithCancel(ctx)
-		var all sync.WaitGroup
-		for i := range names {
-			of := of
-			of.Way, of.Name = narrow, fmt.Sprint("many-", i)
-			c := of.key()
-			c.await(ctx)
-			all.Go(func() {
-				defer c.close()
-				for lab.Pause(running, of.TTL/3) == nil {
-					c.renew(ctx)
-				}
-			})
-		}
-		rate(narrow, names)
-		halt()
-		all.Wait()
-	}
 }
 
 // crashes times from the death of a holder that has just acquired until the waiter has its name.

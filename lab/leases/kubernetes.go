@@ -1,0 +1,177 @@
+//go:build linux
+
+package leases
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/klog/v2"
+
+	"github.com/holdfast-go/holdfast/backends/kubernetes"
+	"github.com/holdfast-go/holdfast/backends/kubernetes/kubetest"
+	lab "github.com/holdfast-go/holdfast/lab/machine"
+	"github.com/holdfast-go/holdfast/lab/scene"
+	"github.com/holdfast-go/holdfast/store"
+)
+
+// elector is client-go's LeaderElector, over one Lease for each name.
+const elector = "client-go's elector"
+
+// namespace is where all Leases of a comparison stand.
+const namespace = "leases"
+
+func (b *bed) onKubernetes(ctx context.Context) {
+	// Else the server has a Lease of its own, whose renewals its count of requests would contain.
+	const none = "--feature-gates=APIServerIdentity=false,UnknownVersionInteroperabilityProxy=false"
+	b.kube = scene.Must(kubetest.Run(ctx, kubetest.Options{Args: []string{none}}))
+	b.main, b.shut = b.kube.Servers()[0], b.kube.Close
+	scene.Check(b.kube.AddNamespace(ctx, namespace))
+}
+
+// kubeURL leads to a server: the token, the address, and the file of its certificate.
+func kubeURL(c *rest.Config) string {
+	u := scene.Must(url.Parse(c.Host))
+	u.User, u.Path = url.User(c.BearerToken), c.CAFile
+	return u.String()
+}
+
+// kube is the configuration of a client that has no bound of requests of its own.
+func (h holding) kube() *rest.Config {
+	u := scene.Must(url.Parse(h.URL))
+	return &rest.Config{Host: u.Scheme + "://" + u.Host, BearerToken: u.User.Username(), QPS: -1, TLSClientConfig: rest.TLSClientConfig{CAFile: u.Path}}
+}
+
+func (h holding) kubernetesStore() (store.Store, func() error) {
+	s := scene.Must(kubernetes.New(h.kube(), namespace))
+	return s, s.Close
+}
+
+// crashing is an elector's lock whose process may have crashed: it writes no more.
+type crashing struct {
+	resourcelock.Interface
+	crashed atomic.Bool
+}
+
+var errCrashed = errors.New("the process has crashed")
+
+func (c *crashing) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
+	if c.crashed.Load() {
+		return errCrashed
+	}
+	return c.Interface.Update(ctx, r)
+}
+
+// elector runs a LeaderElector from await until release, which renews by itself. Its durations are
+// client-go's defaults if the TTL is 15 s, and in that proportion if it is not.
+func (h holding) elector(id string) candidate {
+	lock := &crashing{Interface: &resourcelock.LeaseLock{
+		LeaseMeta: meta.ObjectMeta{Namespace: namespace, Name: h.Name}, Client: scene.Must(coordination.NewForConfig(h.kube())),
+		LockConfig: resourcelock.ResourceLockConfig{Identity: id},
+	}}
+	var e *leaderelection.LeaderElector
+	leading, stop := context.Background(), func() {}
+	c := candidate{believes: func() bool { return leading.Err() == nil }, close: func() { lock.crashed.Store(true); stop() }}
+	c.await = func(ctx context.Context) {
+		led, ended := make(chan context.Context, 1), make(chan struct{})
+		e = scene.Must(leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+			Lock: lock, ReleaseOnCancel: true, LeaseDuration: h.TTL, RenewDeadline: h.TTL * 10 / 15, RetryPeriod: h.TTL * 2 / 15,
+			Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(ctx context.Context) { led <- ctx }, OnStoppedLeading: func() {}},
+		}))
+		running, cancel := context.WithCancel(klog.NewContext(context.WithoutCancel(ctx), logr.Discard()))
+		stop = func() { cancel(); <-ended }
+		go func() { defer close(ended); e.Run(running) }()
+		select {
+		case leading = <-led:
+		case <-ctx.Done():
+			stop()
+			scene.Check(context.Cause(ctx))
+		}
+	}
+	c.try = func(ctx context.Context) bool { c.await(ctx); return true }
+	c.release = func(context.Context) { held(e.IsLeader()); stop() }
+	return c
+}
+
+// holderEnv makes this program a process of stopped: its holding as JSON.
+const holderEnv = "HOLDFAST_LAB_HOLDER"
+
+// worked is one piece of work: the process looked whether it holds the name, and did it. Over: it looked,
+// and works no more.
+type worked struct {
+	At   time.Duration
+	Over bool
+}
+
+// holder is such a process. It works for as long as it believes that it holds the name.
+func holder(settings string) {
+	var h holding
+	scene.Check(json.Unmarshal([]byte(settings), &h))
+	c := (&bed{}).candidate(context.Background(), h, fmt.Sprint("process-", os.Getpid()))
+	c.await(context.Background())
+	for out := json.NewEncoder(os.Stdout); ; time.Sleep(50 * time.Millisecond) {
+		w := worked{At: lab.Now()}
+		w.Over = !c.believes()
+		if scene.Check(out.Encode(w)); w.Over {
+			return
+		}
+	}
+}
+
+// stopped has a holder of each way stopped (SIGSTOP) until a second process works under its name, then
+// go on, and counts what it does until it knows.
+func stopped(ctx context.Context, b *bed, of holding) {
+	of.Name = "stopped"
+	start := func(way string) *lab.Process[worked] {
+		of := of
+		of.Way = way
+		p := lab.Start[worked](nil, "", way, holderEnv, of)
+		b.atEnd(func() { _ = p.Kill() })
+		return p
+	}
+	works := func(p *lab.Process[worked], over bool) {
+		scene.Must(p.Await(ctx, 3*of.TTL, fmt.Sprintf("works no more: %v", over), func(w worked) bool { return w.Over == over }))
+	}
+	former, next := map[string]*lab.Process[worked]{}, map[string]*lab.Process[worked]{}
+	for _, way := range waysOn(of.Store) {
+		former[way] = start(way)
+		works(former[way], false)
+		next[way] = start(way)
+	}
+	scene.Check(lab.Pause(ctx, of.TTL/3)) // they wait
+	for _, p := range former {
+		scene.Check(p.Signal(syscall.SIGSTOP))
+	}
+	for _, p := range next {
+		works(p, false)
+	}
+	for _, way := range waysOn(of.Store) {
+		p, from := former[way], lab.Now()
+		scene.Check(p.Signal(syscall.SIGCONT))
+		works(p, true)
+		n, last := 0, from
+		for _, w := range p.Said() {
+			if !w.Over && w.At > from {
+				n, last = n+1, w.At
+			}
+		}
+		what := "work beside the next holder, after SIGCONT, " + way
+		b.Figure(what, "%d pieces in %v", n, scene.Short(last-from))
+		if way == holdfast && n > 0 {
+			b.Unsafe("%s: %d", what, n)
+		}
+	}
+}
