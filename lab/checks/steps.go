@@ -142,6 +142,7 @@ func (r *Run) Nightly() []Step {
 		program("torture-postgres", 12*time.Minute, "torture", "-store", "postgres", "-for", "5m"),
 		program("torture-sqlite", 12*time.Minute, "torture", "-store", "sqlite", "-for", "5m"),
 		program("torture-redis", 12*time.Minute, "torture", "-store", "redis", "-for", "5m"),
+		program("torture-kubernetes", 20*time.Minute, "torture", "-store", "kubernetes", "-for", "10m"),
 		program("load", 15*time.Minute, "load", "-for", "10m"),
 	)
 	// Of leases and stores; PostgreSQL's faults are in TestFaults, many at a time.

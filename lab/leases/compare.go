@@ -24,6 +24,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/holdfast-go/holdfast/backends/etcd"
+	"github.com/holdfast-go/holdfast/backends/kubernetes"
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
 	_ "github.com/holdfast-go/holdfast/backends/postgres/register" // its URLs
@@ -353,7 +354,8 @@ func (h holding) keeper(ctx context.Context, id string) (k *lease.Keeper, end fu
 	case onRedis:
 		s, closeStore = h.redisStore(ctx)
 	case onKubernetes:
-		s, closeStore = h.kubernetesStore()
+		on := scene.Must(kubernetes.New(h.kube(), namespace))
+		s, closeStore = on, on.Close
 	case onSQLite:
 		s, closeStore = openStore(ctx, h.URL)
 	default:

@@ -21,11 +21,9 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
 
-	"github.com/holdfast-go/holdfast/backends/kubernetes"
 	"github.com/holdfast-go/holdfast/backends/kubernetes/kubetest"
 	lab "github.com/holdfast-go/holdfast/lab/machine"
 	"github.com/holdfast-go/holdfast/lab/scene"
-	"github.com/holdfast-go/holdfast/store"
 )
 
 // elector is client-go's LeaderElector, over one Lease for each name.
@@ -33,6 +31,9 @@ const elector = "client-go's elector"
 
 // namespace is where all Leases of a comparison stand.
 const namespace = "leases"
+
+// What client-go logs is not for a report.
+func init() { klog.SetLogger(logr.Discard()) }
 
 func (b *bed) onKubernetes(ctx context.Context) {
 	// Else the server has a Lease of its own, whose renewals its count of requests would contain.
@@ -55,22 +56,15 @@ func (h holding) kube() *rest.Config {
 	return &rest.Config{Host: u.Scheme + "://" + u.Host, BearerToken: u.User.Username(), QPS: -1, TLSClientConfig: rest.TLSClientConfig{CAFile: u.Path}}
 }
 
-func (h holding) kubernetesStore() (store.Store, func() error) {
-	s := scene.Must(kubernetes.New(h.kube(), namespace))
-	return s, s.Close
-}
-
 // crashing is an elector's lock whose process may have crashed: it writes no more.
 type crashing struct {
 	resourcelock.Interface
 	crashed atomic.Bool
 }
 
-var errCrashed = errors.New("the process has crashed")
-
 func (c *crashing) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
 	if c.crashed.Load() {
-		return errCrashed
+		return errors.New("the process has crashed")
 	}
 	return c.Interface.Update(ctx, r)
 }
@@ -91,7 +85,7 @@ func (h holding) elector(id string) candidate {
 			Lock: lock, ReleaseOnCancel: true, LeaseDuration: h.TTL, RenewDeadline: h.TTL * 10 / 15, RetryPeriod: h.TTL * 2 / 15,
 			Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(ctx context.Context) { led <- ctx }, OnStoppedLeading: func() {}},
 		}))
-		running, cancel := context.WithCancel(klog.NewContext(context.WithoutCancel(ctx), logr.Discard()))
+		running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		stop = func() { cancel(); <-ended }
 		go func() { defer close(ended); e.Run(running) }()
 		select {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -19,15 +20,24 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	goredis "github.com/redis/go-redis/v9"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	core "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 	_ "modernc.org/sqlite"
 
 	"github.com/holdfast-go/holdfast/backends/etcd"
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
+	"github.com/holdfast-go/holdfast/backends/kubernetes"
+	"github.com/holdfast-go/holdfast/backends/kubernetes/kubetest"
 	"github.com/holdfast-go/holdfast/backends/postgres"
 	"github.com/holdfast-go/holdfast/backends/postgres/entities"
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
@@ -55,6 +65,8 @@ type Store struct {
 	// Open makes a node's connection of a URL of Servers.URL, in the node's process. It waits for
 	// no server: they may be down.
 	Open func(ctx context.Context, url string) Client
+	// TTL is that of leases in a torture; 0: 2 s. Storms are as long in proportion.
+	TTL time.Duration
 }
 
 // Servers are a store that runs for one torture, in the hands of the process that tortures.
@@ -955,12 +967,15 @@ func openRedis(ctx context.Context, address string) Client {
 	}}
 }
 
-// silence keeps what the client tells of each dial that fails out of the report.
+// silence keeps what clients log of each dial that fails out of the report.
 type silence struct{}
 
 func (silence) Printf(context.Context, string, ...any) {}
 
-func init() { goredis.SetLogger(silence{}) }
+func init() {
+	goredis.SetLogger(silence{})
+	klog.SetLogger(logr.Discard())
+}
 
 func redisClient(address string) *goredis.Client {
 	return goredis.NewClient(&goredis.Options{Addr: address, MaxRetries: -1, DialTimeout: 2 * time.Second, ReadTimeout: 2 * time.Second})
@@ -978,6 +993,139 @@ func (s redisServer) History(ctx context.Context) (h History) {
 		}
 		for i, text := range scene.Must(client.LRange(ctx, key, 0, -1).Result()) {
 			h.Writes = append(h.Writes, Write{name, int64(i), text})
+		}
+	}
+	return h
+}
+
+// overKubernetes is an API server on etcd.
+var overKubernetes = Store{Name: "kubernetes", Start: startKubernetes, Open: openKubernetes, TTL: 15 * time.Second}
+
+// kubeNamespace has the Leases, and the fenced journal: a ConfigMap for each name.
+const kubeNamespace = "leases"
+
+// kubeServers are those of a torture.
+type kubeServers struct{ *kubetest.Cluster }
+
+func startKubernetes(ctx context.Context, members int) Servers {
+	s := kubeServers{scene.Must(kubetest.Run(ctx, kubetest.Options{Etcd: etcdtest.Options{Members: members}}))}
+	scene.Check(s.AddNamespace(ctx, kubeNamespace))
+	return s
+}
+
+func (s kubeServers) String() string {
+	return "kube-apiserver on " + etcdServers{s.Etcd()}.String()
+}
+
+func (s kubeServers) api() *kubetest.Server { return s.Servers()[0] }
+
+func (s kubeServers) Addresses() []string { return []string{s.api().Addr()} }
+
+// URL has the token, the address, and the file of the server's certificate.
+func (s kubeServers) URL(addresses []string) string {
+	c := s.api().Config()
+	return fmt.Sprintf("https://%s@%s%s", c.BearerToken, addresses[0], c.CAFile)
+}
+
+// Troubles implements Servers. A trouble is undone when the API answers.
+func (s kubeServers) Troubles() []Trouble {
+	all := append([]Trouble{
+		{Name: "kill -9 of the API server", Weight: 2, Least: 0.1, Most: 1, Do: func(context.Context, uint64) (string, undo, error) {
+			return "", s.api().Restart, s.api().Kill()
+		}},
+		{Name: "stop of the API server", Weight: 3, Least: 0.2, Most: 2, Do: func(ctx context.Context, _ uint64) (string, undo, error) {
+			return "", func(context.Context) error { return s.api().Cont() }, s.api().Stop(ctx)
+		}},
+		{Name: "API server cut off from etcd", Weight: 2, Least: 0.2, Most: 2, Do: func(context.Context, uint64) (string, undo, error) {
+			s.api().Etcd().Cut()
+			return "", func(context.Context) error { s.api().Etcd().Heal(); return nil }, nil
+		}},
+	}, etcdServers{s.Etcd()}.Troubles()...)
+	for i, t := range all {
+		all[i].Do = func(ctx context.Context, pick uint64) (string, undo, error) {
+			what, end, err := t.Do(ctx, pick)
+			return what, func(ctx context.Context) error {
+				return errors.Join(end(ctx), machine.Until(ctx, time.Minute, "the API answers", func() bool {
+					ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+					defer cancel()
+					return s.api().Do(ctx, http.MethodGet, "/api/v1/namespaces/"+kubeNamespace, nil, nil) == nil
+				}))
+			}, err
+		}
+	}
+	return all
+}
+
+// kubeConfig is that of a client of a URL. The certificate is for the address that the server listens on.
+func kubeConfig(of string) *rest.Config {
+	u := scene.Must(url.Parse(of))
+	return &rest.Config{Host: "https://" + u.Host, BearerToken: u.User.Username(), QPS: -1,
+		TLSClientConfig: rest.TLSClientConfig{CAFile: u.Path, ServerName: "127.0.0.1"}}
+}
+
+// A ConfigMap of the journal has the highest token that has written, and the texts, by lines.
+const kubeJournal, kubeToken, kubeTexts = "journal-", "token", "texts"
+
+func kubeLines(m *core.ConfigMap) []string {
+	return strings.Split(strings.TrimSuffix(m.Data[kubeTexts], "\n"), "\n")
+}
+
+// openKubernetes makes a node's connection. There is no guard: a write compares tokens, on the condition
+// that nothing has changed since it read them.
+func openKubernetes(_ context.Context, of string) Client {
+	leases := scene.Must(kubernetes.New(kubeConfig(of), kubeNamespace))
+	maps := scene.Must(coreclient.NewForConfig(kubeConfig(of))).ConfigMaps(kubeNamespace)
+	get := func(ctx context.Context, name int) (*core.ConfigMap, error) {
+		key := kubeJournal + strconv.Itoa(name)
+		m, err := maps.Get(ctx, key, meta.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			m, err = &core.ConfigMap{ObjectMeta: meta.ObjectMeta{Name: key}, Data: map[string]string{kubeToken: "0"}}, nil
+		}
+		return m, err
+	}
+	write := func(ctx context.Context, o lease.Ownership, name int, text string) error {
+		for {
+			m, err := get(ctx, name)
+			if err != nil {
+				return err
+			}
+			if o != nil {
+				if last := scene.Must(strconv.ParseUint(m.Data[kubeToken], 10, 64)); uint64(o.Token()) < last {
+					return lease.ErrStale
+				}
+				m.Data[kubeToken] = strconv.FormatUint(uint64(o.Token()), 10)
+			}
+			m.Data[kubeTexts] += text + "\n"
+			if m.UID == "" {
+				_, err = maps.Create(ctx, m, meta.CreateOptions{})
+			} else {
+				_, err = maps.Update(ctx, m, meta.UpdateOptions{})
+			}
+			if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
+				return err
+			}
+		}
+	}
+	read := func(ctx context.Context, name int) (string, error) {
+		m, err := get(ctx, name)
+		if err != nil {
+			return "", err
+		}
+		all := kubeLines(m)
+		return all[len(all)-1], nil
+	}
+	return Client{Leases: leases, Write: write, Read: read, Close: leases.Close}
+}
+
+// History implements Servers. What the API confirmed etcd keeps: it is excused from no overlap, so there
+// are no Changes.
+func (s kubeServers) History(ctx context.Context) (h History) {
+	maps := scene.Must(coreclient.NewForConfig(s.api().Config())).ConfigMaps(kubeNamespace)
+	for _, m := range scene.Must(maps.List(ctx, meta.ListOptions{})).Items {
+		if name, err := strconv.Atoi(strings.TrimPrefix(m.Name, kubeJournal)); err == nil && m.Data[kubeTexts] != "" {
+			for i, text := range kubeLines(&m) {
+				h.Writes = append(h.Writes, Write{name, int64(i), text})
+			}
 		}
 	}
 	return h

@@ -14,19 +14,31 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/holdfast-go/holdfast/backends/kubernetes/kubetest"
 	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/store"
 )
 
-// guarded have a guard of the store's for their journal; Redis has a comparison of tokens.
+// guarded have a guard of the store's for their journal; Redis and Kubernetes have a comparison of tokens.
 var guarded = []Store{overPostgres, overSQLite}
+
+// atNight are those that take seconds to start.
+var atNight = func() []Store {
+	if !tier.Nightly() {
+		return nil
+	}
+	return []Store{overKubernetes}
+}()
 
 // each runs a test on each kind of store, and closes the servers.
 func each(t *testing.T, kinds []Store, f func(t *testing.T, s Servers)) {
 	for _, kind := range kinds {
 		t.Run(kind.Name, func(t *testing.T) {
 			skip(t, kind)
+			if kind.Name == overKubernetes.Name {
+				kubetest.Skip(t)
+			}
 			s := kind.Start(t.Context(), 1)
 			t.Cleanup(func() { require.NoError(t, s.Close()) })
 			f(t, s)
@@ -43,6 +55,8 @@ func connected(t *testing.T, s Servers) Client {
 		open = openSQLite
 	case redisServer:
 		open = openRedis
+	case kubeServers:
+		open = openKubernetes
 	}
 	c := open(t.Context(), s.URL(s.Addresses()))
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
@@ -104,8 +118,8 @@ func TestTheJournalIsFenced(t *testing.T) {
 }
 
 // Once the next owner has written, what a former owner writes is refused.
-func TestTheJournalInRedisIsFencedByTokens(t *testing.T) {
-	each(t, []Store{overRedis}, func(t *testing.T, s Servers) {
+func TestTheJournalIsFencedByTokens(t *testing.T) {
+	each(t, append([]Store{overRedis}, atNight...), func(t *testing.T, s Servers) {
 		c := connected(t, s)
 		write := func(o lease.Ownership, text string) error { return c.Write(t.Context(), o, 3, text) }
 		former := acquire(t, c.Leases, 1, "name", 0)
@@ -163,11 +177,12 @@ func TestPositionsAreTheOrderOfCommits(t *testing.T) {
 
 // harmless are troubles in which a write may succeed at once.
 var harmless = []string{"long read by another program", "another program writes all the time",
-	"all nodes' ways to the primary delayed", "backends of all clients terminated, again and again"}
+	"all nodes' ways to the primary delayed", "backends of all clients terminated, again and again",
+	"etcd's leader isolated from the other members"} // of which there are none here
 
 // Every trouble (the first three in the commit tier) is one, and when it was undone the store works, with all that it has confirmed.
 func TestTroubles(t *testing.T) {
-	each(t, append(guarded, overRedis), func(t *testing.T, s Servers) {
+	each(t, append(append(guarded, overRedis), atNight...), func(t *testing.T, s Servers) {
 		c := connected(t, s)
 		all := s.Troubles()
 		if !tier.Nightly() {

@@ -38,10 +38,10 @@ type options struct {
 // delay, throttle and stall what is sent.
 func tortureScenario(wires wiring) func(context.Context, *scene.Run) {
 	return func(ctx context.Context, r *scene.Run) {
-		o := options{length: cmp.Or(r.For, 5*time.Minute), nodes: 4, ttl: 2 * time.Second, rate: 25,
-			storm: 12 * time.Second, faults: 16, wires: wires}
+		ttl := cmp.Or(kindOf(cmp.Or(r.Store, overEtcd.Name)).TTL, 2*time.Second)
+		o := options{length: cmp.Or(r.For, 5*time.Minute), nodes: 4, ttl: ttl, rate: 25, storm: 6 * ttl, faults: 16, wires: wires}
 		if r.Short {
-			o.length, o.nodes, o.rate, o.storm, o.faults = cmp.Or(r.For, time.Second), 3, 20, 4*time.Second, 5
+			o.length, o.nodes, o.rate, o.storm, o.faults = cmp.Or(r.For, time.Second), 3, 20, 2*ttl, 5
 		}
 		play(ctx, r, o)
 	}
@@ -641,7 +641,7 @@ func (t *torture) leave(i int, calm bool) {
 }
 
 // Stores are the kinds of store that nodes can run over; tests add theirs.
-var Stores = []Store{overEtcd, overPostgres, overSQLite, overRedis}
+var Stores = []Store{overEtcd, overPostgres, overSQLite, overRedis, overKubernetes}
 
 // Child is the whole of a process that a scenario started; in any other it does nothing. A program
 // that plays scenarios calls it first.
