@@ -9,6 +9,7 @@ import (
 	"fmt"
 	osexec "os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
 	lab "github.com/holdfast-go/holdfast/lab/machine"
 	"github.com/holdfast-go/holdfast/lab/scene"
+	"github.com/holdfast-go/holdfast/lease"
 )
 
 // allRequests counts what holding names takes on each store. Kubernetes is for some 2000.
@@ -54,7 +56,16 @@ func requests(ctx context.Context, run *scene.Run, on, way string, ttl time.Dura
 	if of.Way = way; way == holdfast {
 		k, end := of.keeper(ctx, "many")
 		b.atEnd(end)
-		forAll(names, callers, func(i int) error { return hold(ctx, scene.Must(k.Lease(fmt.Sprint("many-", i)))) })
+		hs := make([]*lease.Handle, names)
+		forAll(names, 256, func(i int) error { // of which a busy disk lets some time out
+			hs[i] = scene.Must(k.Lease(fmt.Sprint("many-", i)))
+			return lab.Until(ctx, 5*time.Minute, "it is held", func() bool { return hold(ctx, hs[i]) == nil })
+		})
+		defer func() {
+			if lost := len(slices.DeleteFunc(hs, (*lease.Handle).CheckAlive)); lost > 0 {
+				run.Violation("%d of %d names were lost on %s", lost, names, on)
+			}
+		}()
 	} else {
 		for i := range names {
 			of.Name = fmt.Sprint("many-", i)
