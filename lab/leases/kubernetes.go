@@ -128,43 +128,32 @@ func holder(settings string) {
 // stopped has a holder of each way stopped (SIGSTOP) until a second process works under its name, then
 // go on, and counts what it does until it knows.
 func stopped(ctx context.Context, b *bed, of holding) {
-	of.Name = "stopped"
-	start := func(way string) *lab.Process[worked] {
-		of := of
-		of.Way = way
-		p := lab.Start[worked](nil, "", way, holderEnv, of)
-		b.atEnd(func() { _ = p.Kill() })
-		return p
-	}
 	works := func(p *lab.Process[worked], over bool) {
 		scene.Must(p.Await(ctx, 3*of.TTL, fmt.Sprintf("works no more: %v", over), func(w worked) bool { return w.Over == over }))
 	}
-	former, next := map[string]*lab.Process[worked]{}, map[string]*lab.Process[worked]{}
-	for _, way := range waysOn(of.Store) {
-		former[way] = start(way)
-		works(former[way], false)
-		next[way] = start(way)
-	}
-	scene.Check(lab.Pause(ctx, of.TTL/3)) // they wait
-	for _, p := range former {
-		scene.Check(p.Signal(syscall.SIGSTOP))
-	}
-	for _, p := range next {
-		works(p, false)
-	}
-	for _, way := range waysOn(of.Store) {
-		p, from := former[way], lab.Now()
-		scene.Check(p.Signal(syscall.SIGCONT))
-		works(p, true)
+	for _, of.Way = range waysOn(of.Store) {
+		of.Name = "stopped"
+		start := func() *lab.Process[worked] {
+			p := lab.Start[worked](nil, "", of.Way, holderEnv, of)
+			b.atEnd(func() { _ = p.Kill() })
+			works(p, false)
+			return p
+		}
+		former := start()
+		time.AfterFunc(of.TTL/3, func() { _ = former.Signal(syscall.SIGSTOP) })
+		start()
+		from := lab.Now()
+		scene.Check(former.Signal(syscall.SIGCONT))
+		works(former, true)
 		n, last := 0, from
-		for _, w := range p.Said() {
+		for _, w := range former.Said() {
 			if !w.Over && w.At > from {
 				n, last = n+1, w.At
 			}
 		}
-		what := "work beside the next holder, after SIGCONT, " + way
+		what := "work beside the next holder, after SIGCONT, " + of.Way
 		b.Figure(what, "%d pieces in %v", n, scene.Short(last-from))
-		if way == holdfast && n > 0 {
+		if of.Way == holdfast && n > 0 {
 			b.Unsafe("%s: %d", what, n)
 		}
 	}
