@@ -47,7 +47,7 @@ type sizes struct {
 
 func sizesOf(run *scene.Run) sizes {
 	s := sizes{ttl: 5 * time.Second, turns: 1000, handOvers: 200, patience: 10 * time.Second}
-	if storeOf(run) == onKubernetes { // whose way has client-go's defaults, and takes seconds to hand over
+	if storeOf(run) == onKubernetes { // client-go's default; its electors take seconds to hand over
 		s.ttl, s.handOvers = 15*time.Second, 50
 	}
 	if run.Short {
