@@ -17,8 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
-	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
-	"github.com/holdfast-go/holdfast/backends/redis/redistest"
 	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lab/machine"
 	"github.com/holdfast-go/holdfast/lab/scene"
@@ -128,18 +126,6 @@ func TestANodeOfAStoreThatIsNotThere(t *testing.T) {
 	require.ErrorContains(t, err, `there is no store "x"`)
 	n.remote.Shutdown(true)
 	require.NoError(t, n.journal.Close())
-}
-
-// skip skips a test whose servers are not there.
-func skip(t *testing.T, s Store) {
-	switch s.Name {
-	case overEtcd.Name, unwatched.Name:
-		etcdtest.Skip(t)
-	case overPostgres.Name:
-		postgrestest.Skip(t)
-	case overRedis.Name:
-		redistest.Skip(t)
-	}
 }
 
 // The short form, with processes of this test binary, over every store, and one that

@@ -14,7 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
 	"github.com/holdfast-go/holdfast/backends/kubernetes/kubetest"
+	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
+	"github.com/holdfast-go/holdfast/backends/redis/redistest"
 	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/store"
@@ -36,13 +39,24 @@ func each(t *testing.T, kinds []Store, f func(t *testing.T, s Servers)) {
 	for _, kind := range kinds {
 		t.Run(kind.Name, func(t *testing.T) {
 			skip(t, kind)
-			if kind.Name == overKubernetes.Name {
-				kubetest.Skip(t)
-			}
 			s := kind.Start(t.Context(), 1)
 			t.Cleanup(func() { require.NoError(t, s.Close()) })
 			f(t, s)
 		})
+	}
+}
+
+// skip skips a test whose servers are not there.
+func skip(t *testing.T, s Store) {
+	switch s.Name {
+	case overEtcd.Name, unwatched.Name:
+		etcdtest.Skip(t)
+	case overPostgres.Name:
+		postgrestest.Skip(t)
+	case overRedis.Name:
+		redistest.Skip(t)
+	case overKubernetes.Name:
+		kubetest.Skip(t)
 	}
 }
 
