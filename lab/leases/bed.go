@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -18,7 +17,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
-	"github.com/holdfast-go/holdfast/backends/kubernetes/kubetest"
 	"github.com/holdfast-go/holdfast/backends/open"
 	"github.com/holdfast-go/holdfast/backends/postgres"
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
@@ -56,9 +54,7 @@ type bed struct {
 	standby *postgrestest.Server
 	bouncer *postgrestest.Bouncer
 	redis   *redistest.Server
-	kube    *kubetest.Cluster
-	file    string
-	main    interface { // the member, or the server
+	main    interface { // the member, or the server; a file has none
 		Kill() error
 		Restart(ctx context.Context) error
 	}
@@ -97,7 +93,7 @@ func newBed(ctx context.Context, run *scene.Run, store string, ttl time.Duration
 		b.onKubernetes(ctx)
 		return b
 	case onSQLite:
-		b.file, b.shut = filepath.Join(run.Dir, fmt.Sprintf("%d.db", rand.Uint64())), func() error { return nil }
+		b.shut = func() error { return nil }
 		return b
 	case onPostgres:
 	default:

@@ -25,6 +25,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/etcd"
 	"github.com/holdfast-go/holdfast/backends/kubernetes"
+	"github.com/holdfast-go/holdfast/backends/kubernetes/kubetest"
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
 	_ "github.com/holdfast-go/holdfast/backends/postgres/register" // its URLs
@@ -114,10 +115,10 @@ func compared(ctx context.Context, run *scene.Run, store string, ttl time.Durati
 		of.URL = b.member().Direct()
 	case b.redis != nil:
 		of.URL = b.redis.Addr()
-	case b.kube != nil:
-		of.URL = kubeURL(b.kube.Servers()[0].Config())
-	case b.file != "":
-		of.URL = "sqlite:" + b.file
+	case store == onKubernetes:
+		of.URL = kubeURL(b.main.(*kubetest.Server).Config())
+	case store == onSQLite:
+		of.URL = fmt.Sprintf("sqlite:%s/%d.db", run.Dir, rand.Uint64())
 	default:
 		conn := b.opened(ctx, leaderSchema)
 		c := conn.Config()

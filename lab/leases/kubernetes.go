@@ -38,9 +38,9 @@ func init() { klog.SetLogger(logr.Discard()) }
 func (b *bed) onKubernetes(ctx context.Context) {
 	// Else the server has a Lease of its own, whose renewals its count of requests would contain.
 	const none = "--feature-gates=APIServerIdentity=false,UnknownVersionInteroperabilityProxy=false"
-	b.kube = scene.Must(kubetest.Run(ctx, kubetest.Options{Args: []string{none}}))
-	b.main, b.shut = b.kube.Servers()[0], b.kube.Close
-	scene.Check(b.kube.AddNamespace(ctx, namespace))
+	c := scene.Must(kubetest.Run(ctx, kubetest.Options{Args: []string{none}}))
+	b.main, b.shut = c.Servers()[0], c.Close
+	scene.Check(c.AddNamespace(ctx, namespace))
 }
 
 // kubeURL leads to a server: the token, the address, and the file of its certificate.

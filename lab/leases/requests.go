@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -81,9 +82,9 @@ func requests(ctx context.Context, run *scene.Run, on, way string, ttl time.Dura
 	b.atEnd(func() { halt(); all.Wait() }) // before the candidates are closed
 	took := time.Since(began)
 	scene.Check(lab.Pause(ctx, ttl/3))
-	began, before := time.Now(), b.asked(ctx)
+	began, before := time.Now(), b.asked(ctx, of)
 	scene.Check(lab.Pause(ctx, 2*ttl))
-	n, during := b.asked(ctx)-before, time.Since(began)
+	n, during := b.asked(ctx, of)-before, time.Since(began)
 	if way == holdfast && n <= 0 {
 		scene.Check(errors.New("the server counts no requests: another name for the metric?"))
 	}
@@ -99,24 +100,24 @@ var (
 
 // asked is how many requests the server has had, by its own count: messages of etcd's clients, statements,
 // commands, requests for Leases (a watch counts when it ends); of a file, its transactions.
-func (b *bed) asked(ctx context.Context) (n float64) {
+func (b *bed) asked(ctx context.Context, of holding) (n float64) {
 	sum := func(of *regexp.Regexp, text string) {
 		for _, m := range of.FindAllStringSubmatch(text, -1) {
 			n += scene.Must(strconv.ParseFloat(m[1], 64))
 		}
 	}
-	switch {
-	case b.etcd != nil:
+	switch of.Store {
+	case onEtcd:
 		return scene.Must(b.member().Metrics(ctx)).Sum("grpc_server_msg_received_total")
-	case b.redis != nil:
+	case onRedis:
 		sum(redisCalls, fmt.Sprint(scene.Must(b.redis.Do(ctx, "info", "commandstats"))))
-	case b.kube != nil:
-		client := scene.Must(coordination.NewForConfig(b.kube.Servers()[0].Config())).RESTClient()
+	case onKubernetes:
+		client := scene.Must(coordination.NewForConfig(of.kube())).RESTClient()
 		sum(kubeCalls, string(scene.Must(client.Get().AbsPath("/metrics").DoRaw(ctx))))
-	case b.file != "":
+	case onSQLite:
 		// The index of the log counts them. A process that closes a file loses its locks on it, so another one
 		// reads it.
-		index := scene.Must(osexec.CommandContext(ctx, "cat", b.file+"-shm").Output())
+		index := scene.Must(osexec.CommandContext(ctx, "cat", strings.TrimPrefix(of.URL, "sqlite:")+"-shm").Output())
 		n = float64(binary.NativeEndian.Uint32(index[8:]))
 	default:
 		b.count(ctx, "SELECT coalesce(sum(calls), 0)::float8 FROM pg_stat_statements WHERE query NOT LIKE '%pg_stat%'", &n)
