@@ -90,7 +90,7 @@ func carryOut() (passed bool) {
 		flags.BoolVar(&r.Short, "short", false, "the size of the commit tier")
 		flags.Uint64Var(&r.Seed, "seed", 0, "of everything that is drawn; 0: another each time")
 		flags.DurationVar(&r.For, "for", 0, "how long load lasts; 0: as long as the scenario says")
-		flags.StringVar(&r.Store, "store", "", "etcd, postgres, sqlite or redis; empty: the scenario's own")
+		flags.StringVar(&r.Store, "store", "", "etcd, postgres, sqlite, redis or kubernetes; empty: the scenario's own")
 		var names []string
 		for ; len(args) > 0 && !strings.HasPrefix(args[0], "-"); args = args[1:] {
 			names = append(names, args[0])

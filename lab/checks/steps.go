@@ -147,7 +147,7 @@ func (r *Run) Nightly() []Step {
 	)
 	// Of leases and stores; PostgreSQL's faults are in TestFaults, many at a time.
 	for _, name := range []string{"torture-proxies", "scheduler", "bank", "handovers", "kills", "many", "rolling", "restarts", "shardkills", "shards", "congestion",
-		"backlog", "slowlink", "singletonload", "reshard", "restore", "names", "compare", "stops", "outage", "serverless", "grains", "bloat", "pg-idle"} {
+		"backlog", "slowlink", "singletonload", "reshard", "restore", "names", "compare", "requests", "stops", "outage", "serverless", "grains", "bloat", "pg-idle"} {
 		steps = append(steps, program(name, 20*time.Minute, name))
 	}
 	flakes := night("flakes", ".", 60*time.Minute, reals)

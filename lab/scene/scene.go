@@ -31,7 +31,7 @@ type Run struct {
 	Short bool          // the size of the commit tier: less than about ten seconds
 	Seed  uint64        // of everything that is drawn
 	For   time.Duration // how long load lasts; 0: as long as the scenario says
-	Store string        // kind of store: etcd, postgres, sqlite or redis; empty: the scenario's own
+	Store string        // kind of store: etcd, postgres, sqlite, redis or kubernetes; empty: the scenario's own
 	Dir   string        // for data and journals
 	Out   io.Writer
 
