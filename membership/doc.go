@@ -31,6 +31,7 @@
 //	member/<group>/<id>/<incarnation>    format, roles, capacity, labels in its metadata
 //	leaving/<group>/<id>/<incarnation>   the token of the membership that ends
 //	leader/<group>                       its holder leads
+//	candidate/<group>/<name>/<id>/<incarnation>   would run what is run under the lease <name>
 //
 // Tokens of different names are compared to tell two incarnations apart. That is exact for stores that
 // number all their writes with one counter; with others the wrong one of two may be listed until the

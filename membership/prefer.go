@@ -20,8 +20,9 @@ type Order string
 
 // Newest and Oldest compare values as versions: runs of digits by their number, all else byte by
 // byte, without the v in front of a digit. What is longer is newer, but a hyphen begins a
-// pre-release: 1.2.0-rc1 is before 1.2.0, and that is before 1.2.0.1 and before 1.10. Days and
-// times with the largest unit first compare so, too.
+// pre-release: 1.2.0-rc1 is before 1.2.0, and that is before 1.2.0.1 and before 1.10. So what git
+// describe says of commits after a tag, 1.2.0-5-gabc, is before the tag. Days and times with the
+// largest unit first compare so, too: those of a release, not of each start.
 const (
 	Newest Order = "newest"
 	Oldest Order = "oldest"
@@ -32,6 +33,9 @@ const (
 func Equal(value string) Order { return equal + Order(value) }
 
 const equal Order = "equal "
+
+// value is that of Equal.
+func (o Order) value() (value string, is bool) { return strings.CutPrefix(string(o), string(equal)) }
 
 // Prefer prefers by a label: first the members whose value comes first by that Order, last those
 // without the label.
@@ -53,7 +57,7 @@ func (p Preferences) Validate() error {
 		if err := checkWord("Prefer: label", x.label); err != nil {
 			return err
 		}
-		value, is := strings.CutPrefix(string(x.by), string(equal))
+		value, is := x.by.value()
 		switch {
 		case is:
 			if err := checkWord("Equal: value", value); err != nil {
@@ -81,7 +85,7 @@ func (p Preferences) Compare(a, b map[string]string) int {
 // say where to host what has to move anyway (Newest, Oldest): package placement tells them apart.
 func (p Preferences) Moving() (at, later Preferences) {
 	for _, x := range p {
-		if strings.HasPrefix(string(x.by), string(equal)) {
+		if _, is := x.by.value(); is {
 			at = append(at, x)
 		} else {
 			later = append(later, x)
@@ -101,7 +105,7 @@ func (p Preferences) String() string {
 
 // compare compares two values; an empty one is none.
 func (p Preference) compare(a, b string) int {
-	value, is := strings.CutPrefix(string(p.by), string(equal))
+	value, is := p.by.value()
 	switch {
 	case is:
 		return last(a != value, b != value)

@@ -23,8 +23,10 @@ import (
 var ErrPreferred = errors.New("a preferred member would run it")
 
 const (
-	// preferredFirst is how long a member lets preferred ones try first for a lease that is free.
+	// preferredFirst is how long a member lets each preferred one, and mostFirst of them, try first for
+	// a lease that is free.
 	preferredFirst = 500 * time.Millisecond
+	mostFirst      = 5
 	// roomAgain is after how long a member makes room again for one for which it did, and which does not
 	// hold the lease: its work may fail, or it may not reach the store.
 	roomAgain = 10 * time.Minute
@@ -36,13 +38,15 @@ const (
 //
 // When a preferred member calls RunForever, f's context ends here, with the cause ErrPreferred. When
 // f has returned l is released, and the other has it next: in a rollout by version the work moves
-// once, to the first node of the new one. What f returned then does not count unless it is
-// lease.ErrStop. A name that is free waits for half a second for a preferred member. For one that
-// does not take it, or loses it though its membership stands, room is made again after 10 minutes.
+// once, to the first node of the new one. What f returned then does not count, nil neither, unless it
+// is lease.ErrStop. A name that is free waits half a second for each preferred member, 2.5 s at the
+// most. For one that does not take it, or loses it though its membership stands, room is made again
+// after 10 minutes; for a node that joined again, at once.
 //
-// It ends as lease.RunForever does, and with lease.ErrClosed when the Group ends. Errors before f is
-// called: lease.ErrInvalid, as of Preferences.Validate; lease.ErrNameInUse while it is called for a
-// lease of that name already; lease.ErrClosed. A panic of f is passed on after the release.
+// It ends as lease.RunForever does, and when the Group ends: lease.ErrClosed then, unless f has
+// returned nil. Errors before f is called: lease.ErrInvalid, as of Preferences.Validate;
+// lease.ErrNameInUse while it is called for a lease of that name already; lease.ErrClosed. A panic of
+// f is passed on after the release.
 func (g *Group) RunForever(
 	ctx context.Context, l *lease.Handle, f func(ctx context.Context, t lease.Term) error, by ...Preference,
 ) error {
@@ -50,6 +54,9 @@ func (g *Group) RunForever(
 		return err
 	}
 	fail := func(err error) error { return fmt.Errorf("group %.64q: RunForever: %w", g.names.group, err) }
+	if g.life.Err() != nil {
+		return fail(lease.ErrClosed)
+	}
 	if l == nil || f == nil {
 		return fail(fmt.Errorf("%w: the lease and f must not be nil", lease.ErrInvalid))
 	}
@@ -61,17 +68,20 @@ func (g *Group) RunForever(
 	defer context.AfterFunc(g.life, func() { cancel(lease.ErrClosed) })()
 	r := &runner{Handle: l, g: g, by: by, candidates: map[string]lease.Record{}, madeRoom: map[lease.Token]time.Duration{}}
 	r.change()
+	r.known, r.synced = context.WithCancel(context.Background())
 	stop, err := r.follow()
 	if err != nil {
 		return fail(err)
 	}
 	defer stop()
+	r.rest(ctx, r.known, preferredFirst)
 	for {
+		r.madeRoomNow = false
 		err := lease.RunForever(ctx, r, func(ctx context.Context, t lease.Term) error { return r.run(ctx, t, f) })
 		switch {
-		case errors.Is(err, ErrPreferred):
+		case r.madeRoomNow:
 			g.log.Info("made room for a preferred member", zap.String("lease", l.Name()), zap.Error(err))
-		case g.life.Err() != nil:
+		case err != nil && g.life.Err() != nil:
 			return fail(fmt.Errorf("%w; before that: %w", lease.ErrClosed, err))
 		default:
 			return err
@@ -85,14 +95,18 @@ type runner struct {
 	g  *Group
 	by Preferences
 
+	madeRoomNow bool // when f has returned
 	candidacy   *lease.Handle
 	stands      bool // it is held, or tried for
 	endStanding context.CancelFunc
 	standing    sync.WaitGroup
 
+	known  context.Context // until the candidates are
+	synced context.CancelFunc
+
 	mu         sync.Mutex
 	candidates map[string]lease.Record       // by name
-	madeRoom   map[lease.Token]time.Duration // when, by the token of the candidate's lease
+	madeRoom   map[lease.Token]time.Duration // when, by the token of the membership
 	news       context.Context               // until anything changes
 	ended      context.CancelFunc
 }
@@ -131,12 +145,12 @@ func (r *runner) follow() (stop func(), err error) {
 
 // stand has the others know that this member would run f, from when it tries to until it has lost a
 // term: it pauses then.
-func (r *runner) stand() {
+func (r *runner) stand(ctx context.Context) {
 	if r.stands {
 		return
 	}
 	r.standing.Wait()
-	ctx, end := context.WithCancel(context.Background())
+	ctx, end := context.WithCancel(ctx)
 	r.stands, r.endStanding = true, end
 	r.standing.Go(func() { r.g.hold(ctx, r.candidacy, func(ctx context.Context, _ lease.Term) { <-ctx.Done() }) })
 }
@@ -154,6 +168,8 @@ func (r *runner) hear(ev store.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch name := ev.Record.Name; ev.Kind {
+	case store.EventSynced:
+		r.synced()
 	case store.EventReset:
 		clear(r.candidates)
 	case store.EventDelete:
@@ -179,25 +195,34 @@ func (r *runner) change() {
 
 // preferred returns the candidates that are preferred to this member, and what ends when they may have
 // changed.
-func (r *runner) preferred() (all []lease.Record, news context.Context) {
+func (r *runner) preferred() (all []Member, news context.Context) {
+	r.mu.Lock()
+	news = r.news // before members are read: none of their changes is missed
+	r.mu.Unlock()
 	members := r.g.Members()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, c := range r.candidates {
 		m, ok := members.Find(c.Owner.ID)
 		if ok && m.Incarnation == c.Owner.Incarnation && !m.Leaving && r.by.Compare(m.Labels, r.g.Labels()) < 0 {
-			all = append(all, c)
+			all = append(all, m)
 		}
 	}
-	return all, r.news
+	return all, news
 }
 
-// Acquire lets preferred members try first. If the lease is free all the same they do not take it.
+// Acquire lets preferred members try first, the best of them before the others. If the lease is free
+// all the same they do not take it.
 func (r *runner) Acquire(ctx context.Context) (bool, error) {
-	r.stand()
+	r.stand(ctx)
+	began := r.now()
 	all, news := r.preferred()
-	for until := r.now() + preferredFirst; len(all) > 0 && r.now() < until && ctx.Err() == nil; all, news = r.preferred() {
-		r.rest(ctx, news, until-r.now())
+	for ; ctx.Err() == nil; all, news = r.preferred() {
+		left := began + time.Duration(min(len(all), mostFirst))*preferredFirst - r.now()
+		if left <= 0 {
+			break
+		}
+		r.rest(ctx, news, left)
 	}
 	won, err := r.Handle.Acquire(ctx)
 	if won {
@@ -207,7 +232,7 @@ func (r *runner) Acquire(ctx context.Context) (bool, error) {
 }
 
 // made notes for whom this member made room.
-func (r *runner) made(all []lease.Record) {
+func (r *runner) made(all []Member) {
 	now := r.now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -240,13 +265,14 @@ func (r *runner) run(ctx context.Context, t lease.Term, f func(context.Context, 
 		r.standDown()
 	}
 	if errors.Is(context.Cause(work), ErrPreferred) && !errors.Is(err, lease.ErrStop) {
+		r.madeRoomNow = true
 		return fmt.Errorf("%w: %w", lease.ErrStop, errors.Join(ErrPreferred, err))
 	}
 	return err
 }
 
 // due reports whether to make room for one of the candidates now, or in how long to look again.
-func (r *runner) due(all []lease.Record) (wait time.Duration, is bool) {
+func (r *runner) due(all []Member) (wait time.Duration, is bool) {
 	now := r.now()
 	r.mu.Lock()
 	defer r.mu.Unlock()

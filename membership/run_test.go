@@ -195,6 +195,49 @@ func TestABrokenPreferredMemberDoesNotKeepTheWork(t *testing.T) {
 	})
 }
 
+// The same where its term ends each time.
+func TestAPreferredMemberThatLosesTheWorkDoesNotKeepIt(t *testing.T) {
+	onBench(t, func(t *testing.T, b *bench) {
+		old := b.work("old", "1")
+		time.Sleep(time.Second)
+		n := b.node("new").join(membership.WithLabels(map[string]string{"version": "2"}))
+		l := must(n.keeper.Lease("work"))(t)
+		ctx, end := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			done <- n.group.RunForever(ctx, l, func(ctx context.Context, _ lease.Term) error { return l.Release(ctx) }, newest)
+		}()
+		time.Sleep(9 * time.Minute)
+		require.EqualValues(t, 2, old.began.Load())
+		end()
+		<-done
+	})
+}
+
+// Of those that wait the best is first, also while one that is better still does not take the lease.
+func TestTheBestOfThoseThatTakeItIsFirst(t *testing.T) {
+	for range 10 {
+		onBench(t, func(t *testing.T, b *bench) {
+			holder := b.work("holder", "4")
+			worst, second := b.work("worst", "1"), b.work("second", "2")
+			n := b.node("broken").join(membership.WithLabels(map[string]string{"version": "3"}))
+			l := must(n.keeper.Lease("work"))(t)
+			ctx, end := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() {
+				done <- n.group.RunForever(ctx, l, func(context.Context, lease.Term) error { return errors.New("broken") }, newest)
+			}()
+			time.Sleep(time.Second)
+			require.ErrorIs(t, holder.stop(), context.Canceled)
+			time.Sleep(time.Minute)
+			require.Zero(t, worst.began.Load(), "%v", b.terms.all())
+			require.EqualValues(t, 1, second.began.Load())
+			end()
+			<-done
+		})
+	}
+}
+
 // Preferred members without the work are none to make room for: other members, and those that leave.
 func TestRoomIsMadeForCandidatesOnly(t *testing.T) {
 	onBench(t, func(t *testing.T, b *bench) {
@@ -260,7 +303,38 @@ func TestRunForeverEnds(t *testing.T) {
 		require.ErrorIs(t, run(t.Context(), nil, newest), lease.ErrNameInUse)
 		n.leave()
 		require.ErrorIs(t, <-done, lease.ErrClosed)
+		require.ErrorIs(t, run(t.Context(), nil, newest), lease.ErrClosed)
 		require.Empty(t, b.standing())
+
+		for what, x := range map[string]struct {
+			result func(ctx context.Context) error
+			end    func(n *node)
+			is     error
+		}{
+			"nil when the Group ends": {func(context.Context) error { return nil }, (*node).leave, nil},
+			"ErrStop when a preferred member comes": {func(ctx context.Context) error { return errors.Join(lease.ErrStop, context.Cause(ctx)) },
+				func(*node) { b.work("preferred", "2") }, lease.ErrStop},
+		} {
+			n := b.node("b").join(membership.WithLabels(map[string]string{"version": "1"}))
+			l := must(n.keeper.Lease("work"))(t)
+			done := make(chan error, 1)
+			go func() {
+				done <- n.group.RunForever(t.Context(), l, func(ctx context.Context, _ lease.Term) error {
+					<-ctx.Done()
+					return x.result(ctx)
+				}, newest)
+			}()
+			time.Sleep(time.Second)
+			x.end(n)
+			if err := <-done; x.is == nil {
+				require.NoError(t, err, what)
+			} else {
+				require.ErrorIs(t, err, x.is, what)
+			}
+			if n.group.Health(t.Context()) == nil {
+				n.leave()
+			}
+		}
 	})
 }
 

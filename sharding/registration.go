@@ -15,7 +15,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding/internal/directory"
-	"github.com/holdfast-go/holdfast/sharding/placement"
 )
 
 // registration is this node's part in the type: a lease by which the others know that it takes
@@ -212,8 +211,8 @@ func (g *registration) differs(ctx context.Context) (other *difference, err erro
 func (n *node) agreement() string {
 	s := &n.set
 	strategy := fmt.Sprintf("%T", s.Strategy)
-	if b, ok := s.Strategy.(placement.Balanced); ok && b.Prefer != nil {
-		strategy += " of " + b.Prefer.String()
+	if by := preferencesOf(s.Strategy); by != nil {
+		strategy += " of " + by.String()
 	}
 	return fmt.Sprintf("message=%d remember=%t state=%d moves=%d perHost=%d strategy=%s",
 		n.payload+wire.Headroom, s.store != nil, s.stateLimit, s.Limits.Moves, s.Limits.PerHost, agree.Word(strategy))

@@ -200,6 +200,17 @@ const (
 	maxCustody = 64 << 20
 )
 
+// preferencesOf are those of a strategy that is placement.Balanced.
+func preferencesOf(st placement.Strategy) membership.Preferences {
+	switch b := st.(type) {
+	case placement.Balanced:
+		return b.Prefer
+	case *placement.Balanced:
+		return b.Prefer
+	}
+	return nil
+}
+
 // complete checks the settings, and fills in defaults.
 func complete(t *Type, opts []Option) (settings, error) {
 	s := settings{Settings: coordinator.Settings{Strategy: placement.Balanced{}, Settle: 500 * time.Millisecond, Stop: 10 * time.Second},
@@ -223,8 +234,8 @@ func complete(t *Type, opts []Option) (settings, error) {
 	if t.Props == nil {
 		s.proxyOnly = true
 	}
-	if b, ok := s.Strategy.(placement.Balanced); ok && b.Prefer != nil {
-		if err := b.Prefer.Validate(); err != nil {
+	if by := preferencesOf(s.Strategy); by != nil {
+		if err := by.Validate(); err != nil {
 			return bad("WithStrategy: %v", err)
 		}
 	}

@@ -43,15 +43,17 @@ type candidates struct {
 	introduction actors.Alarm         // introduces this node again
 	introduceAt  time.Duration        // when that is due
 	hostAt       string               // address of the host that this node introduces itself to
+	introduced   bool                 // as preferred to it
 }
 
 // candidate is a node that would take over.
 type candidate struct {
-	node  *wire.Node
-	id    string
-	heard time.Duration // when it said so last
-	again time.Duration // in how long it was to say so again; 0: it may not, as nodes of the former version
-	broke bool          // the link to it has broken since
+	node      *wire.Node
+	id        string
+	preferred bool          // to this host, by its own settings
+	heard     time.Duration // when it said so last
+	again     time.Duration // in how long it was to say so again; 0: it may not, as nodes of the former version
+	broke     bool          // the link to it has broken since
 }
 
 // doubtful reports whether it may be gone: it is asked when no other candidate is left.
@@ -76,7 +78,7 @@ func (c *candidates) note(m *wire.Candidate) {
 	if !ok && len(c.known) >= maxCandidates {
 		c.forgetStalest()
 	}
-	c.known[at] = candidate{node: m.From, id: m.Id, heard: c.now(),
+	c.known[at] = candidate{node: m.From, id: m.Id, preferred: m.Preferred, heard: c.now(),
 		again: min(max(0, time.Duration(m.Again)), mostAgain)}
 }
 
@@ -110,13 +112,31 @@ func (c *candidates) certain() []candidate {
 	return slices.DeleteFunc(all, func(x candidate) bool { return x.doubtful(now) })
 }
 
+// preferred reports of a candidate whether it is preferred to this host. Both must find so: where their
+// settings differ, as in a rollout, they would hand over to each other for ever.
+func (c *candidates) preferred() func(x candidate) bool {
+	compare := c.preferring()
+	return func(x candidate) bool { return x.preferred && compare(x.id, c.ownID()) < 0 }
+}
+
 // checkPreferred hands over to a node that is preferred to this one.
 func (c *candidates) checkPreferred() {
-	compare := c.preferring()
-	preferred := func(x candidate) bool { return compare(x.id, c.ownID()) < 0 }
-	if c.phase == Active && (len(c.set.preferred) > 0 || c.set.group != nil) && slices.ContainsFunc(c.certain(), preferred) {
+	if c.phase == Active && (len(c.set.preferred) > 0 || c.set.group != nil) && slices.ContainsFunc(c.certain(), c.preferred()) {
 		c.lead.settleIn(func() { c.fire(preferredElsewhere) })
 	}
+}
+
+// regroup: members of the group have changed, by which nodes are preferred.
+func (c *candidates) regroup() {
+	c.checkPreferred()
+	if c.introduced != c.isPreferred() {
+		c.introduce(false)
+	}
+}
+
+// isPreferred reports whether this node is preferred to the host.
+func (c *candidates) isPreferred() bool {
+	return c.proxy.Holder() != nil && c.preferring()(c.ownID(), c.proxy.host.record.Owner.ID) < 0
 }
 
 // doubt: the link to a node broke. It may be gone, or say again that it is not.
@@ -153,14 +173,15 @@ func (c *candidates) introduce(gone bool) {
 			return
 		}
 		again = c.pace()
-		if host != nil && (c.lead.leads || c.preferring()(c.ownID(), c.proxy.host.record.Owner.ID) < 0) {
+		c.introduced = c.isPreferred()
+		if host != nil && c.lead.leads || c.introduced {
 			again = introduceAgain
 		}
 		c.introduceIn(again)
 	}
 	if c.hostAt != "" && (gone || !c.unfit()) {
 		c.proxy.Send(c.hostAt, &wire.Candidate{Name: c.lname, From: c.proxy.Self, Id: c.ownID(),
-			Gone: gone, Leads: c.lead.leads, Again: int64(again)})
+			Gone: gone, Preferred: c.introduced, Leads: c.lead.leads, Again: int64(again)})
 	}
 }
 

@@ -185,7 +185,7 @@ func (c *controller) begin() {
 		return
 	}
 	if c.set.group != nil {
-		c.unfollow = append(c.unfollow, c.set.group.Follow(func(membership.MembersChanged) { c.post(c.candidates.checkPreferred) }))
+		c.unfollow = append(c.unfollow, c.set.group.Follow(func(membership.MembersChanged) { c.post(c.candidates.regroup) }))
 	}
 	c.fire(wanted)
 }

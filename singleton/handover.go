@@ -246,12 +246,12 @@ func (g *giving) successors() []candidate {
 	if g.set.leadership != nil && !every {
 		return all
 	}
-	compare := g.preferring()
+	preferred := g.candidates.preferred()
 	for _, x := range g.candidates.ranked() {
 		if len(all) > 0 && all[0].node.Address == x.node.Address {
 			continue
 		}
-		if every || compare(x.id, g.ownID()) < 0 {
+		if every || preferred(x) {
 			all = append(all, x)
 		}
 	}

@@ -279,10 +279,12 @@ func (c *core) preferring() func(a, b string) int {
 
 // rank is how many nodes are preferred to this one.
 func (c *core) rank() (n int) {
-	others := c.set.preferred
+	others := slices.Clone(c.set.preferred)
 	if c.set.group != nil {
 		for _, m := range c.set.group.Members().Members {
-			others = append(others, m.ID)
+			if !m.Leaving {
+				others = append(others, m.ID)
+			}
 		}
 	}
 	compare := c.preferring()

@@ -111,6 +111,23 @@ func TestAHostThatLostItsMembershipStays(t *testing.T) {
 	})
 }
 
+// While nodes disagree about who is preferred, as when that is changed node by node, nothing moves.
+func TestNodesThatPreferOthersDoNotFlap(t *testing.T) {
+	for what, preferred := range map[string][2]singleton.Option{
+		"each the other": {singleton.WithPreferred("b", "a"), singleton.WithPreferred("a", "b")},
+		"each itself":    {singleton.WithPreferred("a", "b"), singleton.WithPreferred("b", "a")},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T, c *cluster) {
+				c.node("a").hosts("x", preferred[0])
+				c.node("b").run("x", preferred[1])
+				time.Sleep(2 * time.Minute)
+				require.Equal(t, []string{"a"}, c.hosted())
+			})
+		})
+	}
+}
+
 func TestAPreferenceIsChecked(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		n, g := c.versioned("a", "1")

@@ -987,6 +987,8 @@ type Candidate struct {
 	From  *Node                  `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
 	// The node's id, for people.
 	Id string `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
+	// It is preferred to the holder, by its own settings.
+	Preferred bool `protobuf:"varint,8,opt,name=preferred,proto3" json:"preferred,omitempty"`
 	// It would not any more.
 	Gone bool `protobuf:"varint,5,opt,name=gone,proto3" json:"gone,omitempty"`
 	// By what it knows the name is to be its own: it leads.
@@ -1046,6 +1048,13 @@ func (x *Candidate) GetId() string {
 		return x.Id
 	}
 	return ""
+}
+
+func (x *Candidate) GetPreferred() bool {
+	if x != nil {
+		return x.Preferred
+	}
+	return false
 }
 
 func (x *Candidate) GetGone() bool {
@@ -2024,11 +2033,12 @@ const file_wire_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\x12*\n" +
 	"\x04from\x18\x03 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12\x14\n" +
-	"\x05token\x18\x04 \x01(\x04R\x05token\"\xa7\x01\n" +
+	"\x05token\x18\x04 \x01(\x04R\x05token\"\xc5\x01\n" +
 	"\tCandidate\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12*\n" +
 	"\x04from\x18\x02 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12\x0e\n" +
-	"\x02id\x18\x03 \x01(\tR\x02id\x12\x12\n" +
+	"\x02id\x18\x03 \x01(\tR\x02id\x12\x1c\n" +
+	"\tpreferred\x18\b \x01(\bR\tpreferred\x12\x12\n" +
 	"\x04gone\x18\x05 \x01(\bR\x04gone\x12\x14\n" +
 	"\x05leads\x18\x06 \x01(\bR\x05leads\x12\x14\n" +
 	"\x05again\x18\a \x01(\x03R\x05againJ\x04\b\x04\x10\x05R\x04rank\"`\n" +

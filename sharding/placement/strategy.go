@@ -58,11 +58,12 @@ type Strategy interface {
 // Parts are by largest remainders, where of the hosts whose part is no whole
 // number those that have more already are rounded up first.
 type Balanced struct {
-	// Prefer says which hosts have shards by preference. By membership.Equal others have shards only
-	// while none that is preferred takes any. By membership.Newest and Oldest, while hosts differ in
-	// it, only a host with more than one and a half of its part gives up some, and a shard that needs
-	// a host goes to a preferred one that has no more than that: in a rollout with nodes to spare
-	// each shard moves once. Where all hosts are equal they are balanced. Default: none.
+	// Prefer says which hosts have shards by preference. By membership.Equal, which counts before the
+	// others here, hosts have shards only while none that is preferred takes any. By
+	// membership.Newest and Oldest, while hosts differ in it, only a host with more than one and a
+	// half of its part gives up some, and a shard that needs a host goes to a preferred one that has
+	// no more than that: in a rollout with nodes to spare each shard moves once. Where all hosts are
+	// equal they are balanced, so let the label be one that is equal in the end. Default: none.
 	Prefer membership.Preferences
 }
 
