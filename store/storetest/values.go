@@ -637,7 +637,12 @@ var readCases = []testCase{
 		const size = 1000 // more than a request of any store carries
 		n, other := t.node(), t.node()
 		other.winAll(numbered("m/%d/other", size), ruleBatchAll)
-		other.lists(n, n.winAll(numbered("m/%d", size), ruleBatchAll)...)
+		won := n.winAll(numbered("m/%d", size), ruleBatchAll)
+		for range n.records(n).of(t.Context()) {
+			break
+		}
+		n.lists(n, won...)
+		other.lists(n, won...)
 	}},
 	{name: "listed/among-changes", needs: needSessionList, run: one(func(t *storeT, n *node) {
 		n.listsAmongChanges([]*node{n, n, n, n}, n.records(n))
