@@ -625,7 +625,7 @@ func TestNoContextIsAnError(t *testing.T) {
 
 func TestZeroValuesDoNotPanic(t *testing.T) {
 	inputtest.Zeros(t, nil, new(membership.Group), new(membership.Election), new(membership.Member), new(membership.Snapshot),
-		new(membership.Static), new(membership.Preference), new(membership.Preferences))
+		new(membership.Static), new(membership.Preferences))
 	_, err := new(membership.Group).Leadership()
 	require.ErrorIs(t, err, lease.ErrInvalid)
 	require.ErrorContains(t, err, "membership.Join")
