@@ -64,7 +64,7 @@ func (p Preferences) Validate() error {
 				return err
 			}
 		case x.by != Newest && x.by != Oldest:
-			return fmt.Errorf("Prefer: order %.32q: %w: must be Newest, Oldest, or of Equal", x.by, lease.ErrInvalid)
+			return fmt.Errorf("Prefer: order %.32q: %w: must be \"newest\" or \"oldest\" (Newest, Oldest), or of Equal", x.by, lease.ErrInvalid)
 		}
 	}
 	return nil

@@ -276,22 +276,13 @@ func (n *Node) ShardedType(t sharding.Type, opts ...sharding.Option) (*sharding.
 		return fail(err)
 	}
 	defer done()
-	if n.cfg.Group == "" {
-		return fail(invalid("Config.Group", "empty: sharded types need a group"))
-	}
-	select {
-	case <-n.joined:
-	case <-n.life.Done():
-	}
-	if n.life.Err() != nil {
-		return fail(ErrStopped)
-	}
-	if n.gone != nil {
-		return fail(n.gone)
+	group, err := n.JoinedGroup(context.Background())
+	if err != nil {
+		return fail(err)
 	}
 	own := []sharding.Option{sharding.WithLogger(n.cfg.Logger), sharding.WithMeterProvider(n.cfg.MeterProvider)}
 	opts = around(n, n.cfg.Settings.find(ofSharded, t.Name), opts, sharding.WithLeaseOptions)
-	r, err := sharding.Start(n.system, n.group, t, append(own, opts...)...)
+	r, err := sharding.Start(n.system, group, t, append(own, opts...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -331,6 +322,30 @@ func (n *Node) Group() *membership.Group {
 	default:
 		return nil
 	}
+}
+
+// JoinedGroup returns the group, for options that need it, such as singleton.WithPreference. If the
+// group is not joined yet, it waits for that, until Stop.
+//
+// Errors: lease.ErrInvalid without a group; why the group could not be joined; ErrStopped; and the
+// context's.
+func (n *Node) JoinedGroup(ctx context.Context) (*membership.Group, error) {
+	if err := n.check(ctx); err != nil {
+		return nil, err
+	}
+	if n.cfg.Group == "" {
+		return nil, invalid("Config.Group", "empty: there is none to join")
+	}
+	select {
+	case <-n.joined:
+	case <-n.life.Done():
+	case <-ctx.Done():
+		return nil, fmt.Errorf("group %.64q: not joined yet: %w", n.cfg.Group, context.Cause(ctx))
+	}
+	if n.life.Err() != nil {
+		return nil, ErrStopped
+	}
+	return n.group, n.gone
 }
 
 // HTTPAddress returns where HTTP is served; empty if nowhere.

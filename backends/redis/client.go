@@ -187,11 +187,14 @@ func (g *goRedis) changes(ctx context.Context, after string, block time.Duration
 
 // refusals are errors by which a server says that it will go on to refuse until its operator
 // changes something, and has applied nothing.
-var refusals = []struct{ prefix, means string }{
-	{"NOPERM", "the user may not do that, or not with such keys"},
-	{"NOAUTH", "the client gives no password"},
-	{"WRONGPASS", "the user or the password is wrong"},
-	{"WRONGTYPE", "a key is another program's"},
+var refusals = []struct {
+	prefix, means string
+	keys          bool // it is about them
+}{
+	{"NOPERM", "the user may not do that, or not with such keys", true},
+	{"NOAUTH", "the client gives no password", false},
+	{"WRONGPASS", "the user or the password is wrong", false},
+	{"WRONGTYPE", "another program has one of such keys", true},
 }
 
 // explain says what an error of go-redis means. What goes missing for a command within a script,
@@ -200,7 +203,10 @@ func (g *goRedis) explain(err error) error {
 	text := err.Error()
 	for _, r := range refusals {
 		if goredis.HasErrorPrefix(err, r.prefix) && !strings.Contains(text, "executing the script") {
-			return fmt.Errorf("%w: %s as %s: %w", store.ErrDenied, r.means, g.keys[0], err)
+			if r.keys {
+				r.means += " as " + g.keys[0]
+			}
+			return fmt.Errorf("%w: %s: %w", store.ErrDenied, r.means, err)
 		}
 	}
 	if cluster, ok := g.client.(*goredis.ClusterClient); ok {

@@ -288,7 +288,7 @@ func TestKeysOfAnotherProgram(t *testing.T) {
 		before := dump(t, srv, p)
 		_, err := s.Acquire(t.Context(), sess, []store.Claim{claim("other")})
 		require.ErrorIs(t, err, store.ErrDenied, key)
-		require.ErrorContains(t, err, "is another program's")
+		require.ErrorContains(t, err, "another program has one of such keys as "+p+":rev")
 		_, err = s.Release(t.Context(), []store.Held{held.Held()})
 		require.ErrorIs(t, err, store.ErrDenied)
 		require.Equal(t, before, dump(t, srv, p), key)

@@ -41,7 +41,11 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	newest := singleton.WithPreference(n.Group(), membership.Prefer("version", membership.Newest))
+	group, err := n.JoinedGroup(ctx) // which waits for the store
+	if err != nil {
+		log.Fatal(err)
+	}
+	newest := singleton.WithPreference(group, membership.Prefer("version", membership.Newest))
 	if _, err := n.Singleton("ledger", actor.PropsFromFunc(func(actor.Context) {}), newest); err != nil {
 		log.Fatal(err)
 	}
