@@ -1,5 +1,6 @@
 // Package leaderelection is for programs that elect a leader with client-go's package of this name, and
-// want what a lease of Holdfast gives: the same fields and callbacks, over any store, with no Kubernetes.
+// want what a lease of Holdfast gives: the same fields and callbacks, over any store, of which that of
+// package backends/kubernetes is one.
 //
 //	le, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 //		Lock:            leaderelection.Lock{Store: store, Name: "controller", Identity: id},
@@ -22,6 +23,9 @@
 //     its fencing token, and CheckAlive, which reads the clock when it is asked.
 //   - The lease is released after OnStartedLeading has returned, never before, and Run returns after it.
 //   - There is no RunOrDie: settings that can't be are an error of NewLeaderElector.
+//
+// Processes with client-go's package elect another leader: in a rolling update there are two. End all
+// of the old ones first.
 //
 // Who begins with Holdfast calls lease.Run or lease.RunForever, and shares one Keeper among all leases.
 package leaderelection

@@ -5,6 +5,7 @@ package kubernetes_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -119,14 +120,26 @@ func TestEverythingOnce(t *testing.T) {
 }
 
 // leadUnderBoth is the release between one that elects by client-go and one that has leases alone: who
-// works has both. l outlives the elector, whose work has ended when it returns.
+// works has both. The elector does not wait for the work: l is released when that has ended, and the
+// elector's Lease is left to run out.
 func leadUnderBoth(ctx context.Context, l lease.Lease, lock resourcelock.Interface, work func(context.Context)) error {
 	return lease.Run(ctx, l, func(ctx context.Context, _ lease.Term) error {
+		var mu sync.Mutex // held by the work
+		ended := false
 		leaderelection.RunOrDie(ctx, leaderelection.LeaderElectionConfig{
-			Lock: lock, ReleaseOnCancel: true,
+			Lock: lock, ReleaseOnCancel: false,
 			LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
-			Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: work, OnStoppedLeading: func() {}},
+			Callbacks: leaderelection.LeaderCallbacks{OnStoppedLeading: func() {}, OnStartedLeading: func(ctx context.Context) {
+				mu.Lock()
+				defer mu.Unlock()
+				if !ended {
+					work(ctx)
+				}
+			}},
 		})
+		mu.Lock()
+		defer mu.Unlock()
+		ended = true
 		return ctx.Err()
 	})
 }
@@ -155,6 +168,9 @@ func TestComingFromClientGo(t *testing.T) {
 			select {
 			case began <- id:
 				<-ctx.Done()
+				if id != "first" { // whose elector lets the next one begin, whatever its work does
+					time.Sleep(3 * time.Second)
+				}
 			case <-ctx.Done():
 			}
 		}
