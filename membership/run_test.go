@@ -306,13 +306,14 @@ func TestRunForeverEnds(t *testing.T) {
 		require.ErrorIs(t, run(t.Context(), nil, newest), lease.ErrClosed)
 		require.Empty(t, b.standing())
 
-		for what, x := range map[string]struct {
+		for _, x := range []struct {
+			what   string
 			result func(ctx context.Context) error
 			end    func(n *node)
 			is     error
 		}{
-			"nil when the Group ends": {func(context.Context) error { return nil }, (*node).leave, nil},
-			"ErrStop when a preferred member comes": {func(ctx context.Context) error { return errors.Join(lease.ErrStop, context.Cause(ctx)) },
+			{"nil when the Group ends", func(context.Context) error { return nil }, (*node).leave, nil},
+			{"ErrStop when a preferred member comes", func(ctx context.Context) error { return errors.Join(lease.ErrStop, context.Cause(ctx)) },
 				func(*node) { b.work("preferred", "2") }, lease.ErrStop},
 		} {
 			n := b.node("b").join(membership.WithLabels(map[string]string{"version": "1"}))
@@ -327,9 +328,9 @@ func TestRunForeverEnds(t *testing.T) {
 			time.Sleep(time.Second)
 			x.end(n)
 			if err := <-done; x.is == nil {
-				require.NoError(t, err, what)
+				require.NoError(t, err, x.what)
 			} else {
-				require.ErrorIs(t, err, x.is, what)
+				require.ErrorIs(t, err, x.is, x.what)
 			}
 			if n.group.Health(t.Context()) == nil {
 				n.leave()
