@@ -149,6 +149,9 @@ func (f *follower) interrupted(err error) {
 		return
 	}
 	f.k.history.heed(err)
+	if f.forKeeper && errors.Is(err, ErrDenied) {
+		f.k.reach.deniedWatch(err)
+	}
 	switch {
 	case err == nil:
 		f.fails = 0

@@ -702,6 +702,37 @@ func TestADenialIsOneLineAndOneWhenItIsOver(t *testing.T) {
 	})
 }
 
+// A Keeper whose watch is denied works on and learns late, and so it is told, until the watch runs.
+func TestADeniedWatchIsTold(t *testing.T) {
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		logged, logs := observed(zapcore.WarnLevel)
+		a := start(t, db, "a", logged)
+		a.hold("held")
+		a.denies(faultstore.Watch)
+		a.store.CutWatches()
+		time.Sleep(10 * ttl)
+		require.ErrorIs(t, a.Health(t.Context()), lease.ErrDenied)
+		all := logs.FilterMessage("the store denies this node what leases need").TakeAll()
+		require.Len(t, all, 1)
+		require.Equal(t, "watches", all[0].ContextMap()["denied"])
+		a.store.SetRule(nil)
+		time.Sleep(10 * ttl)
+		require.NoError(t, a.Health(t.Context()))
+
+		// Another denial takes the place of that of watches, and is over by itself.
+		a.denies(faultstore.Watch)
+		a.store.CutWatches()
+		time.Sleep(2 * ttl)
+		a.denies(faultstore.Acquire)
+		_, err := a.lease("free").Acquire(t.Context())
+		require.ErrorIs(t, err, lease.ErrDenied)
+		a.store.SetRule(nil)
+		mustWin(t, a.lease("other"))
+		require.NoError(t, a.Health(t.Context()))
+		require.Equal(t, 2, a.Info().Held)
+	})
+}
+
 // One name that is denied beside others that are not is told once, too.
 func TestADenialOfOneNameAmongOthers(t *testing.T) {
 	bubble(t, func(t *testing.T, db *memory.Store) {

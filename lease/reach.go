@@ -116,6 +116,7 @@ type denial struct {
 const (
 	ofSessions = "sessions"
 	ofRecords  = "records"
+	ofWatches  = "watches"
 )
 
 // deniedAgain is for how many TTLs after the last refusal another belongs to what was told
@@ -135,12 +136,31 @@ func (k *reach) deniedLocked(what string, sent, now store.Reading, err error) {
 			k.log.Error("the store denies this node what leases need", zap.String("denied", what), k.endpoints(), zap.Error(err))
 		}
 		d.err, d.last = err, now.Mono
+		if d.what == ofWatches {
+			d.what = what
+		}
 	case err == nil && d.on && d.what == what:
 		d.on = false
 		if d.told {
 			k.log.Warn("the store denies no more", zap.String("denied", what), zap.Duration("after", now.Mono-d.since.Mono))
 		}
 	}
+}
+
+// deniedWatch takes up that the Keeper's own watch was denied. That is over when it was not for as long
+// as another refusal would belong to this one.
+func (k *reach) deniedWatch(err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := k.clock.Now()
+	k.deniedLocked(ofWatches, now, now, err)
+	k.clock.AfterFunc(deniedAgain*k.cfg.TTL, func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.denial.last == now.Mono {
+			k.deniedLocked(ofWatches, now, k.clock.Now(), nil)
+		}
+	})
 }
 
 // heardOf is what a renewal says of the store: err, what denies the first session that it was denied

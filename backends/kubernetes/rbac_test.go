@@ -3,6 +3,8 @@
 package kubernetes_test
 
 import (
+	"context"
+	"errors"
 	"os"
 	"slices"
 	"strings"
@@ -13,6 +15,7 @@ import (
 	rbac "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -31,6 +34,35 @@ func role(t *testing.T) rbac.Role {
 	}
 	t.Fatal("no Role")
 	return rbac.Role{}
+}
+
+// A node that can't take over, or learns late, says so before that is needed.
+func TestRightsThatAreMissedLate(t *testing.T) {
+	c := cluster(t)
+	for _, lacks := range []string{"delete", "watch"} {
+		ns := namespace(t, c)
+		may := role(t).Rules[0]
+		may.Verbs = slices.DeleteFunc(slices.Clone(may.Verbs), func(v string) bool { return v == lacks })
+		u, err := c.AddUser(t.Context(), ns, may)
+		require.NoError(t, err)
+		s := open(t, c.Servers()[0].Config(), ns)
+		x := session(t, s, time.Second) // is not renewed
+		require.True(t, claim(t, s, x, "job").OK)
+		k := keeper(t, open(t, as(c.Servers()[0].Config(), u), ns), 3*time.Second)
+		l, err := k.Lease("job")
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			done <- lease.Run(ctx, l, func(ctx context.Context, _ lease.Term) error { <-ctx.Done(); return nil })
+		}()
+		require.Eventually(t, func() bool {
+			err := k.Health(t.Context())
+			return errors.Is(err, lease.ErrDenied) && strings.Contains(err.Error(), "cannot "+lacks)
+		}, time.Minute, 50*time.Millisecond, lacks)
+		cancel()
+		<-done
+	}
 }
 
 // What rbac.yaml allows is enough, and all of it is needed: what lacks is a denial that names it.

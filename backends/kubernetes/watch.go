@@ -51,7 +51,7 @@ func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event
 			case c := <-changes:
 				events, err = w.take(c)
 			case <-tick.C:
-				events = w.look(ctx)
+				events, err = w.look(ctx)
 			case err = <-ended:
 			}
 			for _, ev := range events {
@@ -111,24 +111,26 @@ func (w *watch) runs(events []store.Event) []store.Event {
 
 // look ends dead sessions, and finds out whether the watch runs, if it did not say so for half of the time
 // in which it must: it does if a listing has nothing new.
-func (w *watch) look(ctx context.Context) []store.Event {
+func (w *watch) look(ctx context.Context) ([]store.Event, error) {
 	ctx, cancel := context.WithTimeout(ctx, looking)
 	defer cancel()
-	w.view.End(ctx)
+	if err := w.view.End(ctx); err != nil {
+		return nil, err
+	}
 	if w.at.IsZero() || w.of.Progress == 0 || time.Since(w.at) < w.of.Progress/2 {
-		return nil
+		return nil, nil
 	}
 	stand := 0
 	for o, err := range w.s.objects.List(ctx, "") {
 		if err != nil || w.versions[o.Key] != o.Version {
-			return nil
+			return nil, nil
 		}
 		stand++
 	}
 	if stand != len(w.versions) {
-		return nil
+		return nil, nil
 	}
-	return w.runs(nil)
+	return w.runs(nil), nil
 }
 
 // send sends what follow yields.

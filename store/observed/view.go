@@ -2,6 +2,7 @@ package observed
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -114,11 +115,15 @@ func (v *View) tell(name string, number store.Token, written bool) {
 	}
 }
 
-// End ends the sessions that the View shows and that are dead. What fails is to be tried again.
-func (v *View) End(ctx context.Context) {
+// End ends the sessions that the View shows and that are dead. What fails is to be tried again. An error
+// is store.ErrDenied: end the watch by it, or no one learns why names stay taken.
+func (v *View) End(ctx context.Context) (denied error) {
 	for id, g := range v.sessions {
 		if g.there && g.left(v.s.clock.Now().Mono) <= 0 {
-			_, _, _ = v.s.look(ctx, "watch", id)
+			if _, _, err := v.s.look(ctx, "watch", id); errors.Is(err, store.ErrDenied) {
+				denied = err
+			}
 		}
 	}
+	return denied
 }

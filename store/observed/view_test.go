@@ -97,7 +97,10 @@ func (w watching) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Eve
 					return
 				}
 			}
-			view.End(ctx)
+			if err := view.End(ctx); err != nil {
+				yield(store.Event{}, err)
+				return
+			}
 			if ok = of.Progress == 0 || yield(store.Event{Kind: store.EventProgress}, nil); !ok {
 				return
 			}
