@@ -38,7 +38,7 @@ func conform(t *testing.T, c *kubetest.Cluster, more ...storetest.Option) {
 		_, client := fresh(tb)
 		return client
 	}, append(more,
-		storetest.Observed(), storetest.TTL(2*time.Second), storetest.ExpirySlack(6*time.Second),
+		storetest.Observed(), storetest.TTL(3*time.Second), storetest.ExpirySlack(6*time.Second),
 		storetest.BadRecords(func(tb storetest.TB) (func() store.Store, func(string)) {
 			ns, client := fresh(tb)
 			i := 0
