@@ -702,7 +702,7 @@ func TestADenialIsOneLineAndOneWhenItIsOver(t *testing.T) {
 	})
 }
 
-// A Keeper whose watch is denied works on and learns late, and so it is told, until the watch runs.
+// A Keeper whose watch is denied works on and learns late: its Health and log say so until the watch runs.
 func TestADeniedWatchIsTold(t *testing.T) {
 	bubble(t, func(t *testing.T, db *memory.Store) {
 		logged, logs := observed(zapcore.WarnLevel)
