@@ -157,7 +157,7 @@ func (k *reach) deniedWatch(err error) {
 	k.clock.AfterFunc(deniedAgain*k.cfg.TTL, func() {
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		if k.denial.last == now.Mono {
+		if k.denial.last == now.Mono && k.ctx.Err() == nil {
 			k.deniedLocked(ofWatches, now, k.clock.Now(), nil)
 		}
 	})

@@ -126,7 +126,7 @@ func (c *candidates) checkPreferred() {
 	}
 }
 
-// regroup: members of the group have changed, by which nodes are preferred.
+// regroup is called when the members of the group have changed: other nodes may be preferred now.
 func (c *candidates) regroup() {
 	c.checkPreferred()
 	if c.introduced != c.isPreferred() {

@@ -116,7 +116,7 @@ func (v *View) tell(name string, number store.Token, written bool) {
 }
 
 // End ends the sessions that the View shows and that are dead. What fails is to be tried again. An error
-// is store.ErrDenied: end the watch by it, or no one learns why names stay taken.
+// is store.ErrDenied: the watch should end with it, so that the Keeper tells why names stay taken.
 func (v *View) End(ctx context.Context) (denied error) {
 	for id, g := range v.sessions {
 		if g.there && g.left(v.s.clock.Now().Mono) <= 0 {
