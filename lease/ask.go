@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
+	"github.com/holdfast-go/holdfast/internal/journal"
 	"github.com/holdfast-go/holdfast/lease/internal/settle"
 	"github.com/holdfast-go/holdfast/store"
 )
@@ -25,12 +26,37 @@ type Info struct {
 	// TTL is what leases without a TTL of their own live by: Config.TTL, or more if
 	// the store's floor is above it. The store's word comes with the first session.
 	TTL time.Duration
+	// Margin is how long before the end of that TTL they are trusted no more (Config.Margin).
+	Margin time.Duration
 	// Held is how many leases are held, Handles how many were made and not closed.
 	Held, Handles int
 	// Since is when the store was reached no more, or began to deny (ErrDenied), and
 	// Failure the last request's error; zero while it is reached and denies nothing.
 	Since   time.Time
 	Failure error
+	// Sessions are those with the store that live, by their ids.
+	Sessions []SessionInfo
+	// Waiting are names that some caller waits for (Handle.Wait, OnFree, Run), at most 1000, in order.
+	Waiting []string
+	// Renewals is how the store answered them in the last minute.
+	Renewals Renewals
+}
+
+// SessionInfo is a session of a Keeper.
+type SessionInfo struct {
+	ID     store.SessionID
+	Leases int // that are held under it
+	TTL    time.Duration
+	Left   time.Duration // for which it is trusted
+	Failed int           // renewals in a row
+	Err    error         // the last of them; nil if Failed is 0
+}
+
+// Renewals is how a store answered requests to renew.
+type Renewals struct {
+	P50, P99 time.Duration // of those answered; zero if none was
+	Failed   int           // requests
+	Attempt  time.Duration // for which an answer is waited (Config.AttemptTimeout)
 }
 
 // Info says how the Keeper stands, as far as it knows: it asks the store where it is reached
@@ -43,8 +69,13 @@ func (k *Keeper) Info() Info {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	i.TTL = max(k.cfg.TTL, k.sessions.granted)
+	i.Margin = k.cfg.margin(i.TTL)
 	i.Held, _ = k.sessions.heldLocked(k.Clock().Now())
 	i.Handles = len(k.handles)
+	i.Renewals = k.sessions.answers.of(k.Clock().Now().Mono)
+	i.Renewals.Attempt = k.cfg.AttemptTimeout
+	i.Sessions = k.sessions.infoLocked(k.Clock().Now())
+	i.Waiting = k.waits.namesLocked()
 	switch {
 	case k.reach.outage.on:
 		i.Since, i.Failure = time.Unix(0, k.reach.outage.since.Wall), k.reach.outage.err
@@ -52,6 +83,21 @@ func (k *Keeper) Info() Info {
 		i.Since, i.Failure = time.Unix(0, k.reach.denial.since.Wall), k.reach.denial.err
 	}
 	return i
+}
+
+// Journal is what happened to the leases of this node lately, for package console: its type is
+// Holdfast's own.
+func (k *Keeper) Journal() *journal.Journal { return k.past }
+
+// see has the journal know what others hold.
+func (k *core) see(ev store.Event) {
+	at := time.Unix(0, k.clock.Now().Wall)
+	switch {
+	case ev.Kind == store.EventDelete, ev.Kind == store.EventPut && ev.Record.Owner.Incarnation == k.owner.Incarnation:
+		k.past.Free(at, ev.Record.Name)
+	case ev.Kind == store.EventPut:
+		k.past.See(at, ev.Record.Name, uint64(ev.Record.Token), ev.Record.Owner.ID)
+	}
 }
 
 // LookEvery is how late at most a look at the records that are followed (Watch) begins after one of
@@ -228,6 +274,7 @@ func (k *Keeper) Watch(prefix string, f func(store.Event)) (stop func(), err err
 	ctx, cancel := context.WithCancel(k.ctx)
 	emit := func(ev store.Event) {
 		if ctx.Err() == nil {
+			k.see(ev)
 			k.guard("Watch", prefix, func() { f(ev) })
 		}
 	}

@@ -9,11 +9,13 @@ import (
 	mrand "math/rand/v2"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/journal"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -27,6 +29,7 @@ type core struct {
 	log    *zap.Logger
 	later  *later
 	meter  *instruments
+	past   *journal.Journal
 	heed   func(error) // notices what an answer of the store says of its history
 	life
 
@@ -46,6 +49,14 @@ type life struct {
 	timer  store.Timer    // guarded by mu
 	wg     sync.WaitGroup // every goroutine but those inside a store call
 	calls  sync.WaitGroup // goroutines inside a store call
+}
+
+// note adds to the journal what happened to a lease at a reading of the clock.
+func (k *core) note(at store.Reading, kind, name string, token Token, peer string, why error) {
+	if strings.HasPrefix(name, "shard/") { // package sharding tells of those
+		return
+	}
+	k.past.Add(journal.Event{At: time.Unix(0, at.Wall), Kind: kind, Name: name, Token: uint64(token), Peer: peer, Why: why})
 }
 
 func newID() int64 { return mrand.Int64N(1<<62) + 1 }

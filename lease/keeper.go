@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/internal/journal"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -68,6 +69,7 @@ func NewKeeper(s store.Store, cfg Config) (*Keeper, error) {
 		owner:  Owner{ID: cfg.ID, Incarnation: newIncarnation(), Address: cfg.Address},
 		later:  later,
 		meter:  m,
+		past:   &journal.Journal{},
 		heed:   k.history.heed,
 		life:   life{wake: make(chan struct{}, 1)},
 		idle:   make(chan struct{}),

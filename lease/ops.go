@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/journal"
 	"github.com/holdfast-go/holdfast/lease/internal/settle"
 	"github.com/holdfast-go/holdfast/store"
 )
@@ -264,6 +265,9 @@ func (k *operations) carryOutLocked(o *op, e settle.Effect, a *said) {
 		}
 		k.endLocked(h, cause)
 	case settle.Forget:
+		if h.sess != nil && o.Kind == settle.Release {
+			k.note(k.clock.Now(), journal.Released, h.name, h.claim.Last, "", nil)
+		}
 		h.droppedLocked()
 	case settle.Doubt:
 		k.recon.suspectLocked(h.name, o.asked...)
@@ -301,6 +305,7 @@ func (k *operations) replyLocked(o *op, e settle.Effect, a *said) {
 		o.term = o.h.current.Load()
 	case e.OK:
 		k.log.Info("moved", zap.String("lease", o.h.name), zap.Uint64("token", uint64(o.h.claim.Last)), zap.String("to", o.offer.Owner.ID))
+		k.note(k.clock.Now(), journal.HandedOver, o.h.name, o.h.claim.Last, o.offer.Owner.ID, nil)
 	}
 	o.finish(e.OK, err)
 }
@@ -825,6 +830,7 @@ func (k *operations) winLocked(o *op, a *said, settled bool) {
 	h.current.Store(t)
 	toldChildrenLocked(h)
 	k.meter.held.add(1)
+	k.note(a.at, journal.Acquired, h.name, t.token, "", nil)
 	k.log.Info("won", zap.String("lease", h.name), zap.Uint64("token", uint64(t.token)))
 	k.offers.servedLocked(h.name)
 	k.meter.won.add(1)

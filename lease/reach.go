@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/journal"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -44,6 +45,7 @@ func (k *reach) heard(what string, sent store.Reading, err error) {
 		return
 	case answered(err):
 		if o.told {
+			k.note(now, journal.Back, "store", 0, "", nil)
 			k.log.Warn("store reachable again", zap.Duration("after", now.Mono-o.since.Mono), zap.Int("lost", o.lost))
 		}
 		*o = outage{}
@@ -54,6 +56,7 @@ func (k *reach) heard(what string, sent store.Reading, err error) {
 	o.err = err
 	if !o.told && now.Mono-o.since.Mono >= k.cfg.AttemptTimeout {
 		o.told = true
+		k.note(o.since, journal.Away, "store", 0, "", err)
 		held, left, handles := k.standing(now)
 		k.log.Warn("store unreachable", zap.Time("since", time.Unix(0, o.since.Wall)), k.endpoints(),
 			zap.Int("held", held), zap.Duration("trusted", left), zap.Int("not_held", handles-held), zap.Error(err))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/internal/journal"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -107,9 +108,22 @@ func runUnder(ctx context.Context, l Lease, f func(ctx context.Context, t Term) 
 	// Also if f panics.
 	defer release()
 	if t.CheckAlive() { // else it was lost before the work began
+		defer noteWork(l, t)()
 		o.err = f(work, t)
 	}
 	return o
+}
+
+// noteWork notes that work begins under a term of l, and returns what notes its end.
+func noteWork(l Lease, t Term) (end func()) {
+	inner, _ := innermost(l)
+	h, ok := inner.(*Handle)
+	if !ok {
+		return func() {}
+	}
+	note := func(kind string) { h.k.note(h.k.clock.Now(), kind, h.name, t.Token(), "", nil) }
+	note(journal.Began)
+	return func() { note(journal.Ended) }
 }
 
 // await acquires l, however long that takes. Before each attempt it asks before, if there is

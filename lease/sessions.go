@@ -1,8 +1,10 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	mrand "math/rand/v2"
 	"slices"
@@ -10,6 +12,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/journal"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -21,6 +24,53 @@ type sessions struct {
 	pools   map[sharing]*pool            // shared sessions by TTL and policy
 	granted time.Duration                // the TTL of the default pool, by the store; 0: not known
 	slowest time.Duration                // that renewals of the session renewed last took of late
+	answers answers                      // to renewals
+}
+
+// answers are the store's latest answers to renewals.
+type answers struct {
+	latest [128]struct {
+		at, took time.Duration
+		failed   bool
+	}
+	n int // in all
+}
+
+// add notes one.
+func (a *answers) add(at, took time.Duration, failed bool) {
+	x := &a.latest[a.n%len(a.latest)]
+	x.at, x.took, x.failed = at, took, failed
+	a.n++
+}
+
+// of returns what those of the last minute say.
+func (a *answers) of(now time.Duration) (r Renewals) {
+	var took []time.Duration
+	for _, x := range a.latest[:min(a.n, len(a.latest))] {
+		switch {
+		case now-x.at > time.Minute:
+		case x.failed:
+			r.Failed++
+		default:
+			took = append(took, x.took)
+		}
+	}
+	if slices.Sort(took); len(took) > 0 {
+		r.P50, r.P99 = took[(len(took)-1)/2], took[(len(took)*99-1)/100]
+	}
+	return r
+}
+
+// infoLocked describes the sessions that live.
+func (k *sessions) infoLocked(now store.Reading) []SessionInfo {
+	all := make([]SessionInfo, 0, len(k.all))
+	for _, s := range k.all {
+		if s.names() > 0 {
+			all = append(all, SessionInfo{ID: s.ID, Leases: s.held, TTL: s.TTL, Left: s.remaining(now), Failed: s.failures, Err: s.failure})
+		}
+	}
+	slices.SortFunc(all, func(a, b SessionInfo) int { return cmp.Compare(a.ID, b.ID) })
+	return all
 }
 
 func (k *sessions) poolLocked(of sharing) *pool {
@@ -269,6 +319,8 @@ func (k *sessions) renew(ss []*session) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	defer k.kick()
+	answered := k.clock.Now().Mono
+	k.answers.add(answered, answered-sent.Mono, heardOf(grants, err) != nil)
 	for i, s := range ss {
 		s.renewing = false
 		if s.dead {
@@ -297,6 +349,7 @@ func (k *sessions) renew(ss []*session) {
 			}
 			k.meter.renewed("error", left)
 			if s.failures == 1 {
+				k.note(now, journal.Failing, fmt.Sprintf("session/%016x", uint64(s.ID)), 0, "", g.Err)
 				k.reach.asideLocked("renewal failed, trying again until the deadline", zap.Int64("session", int64(s.ID)),
 					zap.Int("leases", len(s.handles)), zap.Duration("left", left), zap.Error(g.Err))
 			}

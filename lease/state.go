@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/journal"
 	"github.com/holdfast-go/holdfast/lease/internal/settle"
 	"github.com/holdfast-go/holdfast/store"
 )
@@ -132,12 +133,13 @@ func (k *names) loseLocked(h *entry, reason error) {
 		return
 	}
 	k.meter.lost(reason)
-	what := "lost"
+	what := journal.Lost
 	if h.lapsed = errors.Is(reason, ErrLapsed); h.lapsed {
-		what = "lapsed"
+		what = journal.Lapsed
 	} else {
 		k.reach.outage.lost++
 	}
+	k.note(k.clock.Now(), what, h.name, t.token, "", reason)
 	k.log.Info(what, zap.String("lease", h.name), zap.Uint64("token", uint64(t.token)), zap.Error(reason))
 	loss := Loss{Name: h.name, Token: t.token, Reason: reason}
 	for _, e := range h.handlers {

@@ -33,6 +33,21 @@ type waiter struct {
 	gone chan struct{} // closed when the handle or its Keeper is; nil: there is no listener
 }
 
+// mostWaiting bounds how many names Info tells.
+const mostWaiting = 1000
+
+// namesLocked lists the names with a waiter, in order.
+func (k *waits) namesLocked() []string {
+	names := make([]string, 0, min(len(k.waiting), mostWaiting))
+	for h := range k.waiting {
+		if names = append(names, h.name); len(names) == mostWaiting {
+			break
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 // add registers w; false if the handle or its Keeper is closed.
 func (k *waits) add(h *entry, w *waiter) bool {
 	k.mu.Lock()
