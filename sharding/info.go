@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/handover"
+	"github.com/holdfast-go/holdfast/internal/inquiry"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -112,6 +113,20 @@ func (c *census) info(table bool) Info {
 	}
 	in.Nodes = c.nodes(held)
 	return in
+}
+
+// tell tells of this node's part in the type.
+func (c *census) tell(_ context.Context, _ inquiry.Request, to *inquiry.Report) {
+	in := c.info(true)
+	x := inquiry.Type{Group: in.Group, Type: in.Type, Shards: in.Shards, Hosts: !c.set.proxyOnly, Entities: in.Entities, Waiting: in.Waiting,
+		Counters: map[string]int64{"dropped": in.Dropped, "undeliverable": in.Undeliverable, "unconfirmed": in.Unconfirmed, "relayed": in.Relayed,
+			"unordered": in.Unordered, "overruns": in.Overruns, "crashes": in.Crashes, "passivated": in.Passivated, "handed off": in.HandedOff}}
+	for _, s := range in.Table {
+		if s.Phase != "" {
+			x.Own = append(x.Own, inquiry.Shard{N: s.Shard, Phase: s.Phase, Entities: s.Entities})
+		}
+	}
+	to.Types = append(to.Types, x)
 }
 
 func (c *census) nodes(held map[string]int) (all []NodeInfo) {

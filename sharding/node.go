@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/fastpath"
+	"github.com/holdfast-go/holdfast/internal/journal"
 	"github.com/holdfast-go/holdfast/internal/meters"
 	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/internal/wire"
@@ -174,6 +175,15 @@ func (n *node) stopActor(pid *actor.PID) { n.reach(pid, func(p actor.Process) { 
 
 func (n *node) event(e Event) {
 	e.Group, e.Type = n.group.Name(), n.typ.Name
+	name, why := n.names.Coordinator, e.Reason
+	if e.Shard >= 0 {
+		name = n.names.Shard(e.Shard)
+	}
+	if e.Panic != nil {
+		why = fmt.Errorf("entity %.64q: panic: %v", e.ID, e.Panic)
+	}
+	n.keeper.Journal().Add(journal.Event{At: time.Unix(0, n.clock.Now().Wall), Kind: e.Kind.String(), Name: name,
+		Token: uint64(e.Token), Peer: e.Peer.ID, Took: e.After, Why: why})
 	outlet.Of(n.system).Publish(e)
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/fastpath"
 	"github.com/holdfast-go/holdfast/internal/handover"
+	"github.com/holdfast-go/holdfast/internal/inquiry"
 	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/internal/reply"
 	"github.com/holdfast-go/holdfast/internal/transport"
@@ -101,7 +102,13 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 		r.clean()
 		return fail(ErrNameInUse)
 	}
-	r.onEnd(func() { reg.Delete(names.Key) })
+	desk := inquiry.Of(system)
+	desk.Keep(keeper)
+	desk.Tell(&r.door, r.census.tell)
+	r.onEnd(func() {
+		desk.Tell(&r.door, nil)
+		reg.Delete(names.Key)
+	})
 	if err := r.launch(); err != nil {
 		r.abort()
 		return fail(err)

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/asker"
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/internal/journal"
 	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/store"
@@ -237,7 +238,23 @@ func (c *core) now() time.Duration { return c.clock.Now().Mono }
 
 func (c *core) event(e Event) {
 	e.Singleton = c.name
+	if c.keeper != nil {
+		why := e.Reason
+		if e.Panic != nil {
+			why = fmt.Errorf("panic: %v", e.Panic)
+		}
+		c.keeper.Journal().Add(journal.Event{At: time.Unix(0, c.clock.Now().Wall), Kind: e.Kind.String(), Name: nameOf(c.Manager),
+			Token: uint64(e.Token), Peer: e.Peer.ID, Took: e.After, Why: why})
+	}
 	c.outlet.Publish(e)
+}
+
+// nameOf is the name of a manager's lease.
+func nameOf(m *Manager) string {
+	if h, ok := lease.As[*lease.Handle](m.lease); ok {
+		return h.Name()
+	}
+	return m.lname
 }
 
 // try runs users' code. A panic is logged.

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/asker"
 	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/internal/inquiry"
 	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/internal/reply"
 	"github.com/holdfast-go/holdfast/lease"
@@ -92,6 +93,11 @@ func Start(system *actor.ActorSystem, keeper *lease.Keeper, name string, props *
 	}
 	if err != nil {
 		return nil, fmt.Errorf("singleton %.64q: metrics: %w", name, err)
+	}
+	if keeper != nil {
+		desk := inquiry.Of(system)
+		desk.Keep(keeper)
+		desk.Tell(registryID, reg.report)
 	}
 	if !reg.add(m) {
 		return nil, fmt.Errorf("singleton %.64q: %w", name, ErrNameInUse)

@@ -1738,12 +1738,15 @@ func (x *Stranded) GetFrom() *Node {
 	return nil
 }
 
-// Inquiry asks a node how a type stands there.
+// Inquiry asks a node how a type stands there, or how all that runs there does.
 type Inquiry struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
-	From          *Node                  `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
-	Number        uint64                 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty: all.
+	Type   string `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	From   *Node  `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
+	Number uint64 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"`
+	// Of all: what is asked, as package inquiry has it.
+	Json          []byte `protobuf:"bytes,4,opt,name=json,proto3" json:"json,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1799,12 +1802,19 @@ func (x *Inquiry) GetNumber() uint64 {
 	return 0
 }
 
+func (x *Inquiry) GetJson() []byte {
+	if x != nil {
+		return x.Json
+	}
+	return nil
+}
+
 // Account answers an Inquiry.
 type Account struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Type   string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
 	Number uint64                 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
-	// What Region.Info tells, without the table, as JSON.
+	// What Region.Info tells, without the table, or of all a report of package inquiry, as JSON.
 	Json          []byte `protobuf:"bytes,3,opt,name=json,proto3" json:"json,omitempty"`
 	From          *Node  `protobuf:"bytes,4,opt,name=from,proto3" json:"from,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2091,11 +2101,12 @@ const file_wire_proto_rawDesc = "" +
 	"\bStranded\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12 \n" +
 	"\vcoordinator\x18\x02 \x01(\x04R\vcoordinator\x12*\n" +
-	"\x04from\x18\x03 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\"a\n" +
+	"\x04from\x18\x03 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\"u\n" +
 	"\aInquiry\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12*\n" +
 	"\x04from\x18\x02 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12\x16\n" +
-	"\x06number\x18\x03 \x01(\x04R\x06number\"u\n" +
+	"\x06number\x18\x03 \x01(\x04R\x06number\x12\x12\n" +
+	"\x04json\x18\x04 \x01(\fR\x04json\"u\n" +
 	"\aAccount\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x12\n" +

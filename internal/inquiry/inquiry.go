@@ -1,0 +1,256 @@
+// Package inquiry asks the nodes of a cluster how they stand, over the links between them: one question
+// and one answer for all that runs on a node. It does what package console shows and asks for.
+package inquiry
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/asynkron/protoactor-go/extensions"
+
+	"github.com/holdfast-go/holdfast/internal/actors"
+	"github.com/holdfast-go/holdfast/internal/boundary"
+	"github.com/holdfast-go/holdfast/internal/outlet"
+	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+const (
+	deskID     = "holdfast/inquiry" // the process that nodes send to
+	mostAtOnce = 8                  // questions that are being answered; more are not
+	mostEvents = 2000               // in one answer
+)
+
+// ErrBusy: the node answers as many questions as it may.
+var errBusy = errors.New("busy")
+
+// Part tells its part of a report. It carries out q.Do, if that is its to do, on the same goroutine,
+// and says so in r.Said.
+type Part func(ctx context.Context, q Request, r *Report)
+
+// Desk asks for an actor system, and answers.
+type Desk struct {
+	system  *actor.ActorSystem
+	started time.Time
+	act     atomic.Bool
+	last    atomic.Uint64
+	asking  sync.Map // by number: *question
+	busy    chan struct{}
+
+	mu     sync.Mutex
+	keeper *lease.Keeper
+	parts  map[any]Part
+}
+
+type question struct {
+	address string
+	answer  chan []byte // room for one
+}
+
+var extensionID = extensions.NextExtensionID()
+
+// ExtensionID implements extensions.Extension.
+func (*Desk) ExtensionID() extensions.ExtensionID { return extensionID }
+
+// Of returns the Desk of a system, which answers from then on.
+func Of(system *actor.ActorSystem) *Desk {
+	made := false
+	d := actors.Extension(system, extensionID, func() *Desk {
+		made = true
+		return &Desk{system: system, started: time.Now(), busy: make(chan struct{}, mostAtOnce), parts: map[any]Part{}}
+	})
+	if made {
+		system.ProcessRegistry.Add(&process{d}, deskID) // the name is this package's alone
+	}
+	return d
+}
+
+// Keep has the Desk tell of a Keeper: the first counts.
+func (d *Desk) Keep(k *lease.Keeper) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.keeper = cmp.Or(d.keeper, k)
+}
+
+// Tell has the Desk ask for a part of its reports; key tells the parts from each other. Nil: no more.
+func (d *Desk) Tell(key any, p Part) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p == nil {
+		delete(d.parts, key)
+		return
+	}
+	d.parts[key] = p
+}
+
+// Allow lets other nodes have Actions carried out here.
+func (d *Desk) Allow() { d.act.Store(true) }
+
+// Ask asks the node at an address; the own one, or "", without a link.
+func (d *Desk) Ask(ctx context.Context, address string, q Request) (r Report, err error) {
+	if address == "" || address == d.system.Address() {
+		return d.report(ctx, q), nil
+	}
+	body, err := json.Marshal(q)
+	if err != nil {
+		return r, err
+	}
+	n, x := d.last.Add(1), &question{address, make(chan []byte, 1)}
+	d.asking.Store(n, x)
+	defer d.asking.Delete(n)
+	outlet.Tell(d.system, actor.NewPID(address, deskID), &wire.Inquiry{From: d.self(), Number: n, Json: body})
+	select {
+	case body = <-x.answer:
+	case <-ctx.Done():
+		if why := actors.Unreached(d.system)[address]; why != "" {
+			return r, fmt.Errorf("not reached since %s", why)
+		}
+		return r, context.Cause(ctx)
+	}
+	if len(body) == 0 {
+		return r, errBusy
+	}
+	return r, json.Unmarshal(body, &r)
+}
+
+func (d *Desk) self() *wire.Node {
+	return &wire.Node{Address: d.system.Address(), Incarnation: d.system.ID}
+}
+
+// report makes the node's report.
+func (d *Desk) report(ctx context.Context, q Request) Report {
+	d.mu.Lock()
+	k := d.keeper
+	parts := make([]Part, 0, len(d.parts))
+	for _, p := range d.parts {
+		parts = append(parts, p)
+	}
+	d.mu.Unlock()
+	r := Report{At: time.Now(), Go: runtime.Version(), Version: version(), Started: d.started, Counters: map[string]int64{},
+		Unreached: actors.Unreached(d.system), Boot: d.system.ID}
+	if q.Do != nil && !d.act.Load() {
+		r.Code, r.Said, q.Do = Forbidden, "actions are not enabled on that node", nil
+	}
+	if k != nil {
+		ofKeeper(k, q, &r)
+	}
+	for _, p := range parts {
+		if err := boundary.Contained(func() { p(ctx, q, &r) }); err != nil {
+			r.Unhealthy = append(r.Unhealthy, err.Error())
+		}
+	}
+	if q.Do != nil && r.Said == "" {
+		r.Code, r.Said = Unknown, fmt.Sprintf("that node has nothing to %s by the name %q", q.Do.Action, q.Do.Name)
+	}
+	return r
+}
+
+// ofKeeper tells of a Keeper, its sessions and its journal.
+func ofKeeper(k *lease.Keeper, q Request, r *Report) {
+	i := k.Info()
+	r.At = time.Unix(0, k.Clock().Now().Wall)
+	r.ID, r.Incarnation, r.Address = i.Owner.ID, i.Owner.Incarnation, i.Owner.Address
+	r.Waiting, r.P50, r.P99, r.Failed, r.Attempt = i.Waiting, i.Renewals.P50, i.Renewals.P99, i.Renewals.Failed, i.Renewals.Attempt
+	r.Failure = text(i.Failure)
+	for _, s := range i.Sessions {
+		r.Sessions = append(r.Sessions, Session{ID: fmt.Sprintf("%016x", uint64(s.ID)), Leases: s.Leases, TTL: s.TTL, Trusted: s.Left, Failed: s.Failed, Error: text(s.Err)})
+	}
+	r.Boot = i.Owner.Incarnation
+	if q.Boot != r.Boot {
+		q.After = 0
+	}
+	events, missing := k.Journal().Since(q.After, q.From, mostEvents)
+	r.Missing, r.Last = missing, q.After
+	for _, e := range events {
+		r.Events = append(r.Events, Event{e.Number, e.At, e.Kind, e.Name, e.Token, e.Peer, e.Took, text(e.Why)})
+		r.Last = e.Number
+	}
+}
+
+// text is what an error says; it may be users' code.
+func text(err error) (s string) {
+	if err == nil {
+		return ""
+	}
+	if failed := boundary.Contained(func() { s = fmt.Sprintf("%.512s", err.Error()) }); failed != nil {
+		return failed.Error()
+	}
+	return s
+}
+
+// version is that of this module.
+func version() string {
+	b, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	const module = "github.com/holdfast-go/holdfast"
+	for _, m := range append(b.Deps, &b.Main) {
+		if m.Path == module {
+			return m.Version
+		}
+	}
+	return ""
+}
+
+// process is what other nodes send to.
+type process struct{ *Desk }
+
+// SendUserMessage implements actor.Process. It runs on the goroutine that read a link.
+func (p *process) SendUserMessage(pid *actor.PID, message any) {
+	_, msg, _ := actor.UnwrapEnvelope(message)
+	switch m := msg.(type) {
+	case *wire.Inquiry:
+		if !wire.Fits(m) || m.Type != "" {
+			return
+		}
+		select {
+		case p.busy <- struct{}{}:
+			go p.answer(m)
+		default:
+			p.send(m, nil)
+		}
+	case *wire.Account:
+		v, _ := p.asking.Load(m.Number)
+		if q, ok := v.(*question); ok && m.From.GetAddress() == q.address && p.asking.CompareAndDelete(m.Number, v) {
+			q.answer <- m.Json
+		}
+	default:
+		outlet.Of(p.system).DeadLetter(pid, message)
+	}
+}
+
+func (p *process) answer(m *wire.Inquiry) {
+	defer func() { <-p.busy }()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	var q Request
+	if json.Unmarshal(m.Json, &q) != nil {
+		return
+	}
+	body, err := json.Marshal(p.report(ctx, q))
+	if err == nil { // else there is a number that JSON lacks
+		p.send(m, body)
+	}
+}
+
+func (p *process) send(m *wire.Inquiry, body []byte) {
+	outlet.Tell(p.system, actor.NewPID(m.From.GetAddress(), deskID), &wire.Account{Number: m.Number, From: p.self(), Json: body})
+}
+
+// SendSystemMessage implements actor.Process.
+func (p *process) SendSystemMessage(pid *actor.PID, message any) {
+	outlet.Of(p.system).DeadSignal(pid, message)
+}
+
+// Stop implements actor.Process: it ends with its system.
+func (p *process) Stop(*actor.PID) {}
