@@ -111,12 +111,11 @@ type Session struct {
 
 // StoreLatency is how the store answered a node's renewals in the last minute.
 type StoreLatency struct {
-	P50      float64 `json:"p50_ms"`
-	P99      float64 `json:"p99_ms"`
-	Attempt  float64 `json:"attempt_timeout_ms"`
-	Requests float64 `json:"requests_s"`
-	Errors   int     `json:"errors"`
-	Slow     bool    `json:"slow"` // P99 is above a third of Attempt
+	P50     float64 `json:"p50_ms"`
+	P99     float64 `json:"p99_ms"`
+	Attempt float64 `json:"attempt_timeout_ms"`
+	Errors  int     `json:"errors"` // requests that failed
+	Slow    bool    `json:"slow"`   // P99 is above a third of Attempt
 }
 
 // Clock is a node's clock beside that of the node which serves.

@@ -1,24 +1,45 @@
-// Package console shows a cluster: an http.Handler with a page and a JSON API, for any node.
+// Package console shows a cluster: who holds what, since when, why it moved, why something does not
+// run. It is an http.Handler with a page and a JSON API, for any node and for a store alone.
+//
+//	c, err := console.New(keeper, system, console.Config{})
+//	defer c.Close()
+//	mux.Handle("/admin/holdfast/", http.StripPrefix("/admin/holdfast", c))
+//
+// A node of package node mounts it by node.Config.Console. Any node can serve it: what this one does not
+// know it asks the others for, once a second at most and only while somebody looks. It reads; with
+// Config.Actions it asks nodes for a drain, a move or a release. There is no action that takes a lease
+// away from work that runs.
 package console
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"maps"
 	"net/http"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/holdfast-go/holdfast/internal/inquiry"
+	"github.com/holdfast-go/holdfast/internal/journal"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // Config is what a Console may do beyond reading.
 type Config struct {
-	// Authorize is asked for every request; an error is 403. Nil: all who reach the handler may
-	// read.
+	// Authorize is asked for every request, those for the page included; an error is 403. It may be
+	// called concurrently. Nil: all who reach the handler may read.
 	Authorize func(r *http.Request, a Access) (user string, err error)
-	// Actions allows those of Actions to whom Authorize allows. It needs Authorize.
+	// Actions allows those of Actions to whom Authorize allows, which it needs. A node carries out what
+	// another's console asks of it only if it has Actions itself.
 	Actions bool
-	// Text changes or hides what may tell secrets: metadata, reasons, panics. Nil: shown as they are.
+	// Text changes or hides what may tell secrets: metadata, reasons, panics. It may be called
+	// concurrently. Nil: they are shown as they are.
 	Text func(string) string
 }
 
@@ -29,23 +50,375 @@ type Access struct {
 }
 
 // Console is the page and its JSON API. Safe for concurrent use.
-type Console struct{}
+type Console struct {
+	keeper *lease.Keeper
+	desk   *inquiry.Desk // nil: the store alone
+	cfg    Config
+	now    func() time.Time
 
-// New makes a Console of what keeper's store has, and, if system is not nil, of what its nodes tell.
+	life context.Context
+	end  context.CancelFunc
+
+	refreshing chan struct{} // has room for the one that asks
+	mu         sync.Mutex
+	used       time.Time // when somebody looked last
+	records    *records  // nil: they are not followed
+	last       *seen     // what was seen last
+	cursors    map[string]cursor
+	events     []happened
+	heard      map[string]time.Time
+	incomplete map[string]time.Time // nodes, by incarnation, of which events are missing: until when that matters
+}
+
+// cursor is how far a node's journal is known.
+type cursor struct {
+	boot  string
+	after uint64
+}
+
+// The bounds of what a Console does.
+const (
+	askEvery   = time.Second     // at most
+	askWithin  = 2 * time.Second // then a node is missing
+	idle       = time.Minute     // after the last look, nothing is followed any more
+	mostEvents = 20_000          // of all nodes
+)
+
+// New makes a Console of what keeper's store has and, if system is not nil, of what the nodes tell. The
+// system must be the one whose address keeper has. Close it before the Keeper. Errors: lease.ErrInvalid.
 func New(keeper *lease.Keeper, system *actor.ActorSystem, cfg Config) (*Console, error) {
-	panic("to do")
+	switch {
+	case keeper == nil:
+		return nil, fmt.Errorf("console.New: keeper: %w: nil", lease.ErrInvalid)
+	case cfg.Actions && cfg.Authorize == nil:
+		return nil, fmt.Errorf("console.New: Config.Actions: %w: needs Authorize, which says who may", lease.ErrInvalid)
+	case cfg.Actions && system == nil:
+		return nil, fmt.Errorf("console.New: Config.Actions: %w: needs an actor system: a store alone can't ask nodes", lease.ErrInvalid)
+	}
+	c := &Console{keeper: keeper, cfg: cfg, refreshing: make(chan struct{}, 1), cursors: map[string]cursor{}, heard: map[string]time.Time{},
+		incomplete: map[string]time.Time{}}
+	c.now = func() time.Time { return time.Unix(0, keeper.Clock().Now().Wall).UTC() }
+	c.life, c.end = context.WithCancel(context.Background())
+	if system != nil {
+		c.desk = inquiry.Of(system)
+		c.desk.Keep(keeper)
+		if cfg.Actions {
+			c.desk.Allow()
+		}
+	}
+	return c, nil
 }
 
-// Snapshot returns the whole, with events and timeline from since on.
+// Close ends what the Console follows. It may be called again.
+func (c *Console) Close() {
+	c.end()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.forget()
+}
+
+// forget ends following the records. The caller holds mu.
+func (c *Console) forget() {
+	if c.records != nil {
+		c.records.stop()
+		c.records = nil
+	}
+}
+
+// Snapshot returns the whole, with events and timeline from since on, an hour at the most. What it says
+// is a second old at most. A node that does not answer within two seconds is in Missing, and what the
+// records say of it stands. Errors: that of the first listing of the store, ctx's.
 func (c *Console) Snapshot(ctx context.Context, since time.Time) (Snapshot, error) {
-	panic("to do")
+	in, err := c.look(ctx)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	in.from = latest(since, in.at.Add(-journal.Age))
+	return build(in), nil
 }
 
-// Changes calls f with a Snapshot about each second that something changed, and at once with the first, until ctx is done.
-func (c *Console) Changes(ctx context.Context, f func(Snapshot)) error { panic("to do") }
+// Changes calls f with a Snapshot at once, and again about each second in which something changed, until
+// ctx is done. It returns ctx's error, or that of the first Snapshot.
+func (c *Console) Changes(ctx context.Context, f func(Snapshot)) error {
+	for {
+		s, err := c.Snapshot(ctx, time.Time{})
+		if err != nil {
+			return err
+		}
+		f(s)
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-c.life.Done():
+			return lease.ErrClosed
+		case <-time.After(askEvery):
+		}
+	}
+}
 
-// Act carries out a Request for a user that Authorize allowed it to.
-func (c *Console) Act(ctx context.Context, user string, r Request) (Accepted, error) { panic("to do") }
+// look returns what is seen, a second old at most.
+func (c *Console) look(ctx context.Context) (seen, error) {
+	select {
+	case c.refreshing <- struct{}{}:
+		defer func() { <-c.refreshing }()
+	case <-ctx.Done():
+		return seen{}, context.Cause(ctx)
+	}
+	c.mu.Lock()
+	c.used = time.Now()
+	if c.life.Err() != nil {
+		c.mu.Unlock()
+		return seen{}, fmt.Errorf("console: %w", lease.ErrClosed)
+	}
+	if last := c.last; last != nil && c.now().Sub(last.at) < askEvery && c.now().After(last.at) {
+		c.mu.Unlock()
+		return *last, nil
+	}
+	if c.records == nil {
+		c.records = follow(c.keeper)
+		time.AfterFunc(idle, c.rest)
+	}
+	records := c.records
+	c.mu.Unlock()
 
-// Close ends what the Console follows.
-func (c *Console) Close() {}
+	all, failure, err := records.all(ctx)
+	if err != nil {
+		return seen{}, err
+	}
+	in := seen{at: c.now(), store: c.keeper.Info(), failure: failure, records: all, text: c.cfg.Text}
+	if in.store.Failure != nil {
+		in.failure = in.store.Failure.Error()
+	}
+	in.answers = map[string]answer{}
+	if c.desk != nil {
+		in.self = in.store.Owner.ID
+		in.answers = c.ask(ctx, all, in.at)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.take(&in)
+	c.last = &in
+	return in, nil
+}
+
+// rest ends following the records a minute after the last look.
+func (c *Console) rest() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if left := idle - time.Since(c.used); left > 0 && c.life.Err() == nil {
+		time.AfterFunc(left, c.rest)
+		return
+	}
+	c.forget()
+}
+
+// ask asks the nodes that hold anything, and those that were asked, side by side.
+func (c *Console) ask(ctx context.Context, records []lease.Record, at time.Time) map[string]answer {
+	owners := map[string]lease.Owner{c.keeper.Owner().Incarnation: c.keeper.Owner()}
+	for _, r := range records {
+		if r.Owner.Address != "" && journal.KindOf(r.Name) != "application" {
+			owners[r.Owner.Incarnation] = r.Owner
+		}
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, askWithin, errors.New("no answer within 2 s"))
+	defer cancel()
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	answers := map[string]answer{}
+	for _, o := range owners {
+		c.mu.Lock()
+		known := c.cursors[o.Incarnation]
+		c.mu.Unlock()
+		all.Go(func() {
+			began := time.Now()
+			r, err := c.desk.Ask(ctx, o.Address, inquiry.Request{Boot: known.boot, After: known.after, From: at.Add(-journal.Age)})
+			a := answer{owner: o, err: err, took: time.Since(began)}
+			if err == nil && r.Incarnation != o.Incarnation {
+				a.err = errors.New("another life of it answered")
+			}
+			if a.err == nil {
+				a.report = &r
+				a.offset = r.At.Sub(c.now()) + a.took/2
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			answers[o.Incarnation] = a
+		})
+	}
+	all.Wait()
+	return answers
+}
+
+// take adds what the answers tell to what is known. The caller holds mu.
+func (c *Console) take(in *seen) {
+	for incarnation, a := range in.answers {
+		if a.report == nil {
+			continue
+		}
+		c.heard[a.owner.ID] = in.at
+		c.cursors[incarnation] = cursor{a.report.Boot, a.report.Last}
+		if a.report.Missing {
+			c.incomplete[incarnation] = in.at.Add(journal.Age)
+		}
+		shift := a.offset
+		if max(shift, -shift) <= a.took/2 || incarnation == in.store.Owner.Incarnation {
+			shift = 0
+		}
+		for _, e := range a.report.Events {
+			c.events = append(c.events, happened{node: a.owner.ID, boot: incarnation, reason: e.Reason,
+				observed: e.Kind == journal.Seen || e.Kind == journal.SeenFree,
+				Event:    journal.Event{Number: e.N, At: e.At.Add(-shift).UTC().Truncate(time.Microsecond), Kind: e.Kind, Name: e.Name, Token: e.Token, Peer: e.Peer, Took: e.Took}})
+		}
+	}
+	slices.SortStableFunc(c.events, func(a, b happened) int { return a.At.Compare(b.At) })
+	old, _ := slices.BinarySearchFunc(c.events, in.at.Add(-journal.Age), func(e happened, t time.Time) int { return e.At.Compare(t) })
+	if over := len(c.events) - mostEvents; over > old {
+		old = over
+	}
+	c.events = slices.Clone(c.events[old:])
+	for incarnation, until := range c.incomplete {
+		if in.at.After(until) {
+			delete(c.incomplete, incarnation)
+		}
+	}
+	in.events, in.missing, in.heard = c.events, len(c.incomplete) > 0, maps.Clone(c.heard)
+}
+
+func utc(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return t.UTC().Truncate(time.Microsecond)
+}
+
+// Act carries out a Request for a user whom Authorize allowed it: it asks the node that it concerns. The
+// errors are lease.ErrInvalid, and *Refusal.
+func (c *Console) Act(ctx context.Context, user string, r Request) (Accepted, error) {
+	if c.desk == nil || !c.cfg.Actions {
+		return Accepted{}, &Refusal{inquiry.Forbidden, "actions are not enabled here: this is read-only"}
+	}
+	if !slices.Contains(Actions, r.Action) {
+		return Accepted{}, fmt.Errorf("action: %w: %.32q, must be one of %q", lease.ErrInvalid, r.Action, Actions)
+	}
+	in, err := c.look(ctx)
+	if err != nil {
+		return Accepted{}, err
+	}
+	to, err := target(build(in), r)
+	if err != nil {
+		return Accepted{}, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, askWithin, errors.New("the node did not answer within 2 s: it is not known whether it has begun"))
+	defer cancel()
+	answer, err := c.desk.Ask(ctx, to.Address, inquiry.Request{From: in.at, Do: &inquiry.Action{
+		Action: r.Action, Name: r.Name, To: r.To, Token: r.Token, User: user}})
+	switch {
+	case err != nil:
+		return Accepted{}, &Refusal{"unavailable", err.Error()}
+	case answer.Code != "":
+		return Accepted{}, &Refusal{answer.Code, answer.Said}
+	}
+	return Accepted{Text: answer.Said}, nil
+}
+
+// Refusal is why an action is not carried out.
+type Refusal struct{ Code, Text string }
+
+func (r *Refusal) Error() string { return r.Text }
+
+// target is the node that a Request concerns.
+func target(s Snapshot, r Request) (Owner, error) {
+	if r.Action == "drain" || r.Action == "undrain" {
+		for _, n := range s.Nodes {
+			if n.ID == r.Node && n.State != "gone" {
+				return n.Owner, nil
+			}
+		}
+		return Owner{}, &Refusal{inquiry.Unknown, fmt.Sprintf("there is no node %.64q", r.Node)}
+	}
+	name := r.Name
+	for _, x := range s.Singletons {
+		if x.Name == r.Name && r.Action == "move" {
+			name = x.Lease
+		}
+	}
+	for _, l := range s.Leases {
+		switch {
+		case l.Name != name:
+		case l.Owner == nil:
+			return Owner{}, &Refusal{inquiry.Conflict, fmt.Sprintf("no node holds %.64q", name)}
+		case r.Token != "" && r.Token != l.Token:
+			return Owner{}, &Refusal{inquiry.Conflict, fmt.Sprintf("%.64q is held under token %s by now, by %.64q", name, l.Token, l.Owner.ID)}
+		case l.Owner.Address == "":
+			return Owner{}, &Refusal{inquiry.Conflict, fmt.Sprintf("%.64q, which holds %.64q, has no address to ask it at", l.Owner.ID, name)}
+		default:
+			return *l.Owner, nil
+		}
+	}
+	return Owner{}, &Refusal{inquiry.Unknown, fmt.Sprintf("there is no lease %.64q", name)}
+}
+
+// records are those of the store, followed or, where it can't be, listed each time.
+type records struct {
+	keeper *lease.Keeper
+	stop   func()
+	synced chan struct{}
+	listed bool // they can't be followed
+
+	mu  sync.Mutex
+	now map[string]lease.Record
+	ok  bool
+}
+
+func follow(k *lease.Keeper) *records {
+	r := &records{keeper: k, synced: make(chan struct{}), now: map[string]lease.Record{}}
+	stop, err := k.Watch("", r.hear)
+	if r.stop = stop; err != nil {
+		r.listed, r.stop = true, func() {}
+	}
+	return r
+}
+
+func (r *records) hear(ev store.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch ev.Kind {
+	case store.EventPut:
+		r.now[ev.Record.Name] = ev.Record
+	case store.EventDelete:
+		delete(r.now, ev.Record.Name)
+	case store.EventReset:
+		clear(r.now)
+	case store.EventSynced:
+		if !r.ok {
+			r.ok = true
+			close(r.synced)
+		}
+	}
+}
+
+// all returns the records, by name.
+func (r *records) all(ctx context.Context) (all []lease.Record, failure string, err error) {
+	if r.listed {
+		all, err = r.keeper.List(ctx, "")
+	} else {
+		select {
+		case <-r.synced:
+		case <-ctx.Done():
+			if f := r.keeper.Info().Failure; f != nil {
+				return nil, "", fmt.Errorf("the store's records are not known: %w", f)
+			}
+			return nil, "", context.Cause(ctx)
+		}
+		r.mu.Lock()
+		for _, x := range r.now {
+			all = append(all, x)
+		}
+		r.mu.Unlock()
+	}
+	for i := range all {
+		all[i].Granted = utc(all[i].Granted)
+	}
+	slices.SortFunc(all, func(a, b lease.Record) int { return cmp.Compare(a.Name, b.Name) })
+	return all, failure, err
+}

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/console"
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
@@ -62,6 +63,10 @@ type Config struct {
 	// that is free. Empty: nowhere. What it says names leases and hosts: it is not
 	// for the public.
 	HTTP string
+
+	// Console serves the console's page at /holdfast/ of HTTP and of Handler, if it is not nil: see
+	// package console. Without Authorize all who reach HTTP may read it.
+	Console *console.Config
 
 	// StopWithin bounds Stop when a signal, the end of a context or of the actor
 	// system causes it. Default 25 s, which is less than Kubernetes waits.

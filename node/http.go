@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/health"
 	"github.com/holdfast-go/holdfast/internal/actors"
+	"github.com/holdfast-go/holdfast/internal/inquiry"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/sharding"
@@ -47,7 +49,7 @@ func (n *Node) Health(ctx context.Context) error {
 }
 
 // Handler serves GET /livez, which is ok while the process answers; /readyz, which is
-// Health; and /info, which is Info in JSON. It is what Config.HTTP serves. It names leases
+// Health; and /info, which is Info in JSON; with Config.Console the page is at /holdfast/. It is what Config.HTTP serves. It names leases
 // and hosts: it is not for the public.
 func (n *Node) Handler() http.Handler {
 	mux := http.NewServeMux()
@@ -60,7 +62,22 @@ func (n *Node) Handler() http.Handler {
 		e.SetIndent("", "  ")
 		_ = e.Encode(n.Info().readable()) // the client has gone
 	})
+	if n.page != nil {
+		mux.Handle("/holdfast/", http.StripPrefix("/holdfast", n.page))
+	}
 	return mux
+}
+
+// report is the node's own part of what a console asks for. Health asks nothing of the store here.
+func (n *Node) report(ctx context.Context, _ inquiry.Request, r *inquiry.Report) {
+	r.Group, r.Stopping = n.cfg.Group, n.life.Err() != nil
+	errs := []error{n.parts(ctx)}
+	if g := n.Group(); g != nil {
+		errs = append(errs, g.Health(ctx))
+	}
+	if err := errors.Join(errs...); err != nil {
+		r.Unhealthy = append(r.Unhealthy, strings.Split(err.Error(), "\n")...)
+	}
 }
 
 // Info is what a node tells of itself.

@@ -12,9 +12,11 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/console"
 	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/internal/inquiry"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
@@ -34,6 +36,7 @@ type Node struct {
 	remote *remoting.Node
 	keeper *lease.Keeper
 	web    *web // nil: Config.HTTP is empty
+	page   *console.Console
 
 	parts func(context.Context) error // health of the singletons
 
@@ -153,6 +156,14 @@ func (n *Node) keep() (err error) {
 			field = fmt.Sprintf("Lease and Settings: %s", n.cfg.Settings.at(n.cfg.Settings.all))
 		}
 		return about(field, err)
+	}
+	desk := inquiry.Of(n.system)
+	desk.Keep(n.keeper)
+	desk.Tell(n, n.report)
+	if n.cfg.Console != nil {
+		if n.page, err = console.New(n.keeper, n.system, *n.cfg.Console); err != nil {
+			return about("Console", err)
+		}
 	}
 	return nil
 }

@@ -129,6 +129,9 @@ func (n *Node) stop(ctx context.Context) {
 	if g := n.Group(); g != nil {
 		n.step("group", func() error { return g.Leave(ctx) })
 	}
+	if n.page != nil {
+		n.page.Close()
+	}
 	if n.keeper != nil {
 		n.step("keeper", func() error { return n.keeper.Close(ctx) })
 	}

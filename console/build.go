@@ -1,0 +1,494 @@
+package console
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/inquiry"
+	"github.com/holdfast-go/holdfast/internal/journal"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// seen is all that a Snapshot is made of.
+type seen struct {
+	at      time.Time
+	self    string // the id of the node that serves; empty: none
+	from    time.Time
+	store   lease.Info
+	failure string // why the records may be out of date
+	records []lease.Record
+	answers map[string]answer // by incarnation
+	events  []happened        // in the order of their times
+	missing bool              // events are
+	heard   map[string]time.Time
+	text    func(string) string
+}
+
+// answer is what came of asking a node.
+type answer struct {
+	owner  lease.Owner
+	report *inquiry.Report // nil: none
+	err    error
+	took   time.Duration
+	offset time.Duration // of its clock
+}
+
+// builder makes a Snapshot of what was seen.
+type builder struct {
+	seen
+	lanes  map[string]*lane
+	byName map[string]lease.Record
+	out    Snapshot
+}
+
+// build makes the Snapshot. It is a pure function of what was seen.
+func build(in seen) Snapshot {
+	b := &builder{seen: in, lanes: lanesOf(in.events, in.heard), byName: map[string]lease.Record{}}
+	for _, r := range in.records {
+		b.byName[r.Name] = r
+	}
+	b.out = Snapshot{API: Version, At: in.at, Node: in.self, Answered: []string{}, Missing: []Missing{}, Problems: []Problem{},
+		Capabilities: Capabilities{Actions: []string{}}}
+	b.cluster()
+	b.nodes()
+	b.singletons()
+	b.leases()
+	b.types()
+	b.out.Timeline = Timeline{From: in.from, To: in.at, Complete: !in.missing && len(b.out.Missing) == 0, Lanes: timeline(b.lanes, in.from, in.at)}
+	for _, t := range b.out.Types {
+		prefix := named("shard", t.Group, t.Type)
+		b.out.Timeline.Lanes = append(b.out.Timeline.Lanes, Lane{Name: prefix, Kind: "shards", Shards: t.Shards, Unhosted: unhosted(in.events, prefix+"/")})
+	}
+	b.out.Events = slices.DeleteFunc(folded(in.events), func(e Event) bool { return e.At.Before(in.from) })
+	b.problems()
+	if in.text != nil {
+		b.hide()
+	}
+	return b.out
+}
+
+func (b *builder) cluster() {
+	c := Cluster{Groups: []string{}, Store: b.store.Store, TTL: millis(b.store.TTL), Margin: millis(b.store.Margin), StoreFailure: b.failure}
+	for _, a := range b.answers {
+		if a.report != nil && a.owner.ID != b.self {
+			off := millis(max(a.offset, -a.offset) + a.took/2)
+			if c.ClockError == nil || off > *c.ClockError {
+				c.ClockError = &off
+			}
+		}
+	}
+	b.out.Cluster = c
+}
+
+// named is lease.Name of segments that came from a name.
+func named(kind string, segments ...string) string {
+	n, _ := lease.Name(kind, segments...)
+	return n
+}
+
+// segments are those of a lease's name after its kind, unescaped.
+func segments(name string) []string {
+	all := strings.Split(name, "/")[1:]
+	for i, s := range all {
+		if plain, err := url.PathUnescape(s); err == nil {
+			all[i] = plain
+		}
+	}
+	return all
+}
+
+// nodes are the members, those that tell of themselves, and members that went within the hour.
+func (b *builder) nodes() {
+	known := map[string]*Node{} // by incarnation
+	groups := map[string]bool{}
+	for _, r := range b.records {
+		seg := segments(r.Name)
+		if journal.KindOf(r.Name) != "member" || len(seg) != 3 {
+			continue
+		}
+		n := &Node{Owner: Owner(r.Owner), Group: seg[0], Token: number(uint64(r.Token)), Joined: r.Granted, State: "up", Source: "records"}
+		_ = json.Unmarshal([]byte(r.Metadata["roles"]), &n.Roles)
+		_ = json.Unmarshal([]byte(r.Metadata["labels"]), &n.Labels)
+		if s := b.lanes[r.Name].current(); s != nil {
+			n.Joined = s.From
+		}
+		rest := strings.TrimPrefix(r.Name, "member/")
+		if _, leaving := b.byName["leaving/"+rest]; leaving {
+			n.State = "leaving"
+		}
+		n.Leader = b.byName[named("leader", seg[0])].Owner.Incarnation == r.Owner.Incarnation
+		known[r.Owner.Incarnation], groups[seg[0]] = n, true
+	}
+	for incarnation, a := range b.answers {
+		n := known[incarnation]
+		if n == nil {
+			n = &Node{Owner: Owner(a.owner), State: "up", Source: "records"}
+			known[incarnation] = n
+		}
+		if a.report == nil {
+			b.out.Missing = append(b.out.Missing, Missing{a.owner.ID, a.err.Error()})
+			continue
+		}
+		b.out.Answered = append(b.out.Answered, a.owner.ID)
+		b.tells(n, a)
+	}
+	lives := map[string]bool{}
+	for _, n := range known {
+		lives[n.ID] = true
+	}
+	for name, l := range b.lanes { // one that went, under an id that did not come back
+		if seg := segments(name); journal.KindOf(name) == "member" && len(seg) == 3 && known[seg[2]] == nil && !lives[seg[1]] {
+			lives[seg[1]] = true
+			known[seg[2]] = &Node{Owner: Owner{ID: seg[1], Incarnation: seg[2]}, Group: seg[0], State: "gone", Source: "records", Joined: l.all[0].From}
+		}
+	}
+	for _, n := range known {
+		b.out.Nodes = append(b.out.Nodes, *n)
+	}
+	byID := func(x, y Node) int { return cmp.Or(cmp.Compare(x.ID, y.ID), cmp.Compare(x.Incarnation, y.Incarnation)) }
+	slices.SortFunc(b.out.Nodes, byID)
+	slices.Sort(b.out.Answered)
+	slices.SortFunc(b.out.Missing, func(x, y Missing) int { return cmp.Compare(x.Node, y.Node) })
+	b.out.Cluster.Groups = append(b.out.Cluster.Groups, slices.Sorted(maps.Keys(groups))...)
+}
+
+// tells adds to a node what it told.
+func (b *builder) tells(n *Node, a answer) {
+	r := a.report
+	n.Source, n.Version, n.Go, n.Started, n.AnsweredMS = "asked", r.Version, r.Go, utc(r.Started), ms(a.took)
+	n.Group = cmp.Or(n.Group, r.Group)
+	switch {
+	case r.Draining && n.State == "up":
+		n.State = "draining"
+	case r.Stopping && n.State == "up":
+		n.State = "leaving"
+	}
+	for _, s := range r.Sessions {
+		n.Sessions = append(n.Sessions, Session{s.ID, s.Leases, millis(s.TTL), millis(s.Trusted), s.Failed, s.Error})
+	}
+	n.Store = &StoreLatency{P50: millis(r.P50), P99: millis(r.P99), Attempt: millis(r.Attempt), Errors: r.Failed, Slow: r.Attempt > 0 && r.P99 > r.Attempt/3}
+	n.Clock = &Clock{Offset: millis(a.offset), Error: millis(a.took / 2)}
+	n.DeadLetters, n.Counters, n.Unreached = r.DeadLetters, r.Counters, r.Unreached
+	n.Health = &Health{OK: len(r.Unhealthy) == 0, Errors: append([]string{}, r.Unhealthy...)}
+}
+
+// trusted is for how long the holder of a record trusts it, by its own word or the store's.
+func (b *builder) left(r lease.Record) float64 {
+	if a := b.answers[r.Owner.Incarnation]; a.report != nil {
+		for _, s := range a.report.Sessions {
+			if s.ID == fmt.Sprintf("%016x", uint64(r.Session)) {
+				return millis(s.Trusted)
+			}
+		}
+	}
+	return millis(r.Left)
+}
+
+// leases are the records, but those of shards, and names that are known though they are free.
+func (b *builder) leases() {
+	b.out.Leases = []Lease{}
+	waiting := map[string][]string{}
+	for _, a := range b.answers {
+		if a.report != nil {
+			for _, name := range a.report.Waiting {
+				waiting[name] = append(waiting[name], a.owner.ID)
+			}
+		}
+	}
+	free := map[string]bool{}
+	for name := range waiting {
+		free[name] = true
+	}
+	for _, x := range b.out.Singletons {
+		free[x.Lease] = true
+	}
+	for name := range b.lanes {
+		if kind := journal.KindOf(name); kind == "application" || kind == "leader" || kind == "singleton" || kind == "coordinator" {
+			free[name] = true
+		}
+	}
+	for _, r := range b.records {
+		delete(free, r.Name)
+		if journal.KindOf(r.Name) == "shard" {
+			continue
+		}
+		owner := Owner(r.Owner)
+		l := Lease{Name: r.Name, Kind: journal.KindOf(r.Name), State: "held", Owner: &owner, Token: number(uint64(r.Token)), TTL: millis(r.TTL),
+			Session: fmt.Sprintf("%016x", uint64(r.Session)), Left: b.left(r), Granted: r.Granted, Since: r.Granted, Metadata: r.Metadata}
+		if s := b.lanes[r.Name].current(); s != nil && s.Token == l.Token {
+			l.Since = s.From
+		}
+		b.out.Leases = append(b.out.Leases, l)
+	}
+	for name := range free {
+		l := Lease{Name: name, Kind: journal.KindOf(name), State: "free"}
+		if x := b.lanes[name]; x != nil && len(x.all) > 0 {
+			last := x.all[len(x.all)-1]
+			l.Free, l.Last = last.To, last.Token
+		}
+		b.out.Leases = append(b.out.Leases, l)
+	}
+	for i := range b.out.Leases {
+		l := &b.out.Leases[i]
+		l.History = b.lanes[l.Name].history(20)
+		l.Waiting = slices.Sorted(slices.Values(waiting[l.Name]))
+	}
+	slices.SortFunc(b.out.Leases, func(x, y Lease) int { return cmp.Compare(x.Name, y.Name) })
+}
+
+// singletons are those of the records, and those that nodes tell of.
+func (b *builder) singletons() {
+	all := map[string]*Singleton{} // by name
+	of := func(name, lname string) *Singleton {
+		if all[name] == nil {
+			all[name] = &Singleton{Name: name, Lease: lname, Phase: "hostless"}
+		}
+		return all[name]
+	}
+	for _, r := range b.records {
+		if seg := segments(r.Name); journal.KindOf(r.Name) == "singleton" && len(seg) == 1 {
+			of(seg[0], r.Name)
+		}
+	}
+	for _, id := range b.byID() {
+		a := b.answers[id]
+		for _, s := range a.report.Singletons {
+			x := of(s.Name, s.Lease)
+			x.Candidates = append(x.Candidates, Candidate{ID: a.owner.ID, Phase: s.Phase, Eligible: s.WhyNot == "", Why: s.WhyNot})
+			if s.Buffered > 0 {
+				if x.Waiting == nil {
+					x.Waiting = map[string]int{}
+				}
+				x.Waiting[a.owner.ID] = s.Buffered
+			}
+			for k, n := range s.Counters {
+				if x.Counters == nil {
+					x.Counters = map[string]int64{}
+				}
+				x.Counters[k] += n
+			}
+			if s.Hosts {
+				x.Phase, x.Since, x.Stopping = s.Phase, utc(s.Started), utc(s.Stopping)
+			}
+			if s.Trouble != "" && (s.Hosts || x.Reason == "") {
+				x.Reason = a.owner.ID + ": " + s.Trouble
+			}
+		}
+	}
+	b.out.Singletons = []Singleton{}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		x := all[name]
+		l := b.lanes[x.Lease]
+		if r, held := b.byName[x.Lease]; held {
+			owner := Owner(r.Owner)
+			x.Host, x.Token = &owner, number(uint64(r.Token))
+			if x.Phase == "hostless" && b.answers[r.Owner.Incarnation].report == nil {
+				x.Phase = "held" // its host did not say
+			}
+			if s := l.current(); s != nil && s.Token == x.Token && x.Since.IsZero() {
+				x.Since = s.RunFrom
+			}
+		}
+		if l != nil && len(l.all) > 0 && x.Phase == "hostless" {
+			last := l.all[len(l.all)-1]
+			x.Hostless, x.LastHost = latest(last.RunTo, last.To), last.Holder
+		}
+		x.Handovers = l.handovers(20)
+		b.out.Singletons = append(b.out.Singletons, *x)
+	}
+}
+
+// byID lists the incarnations of nodes that answered, by their ids.
+func (b *builder) byID() []string {
+	all := slices.Collect(maps.Keys(b.answers))
+	all = slices.DeleteFunc(all, func(i string) bool { return b.answers[i].report == nil })
+	slices.SortFunc(all, func(x, y string) int {
+		return cmp.Or(cmp.Compare(b.answers[x].owner.ID, b.answers[y].owner.ID), cmp.Compare(x, y))
+	})
+	return all
+}
+
+// types are the sharded types of the records, and those that nodes tell of.
+func (b *builder) types() {
+	type key struct{ group, typ string }
+	all := map[key]*Type{}
+	of := func(group, typ string) *Type {
+		k := key{group, typ}
+		if all[k] == nil {
+			all[k] = &Type{Group: group, Type: typ, Nodes: []TypeNode{}}
+		}
+		return all[k]
+	}
+	held := map[key]map[int]lease.Record{}
+	for _, r := range b.records {
+		seg := segments(r.Name)
+		if len(seg) < 2 {
+			continue
+		}
+		switch journal.KindOf(r.Name) {
+		case "coordinator":
+			owner := Owner(r.Owner)
+			t := of(seg[0], seg[1])
+			t.Coordinator, t.Token = &owner, number(uint64(r.Token))
+			t.Shards = max(t.Shards, atoi(r.Metadata["shards"]))
+		case "region":
+			t := of(seg[0], seg[1])
+			t.Shards = max(t.Shards, atoi(r.Metadata["shards"]))
+			_, member := b.byName[named("member", seg[0], r.Owner.ID, r.Owner.Incarnation)]
+			t.Nodes = append(t.Nodes, TypeNode{Owner: Owner(r.Owner), Hosts: r.Metadata["hosts"] == "1", Member: member})
+		case "shard":
+			if n, err := strconv.Atoi(seg[len(seg)-1]); err == nil && len(seg) == 3 && n >= 0 {
+				k := key{seg[0], seg[1]}
+				if held[k] == nil {
+					held[k] = map[int]lease.Record{}
+				}
+				held[k][n] = r
+				of(seg[0], seg[1])
+			}
+		}
+	}
+	for _, id := range b.byID() {
+		for _, x := range b.answers[id].report.Types {
+			t := of(x.Group, x.Type)
+			t.Shards = max(t.Shards, x.Shards)
+		}
+	}
+	b.out.Types = []Type{}
+	for k, t := range all {
+		b.table(t, held[k])
+		b.out.Types = append(b.out.Types, *t)
+	}
+	slices.SortFunc(b.out.Types, func(x, y Type) int { return cmp.Or(cmp.Compare(x.Group, y.Group), cmp.Compare(x.Type, y.Type)) })
+}
+
+// mostShards bounds a table.
+const mostShards = 1 << 16
+
+// table says of each shard of t who holds it, by its record, and how it stands there.
+func (b *builder) table(t *Type, held map[int]lease.Record) {
+	t.Table = make([]Shard, min(t.Shards, mostShards))
+	count := map[string]int{}
+	for i := range t.Table {
+		x := &t.Table[i]
+		x.Shard = i
+		r, ok := held[i]
+		if !ok {
+			t.Unassigned++
+			continue
+		}
+		t.Hosted++
+		count[r.Owner.Incarnation]++
+		x.Owner, x.Token, x.Since = r.Owner.ID, number(uint64(r.Token)), r.Granted
+	}
+	for _, id := range b.byID() {
+		for _, x := range b.answers[id].report.Types {
+			if x.Group == t.Group && x.Type == t.Type {
+				b.part(t, b.answers[id], x)
+			}
+		}
+	}
+	for i := range t.Nodes {
+		t.Nodes[i].Shards = count[t.Nodes[i].Incarnation]
+	}
+	slices.SortFunc(t.Nodes, func(x, y TypeNode) int {
+		return cmp.Or(cmp.Compare(x.ID, y.ID), cmp.Compare(x.Incarnation, y.Incarnation))
+	})
+	prefix := named("shard", t.Group, t.Type) + "/"
+	for _, e := range slices.Backward(b.events) {
+		if len(t.Recent) < 50 && strings.HasPrefix(e.Name, prefix) && e.Kind == "handed off" {
+			t.Recent = append(t.Recent, folded([]happened{e})...)
+		}
+	}
+}
+
+// part adds what a node told of its part in t.
+func (b *builder) part(t *Type, a answer, x inquiry.Type) {
+	add := func(to **int, n int) {
+		if *to == nil {
+			*to = new(int)
+		}
+		**to += n
+	}
+	add(&t.Entities, x.Entities)
+	add(&t.Waiting, x.Waiting)
+	for i := range t.Nodes {
+		if n := &t.Nodes[i]; n.Incarnation == a.owner.Incarnation {
+			n.Entities, n.Draining, n.Leaving = &x.Entities, x.Draining, a.report.Stopping
+		}
+	}
+	for _, s := range x.Own {
+		if s.N < len(t.Table) && (t.Table[s.N].Owner == a.owner.ID || t.Table[s.N].Owner == "") {
+			y := &t.Table[s.N]
+			y.Phase, y.Entities, y.Waiting = s.Phase, &s.Entities, &s.Waiting
+		}
+	}
+	for _, m := range x.Moves {
+		move := Move{Shard: m.Shard, From: m.From, To: m.To, Started: utc(m.Since)}
+		if m.Shard < len(t.Table) {
+			t.Table[m.Shard].To, move.Phase = m.To, t.Table[m.Shard].Phase
+		}
+		t.Moves = append(t.Moves, move)
+	}
+	t.Moving = len(t.Moves)
+}
+
+func atoi(s string) int {
+	n, _ := strconv.Atoi(s)
+	return min(max(0, n), mostShards)
+}
+
+// hide passes what may tell secrets through Config.Text.
+func (b *builder) hide() {
+	change := func(s *string) {
+		if *s != "" {
+			*s = b.text(*s)
+		}
+	}
+	for i := range b.out.Leases {
+		l := &b.out.Leases[i]
+		plain := l.Metadata
+		l.Metadata = make(map[string]string, len(plain))
+		for k, v := range plain {
+			l.Metadata[k] = b.text(v)
+		}
+		for j := range l.History {
+			change(&l.History[j].Reason)
+		}
+	}
+	for i := range b.out.Singletons {
+		x := &b.out.Singletons[i]
+		change(&x.Reason)
+		for j := range x.Candidates {
+			change(&x.Candidates[j].Why)
+		}
+		for j := range x.Handovers {
+			change(&x.Handovers[j].Reason)
+		}
+	}
+	for i := range b.out.Events {
+		change(&b.out.Events[i].Reason)
+	}
+	for i := range b.out.Problems {
+		change(&b.out.Problems[i].Detail)
+	}
+	for i := range b.out.Timeline.Lanes {
+		for j := range b.out.Timeline.Lanes[i].Spans {
+			change(&b.out.Timeline.Lanes[i].Spans[j].Reason)
+		}
+	}
+	for i := range b.out.Nodes {
+		n := &b.out.Nodes[i]
+		if n.Health != nil {
+			for j := range n.Health.Errors {
+				change(&n.Health.Errors[j])
+			}
+		}
+	}
+}

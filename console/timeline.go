@@ -1,0 +1,330 @@
+package console
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/journal"
+)
+
+// happened is an event of some node's journal.
+type happened struct {
+	journal.Event
+	reason   string
+	node     string // its id
+	boot     string // its incarnation
+	observed bool   // by a node that it did not happen to
+}
+
+// endings are how a term ends, by the kind of the event.
+var endings = map[string]string{journal.Released: "released", journal.HandedOver: "handed over", "handed off": "handed over",
+	journal.Lost: "lost", journal.Lapsed: "lapsed", "yielded": "yielded", journal.SeenFree: "gone"}
+
+// lane is the terms of one name, as they are gathered from events in the order of their times.
+type lane struct {
+	name string
+	all  []*Span
+	runs bool // work under it is told of; else the term is the work
+}
+
+// lanesOf gathers the events by the names of leases; those of shards are left to unhosted.
+func lanesOf(events []happened, heard map[string]time.Time) map[string]*lane {
+	lanes := map[string]*lane{}
+	for _, e := range events {
+		if kind := journal.KindOf(e.Name); kind == "shard" || kind == "application" && !isLease(e) {
+			continue
+		}
+		l := lanes[e.Name]
+		if l == nil {
+			l = &lane{name: e.Name}
+			lanes[e.Name] = l
+		}
+		l.take(e)
+	}
+	for _, l := range lanes {
+		l.finish(heard)
+	}
+	return lanes
+}
+
+// isLease reports whether an event is about a lease, and not about the store or a session.
+func isLease(e happened) bool { return e.Token != 0 }
+
+// of returns the last span of a token; nil if there is none.
+func (l *lane) of(token uint64) *Span {
+	want := number(token)
+	for _, s := range slices.Backward(l.all) {
+		if s.Token == want {
+			return s
+		}
+	}
+	return nil
+}
+
+// begin adds a span, in the order of tokens.
+func (l *lane) begin(s *Span) *Span {
+	i := len(l.all)
+	for i > 0 && tokenOf(l.all[i-1].Token) > tokenOf(s.Token) {
+		i--
+	}
+	l.all = slices.Insert(l.all, i, s)
+	return s
+}
+
+func (l *lane) take(e happened) {
+	s := l.of(e.Token)
+	holder := e.node
+	if e.observed {
+		holder = e.Peer
+	}
+	if s == nil {
+		if e.Token == 0 {
+			return
+		}
+		s = l.begin(&Span{Holder: holder, Token: number(e.Token), From: e.At})
+	}
+	if e.observed && e.Kind == journal.Seen {
+		return
+	}
+	switch e.Kind {
+	case journal.Acquired:
+		s.Holder, s.From = holder, e.At
+	case "became host", journal.Began:
+		if l.runs = true; !s.RunTo.IsZero() { // one more under this term
+			s.To, s.Ended = s.RunTo, "restarted"
+			s = l.begin(&Span{Holder: holder, Token: s.Token, From: s.RunTo})
+		}
+		s.RunFrom = e.At
+	case "child ended", journal.Ended:
+		l.runs = true
+		s.RunTo, s.Stop = e.At, time.Time{}
+	case "not stopping":
+		s.Stop = e.At.Add(-e.Took)
+	}
+	if how := endings[e.Kind]; how != "" && (s.To.IsZero() || e.At.After(s.To)) && (s.Ended == "" || how != "gone") {
+		s.To = e.At
+		s.Ended, s.Reason = cmp.Or(s.Ended, how), cmp.Or(s.Reason, e.reason)
+	}
+}
+
+// finish closes terms that another followed, and says of holders that are gone when they were heard of last.
+func (l *lane) finish(heard map[string]time.Time) {
+	for i, s := range l.all {
+		if i+1 < len(l.all) && s.To.IsZero() {
+			s.To, s.Ended = l.all[i+1].From, cmp.Or(s.Ended, "gone")
+		}
+		if s.RunFrom.IsZero() && (!l.runs || s.Ended == "gone" && s.RunTo.IsZero()) {
+			s.RunFrom = s.From
+		}
+		if s.RunTo.IsZero() && !s.To.IsZero() && !s.RunFrom.IsZero() {
+			if s.RunTo = s.To; s.Ended == "gone" && heard[s.Holder].After(s.RunFrom) && heard[s.Holder].Before(s.To) {
+				s.RunTo = heard[s.Holder]
+			}
+		}
+	}
+}
+
+// current returns the span of the term that stands; nil if none does.
+func (l *lane) current() *Span {
+	if l == nil || len(l.all) == 0 || !l.all[len(l.all)-1].To.IsZero() {
+		return nil
+	}
+	return l.all[len(l.all)-1]
+}
+
+// history lists the latest terms, newest first.
+func (l *lane) history(most int) (h []Span) {
+	if l == nil {
+		return nil
+	}
+	for _, s := range slices.Backward(l.all) {
+		if len(h) == most {
+			break
+		}
+		h = append(h, *s)
+	}
+	return h
+}
+
+// handovers lists the changes of host, newest first.
+func (l *lane) handovers(most int) (all []Handover) {
+	if l == nil {
+		return nil
+	}
+	for i := len(l.all) - 1; i > 0 && len(all) < most; i-- {
+		was, is := l.all[i-1], l.all[i]
+		if was.Token == is.Token {
+			continue
+		}
+		h := Handover{At: is.RunFrom, From: was.Holder, To: is.Holder, Token: is.Token, Kind: "unplanned", Reason: was.Reason}
+		if was.Ended == "handed over" || was.Ended == "released" {
+			h.Kind = "planned"
+		}
+		if h.At.IsZero() {
+			h.At = is.From
+		}
+		if !was.RunTo.IsZero() && !is.RunFrom.IsZero() {
+			h.Gap = ms(is.RunFrom.Sub(was.RunTo))
+		}
+		all = append(all, h)
+	}
+	return all
+}
+
+// twice returns the most by which the work of two terms of a name overlapped.
+func (l *lane) twice() (most time.Duration, at time.Time) {
+	for i := 1; i < len(l.all); i++ {
+		was, is := l.all[i-1], l.all[i]
+		if was.Token == is.Token || is.RunFrom.IsZero() || was.RunTo.IsZero() || was.Ended == "gone" {
+			continue
+		}
+		if d := was.RunTo.Sub(is.RunFrom); d > most {
+			most, at = d, is.RunFrom
+		}
+	}
+	return most, at
+}
+
+// unhosted tells how many shards of a type, whose names begin with prefix, had no host, by the events.
+func unhosted(events []happened, prefix string) (steps []Unhosted) {
+	host := map[string]string{} // by shard: the holder's id; "": none
+	missing := 0
+	set := func(name, id string, at time.Time) {
+		was, known := host[name]
+		if host[name] = id; known && (was == "") == (id == "") || !known && id != "" {
+			return
+		}
+		if missing++; id != "" {
+			missing -= 2
+		}
+		if n := len(steps); n > 0 && at.Sub(steps[n-1].At) < time.Millisecond {
+			steps[n-1].Count = missing
+		} else {
+			steps = append(steps, Unhosted{at, missing})
+		}
+	}
+	for _, e := range events {
+		switch kind := journal.KindOf(e.Name); {
+		case kind == "member" && e.Kind == journal.SeenFree: // with a node, its shards lose their host
+			for name, id := range host {
+				if id == e.Peer {
+					set(name, "", e.At)
+				}
+			}
+		case kind != "shard" || !strings.HasPrefix(e.Name, prefix):
+		case e.Kind == "hosted":
+			set(e.Name, e.node, e.At)
+		case endings[e.Kind] != "" && (host[e.Name] == "" || host[e.Name] == e.node):
+			set(e.Name, "", e.At)
+		}
+	}
+	return steps[max(0, len(steps)-mostSteps):]
+}
+
+// mostSteps bounds the steps of a lane of shards, and mostSpans the spans of any lane.
+const (
+	mostSteps = 600
+	mostSpans = 500
+)
+
+// timeline draws the lanes of leaders, singletons, members, and those application leases that changed
+// hands, from a time on.
+func timeline(lanes map[string]*lane, from, to time.Time) []Lane {
+	all := []Lane{}
+	of := map[string]int{} // where a lane is, by its name
+	for _, name := range slices.Sorted(maps.Keys(lanes)) {
+		l, kind := lanes[name], journal.KindOf(name)
+		if !slices.Contains([]string{"leader", "coordinator", "singleton", "member", "application"}, kind) {
+			continue
+		}
+		if kind == "member" { // the lives of a node are one lane
+			name = name[:strings.LastIndexByte(name, '/')]
+		}
+		var spans []Span
+		for _, s := range l.all[max(0, len(l.all)-mostSpans):] {
+			if end := latest(s.To, s.RunTo); (s.To.IsZero() || end.After(from)) && s.From.Before(to) {
+				spans = append(spans, *s)
+			}
+		}
+		if len(spans) == 0 {
+			continue
+		}
+		i, ok := of[name]
+		if !ok {
+			i, of[name] = len(all), len(all)
+			all = append(all, Lane{Name: name, Kind: kind})
+		}
+		all[i].Spans = append(all[i].Spans, spans...)
+		slices.SortStableFunc(all[i].Spans, func(a, b Span) int { return cmp.Compare(tokenOf(a.Token), tokenOf(b.Token)) })
+	}
+	return all
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func ms(d time.Duration) *float64 {
+	x := millis(d)
+	return &x
+}
+
+func millis(d time.Duration) float64 {
+	return float64(d.Round(time.Microsecond)) / float64(time.Millisecond)
+}
+
+// number writes a token; 0 is none.
+func number(token uint64) string {
+	if token == 0 {
+		return ""
+	}
+	return strconv.FormatUint(token, 10)
+}
+
+func tokenOf(s string) uint64 {
+	n, _ := strconv.ParseUint(s, 10, 64)
+	return n
+}
+
+// folded makes of the events what is shown: those of shards of one kind, type and pair of nodes within a
+// second are one with a count, and of an observation by several nodes the first counts.
+func folded(events []happened) (all []Event) {
+	type run struct {
+		kind, node, peer, typ string
+	}
+	open := map[run]int{}
+	seen := map[string]bool{}
+	for _, e := range events {
+		x := Event{ID: e.boot[:min(8, len(e.boot))] + "-" + strconv.FormatUint(e.Number, 10), At: e.At, Node: e.node, Kind: e.Kind, Name: e.Name,
+			Token: number(e.Token), Peer: e.Peer, Reason: e.reason}
+		if e.Took > 0 {
+			x.Took = ms(e.Took)
+		}
+		if e.observed {
+			key := e.Kind + " " + e.Name + " " + x.Token
+			if seen[key] {
+				continue
+			}
+			seen[key], x.Source = true, "store"
+		}
+		if journal.KindOf(e.Name) == "shard" {
+			typ := e.Name[:strings.LastIndexByte(e.Name, '/')]
+			r := run{e.Kind, e.node, e.Peer, typ}
+			if i, ok := open[r]; ok && e.At.Sub(all[i].At) < time.Second && e.At.Sub(all[i].At) > -time.Second {
+				all[i].Count = max(1, all[i].Count) + 1
+				all[i].Name = typ
+				continue
+			}
+			open[r] = len(all)
+		}
+		all = append(all, x)
+	}
+	return all
+}
