@@ -451,6 +451,7 @@ func (b *builder) hide() {
 			*s = b.text(*s)
 		}
 	}
+	change(&b.out.Cluster.StoreFailure)
 	for i := range b.out.Leases {
 		l := &b.out.Leases[i]
 		plain := l.Metadata
@@ -485,6 +486,9 @@ func (b *builder) hide() {
 	}
 	for i := range b.out.Nodes {
 		n := &b.out.Nodes[i]
+		for j := range n.Sessions {
+			change(&n.Sessions[j].Error)
+		}
 		if n.Health != nil {
 			for j := range n.Health.Errors {
 				change(&n.Health.Errors[j])

@@ -2,57 +2,203 @@ package console_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"os"
+	"net/http"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/console"
+	"github.com/holdfast-go/holdfast/internal/inquiry"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/node"
 	"github.com/holdfast-go/holdfast/store"
 )
 
-type nothing struct{}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func (nothing) Receive(actor.Context) {}
+type idle struct{}
 
-func props() *actor.Props { return actor.PropsFromProducer(func() actor.Actor { return nothing{} }) }
+func (idle) Receive(actor.Context) {}
 
+func props() *actor.Props { return actor.PropsFromProducer(func() actor.Actor { return idle{} }) }
+
+// start starts a node with a singleton and a sharded type.
 func start(t *testing.T, s store.Store, id string) *node.Node {
 	t.Helper()
 	n, err := node.Start(t.Context(), node.Config{ID: id, Store: s, Group: "shop", Listen: "127.0.0.1:0", Plaintext: true, Logger: zap.NewNop(),
-		Lease: lease.Config{TTL: time.Second}, Console: &console.Config{}})
+		Lease: lease.Config{TTL: 2 * time.Second}})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = n.Stop(context.Background()) })
+	_, err = n.Singleton("cron", props())
+	require.NoError(t, err)
+	_, err = n.Sharded("account", props())
+	require.NoError(t, err)
 	return n
 }
 
-func TestSnapshotOfTwoNodes(t *testing.T) {
-	s := memory.New()
-	a, b := start(t, s, "a"), start(t, s, "b")
-	for _, n := range []*node.Node{a, b} {
-		_, err := n.Singleton("cron", props())
-		require.NoError(t, err)
-		_, err = n.Sharded("account", props())
-		require.NoError(t, err)
+func view(t *testing.T, n *node.Node) *console.Console {
+	t.Helper()
+	c, err := console.New(n.Keeper(), n.System(), console.Config{})
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	return c
+}
+
+// eventually looks until a Snapshot is as it should be.
+func eventually(t *testing.T, c *console.Console, is func(s console.Snapshot) error) (s console.Snapshot) {
+	t.Helper()
+	ctx, stop := context.WithTimeoutCause(t.Context(), 30*time.Second, fmt.Errorf("not within 30 s"))
+	defer stop()
+	var last error
+	err := c.Changes(ctx, func(now console.Snapshot) {
+		if last = is(now); last == nil {
+			s = now
+			stop()
+		}
+	})
+	require.NoError(t, last, "%v", err)
+	return s
+}
+
+func lane(s console.Snapshot, name string) (l console.Lane) {
+	for _, l := range s.Timeline.Lanes {
+		if l.Name == name {
+			return l
+		}
 	}
-	k, err := lease.NewKeeper(s, lease.Config{ID: "viewer"})
+	return l
+}
+
+// What one node does not know it asks the other for; who left is seen in the other's journal.
+func TestTwoNodes(t *testing.T) {
+	s := memory.New()
+	a := start(t, s, "a")
+	b := start(t, s, "b")
+	c := view(t, b)
+	snap := eventually(t, c, func(s console.Snapshot) error {
+		switch {
+		case len(s.Answered) != 2:
+			return fmt.Errorf("answered: %v, missing: %v", s.Answered, s.Missing)
+		case len(s.Singletons) != 1 || s.Singletons[0].Phase != "active" || len(s.Singletons[0].Candidates) != 2:
+			return fmt.Errorf("singletons: %+v", s.Singletons)
+		case len(s.Types) != 1 || s.Types[0].Hosted != 256 || s.Types[0].Nodes[1].Shards != 128:
+			return fmt.Errorf("types: %+v", s.Types)
+		}
+		return nil
+	})
+	require.Equal(t, "b", snap.Node)
+	require.Equal(t, []string{"shop"}, snap.Cluster.Groups)
+	require.NotNil(t, snap.Cluster.ClockError)
+	require.Empty(t, snap.Problems)
+	require.Equal(t, "a", snap.Singletons[0].Host.ID)
+	require.True(t, snap.Nodes[0].Leader)
+	require.Equal(t, "asked", snap.Nodes[0].Source)
+	for _, x := range snap.Types[0].Table {
+		require.Equal(t, "active", x.Phase, "shard %d, of %s", x.Shard, x.Owner)
+	}
+	require.NoError(t, a.Stop(t.Context()))
+	snap = eventually(t, c, func(s console.Snapshot) error {
+		if x := s.Singletons[0]; x.Host == nil || x.Host.ID != "b" || len(x.Handovers) == 0 || s.Nodes[0].State != "gone" {
+			return fmt.Errorf("%+v of %+v", x, s.Nodes)
+		}
+		return nil
+	})
+	require.Equal(t, "b", snap.Singletons[0].Handovers[0].To)
+	spans := lane(snap, "singleton/cron").Spans
+	require.Equal(t, "a", spans[len(spans)-2].Holder)
+	require.False(t, spans[len(spans)-2].To.IsZero())
+	require.True(t, spans[len(spans)-1].RunTo.IsZero())
+	require.Equal(t, 256, snap.Types[0].Hosted)
+}
+
+// A node that does not answer is missing, and what the records say of it stands.
+func TestANodeThatDoesNotAnswer(t *testing.T) {
+	s := memory.New()
+	a := start(t, s, "a")
+	c := view(t, start(t, s, "b"))
+	a.Remoting().Shutdown(false)
+	snap := eventually(t, c, func(s console.Snapshot) error {
+		if len(s.Missing) != 1 {
+			return fmt.Errorf("missing: %+v", s.Missing)
+		}
+		return nil
+	})
+	require.Equal(t, "a", snap.Missing[0].Node)
+	require.Equal(t, "records", snap.Nodes[0].Source)
+	require.Equal(t, "held", snap.Singletons[0].Phase)
+	require.False(t, snap.Timeline.Complete)
+}
+
+// However many look, nodes are asked once a second.
+func TestManyViewersAreOne(t *testing.T) {
+	n := start(t, memory.New(), "a")
+	c := view(t, n)
+	var asked atomic.Int64
+	inquiry.Of(n.System()).Tell("test", func(context.Context, inquiry.Request, *inquiry.Report) { asked.Add(1) })
+	began := time.Now()
+	var all sync.WaitGroup
+	for range 50 {
+		all.Go(func() {
+			for range 20 {
+				_, err := c.Snapshot(t.Context(), time.Time{})
+				require.NoError(t, err)
+			}
+		})
+	}
+	all.Wait()
+	require.LessOrEqual(t, asked.Load(), int64(time.Since(began)/time.Second)+2)
+	require.NotZero(t, asked.Load())
+}
+
+// From the store alone there are records, and what only nodes know is absent. A minute after the last
+// look nothing is followed any more.
+func TestTheStoreAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.New()
+		k, err := lease.NewKeeper(s, lease.Config{ID: "viewer"})
+		require.NoError(t, err)
+		defer k.Close(t.Context())
+		h, err := k.Lease("outbox/orders", lease.WithMetadata(map[string]string{"pod": "x"}))
+		require.NoError(t, err)
+		won, err := h.Acquire(t.Context())
+		require.True(t, won, "%v", err)
+		c, err := console.New(k, nil, console.Config{})
+		require.NoError(t, err)
+		defer c.Close()
+		snap, err := c.Snapshot(t.Context(), time.Time{})
+		require.NoError(t, err)
+		require.Empty(t, snap.Node)
+		require.Len(t, snap.Leases, 1)
+		require.Equal(t, "viewer", snap.Leases[0].Owner.ID)
+		require.Equal(t, "x", snap.Leases[0].Metadata["pod"])
+		require.Empty(t, snap.Events)
+		_, err = c.Act(t.Context(), "ada", console.Request{Action: "release", Name: "outbox/orders"})
+		require.ErrorContains(t, err, "read-only")
+		time.Sleep(2 * time.Minute)
+		_, err = c.Snapshot(t.Context(), time.Time{})
+		require.NoError(t, err)
+		require.NoError(t, h.Release(t.Context()))
+	})
+}
+
+func TestBadConfigs(t *testing.T) {
+	k, err := lease.NewKeeper(memory.New(), lease.Config{ID: "a"})
 	require.NoError(t, err)
 	defer k.Close(t.Context())
-	time.Sleep(3 * time.Second)
-	c, err := console.New(b.Keeper(), b.System(), console.Config{})
-	require.NoError(t, err)
-	defer c.Close()
-	snap, err := c.Snapshot(t.Context(), time.Time{})
-	require.NoError(t, err)
-	body, _ := json.MarshalIndent(snap, "", " ")
-	require.NoError(t, os.WriteFile("/tmp/snap.json", body, 0o600))
-	fmt.Println(len(body))
+	_, err = console.New(nil, nil, console.Config{})
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	_, err = console.New(k, nil, console.Config{Actions: true})
+	require.ErrorContains(t, err, "Authorize")
+	allow := func(*http.Request, console.Access) (string, error) { return "ada", nil }
+	_, err = console.New(k, nil, console.Config{Actions: true, Authorize: allow})
+	require.ErrorContains(t, err, "actor system")
 }

@@ -115,7 +115,9 @@ func (l *lane) take(e happened) {
 func (l *lane) finish(heard map[string]time.Time) {
 	for i, s := range l.all {
 		if i+1 < len(l.all) && s.To.IsZero() {
-			s.To, s.Ended = l.all[i+1].From, cmp.Or(s.Ended, "gone")
+			if s.To = l.all[i+1].From; s.RunTo.IsZero() { // else its holder told
+				s.Ended = cmp.Or(s.Ended, "gone")
+			}
 		}
 		if s.RunFrom.IsZero() && (!l.runs || s.Ended == "gone" && s.RunTo.IsZero()) {
 			s.RunFrom = s.From
@@ -168,7 +170,7 @@ func (l *lane) handovers(most int) (all []Handover) {
 			h.At = is.From
 		}
 		if !was.RunTo.IsZero() && !is.RunFrom.IsZero() {
-			h.Gap = ms(is.RunFrom.Sub(was.RunTo))
+			h.Gap = ms(max(0, is.RunFrom.Sub(was.RunTo))) // less: their clocks differ
 		}
 		all = append(all, h)
 	}
