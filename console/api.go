@@ -292,7 +292,7 @@ type Event struct {
 var Actions = []string{"drain", "undrain", "move", "release"}
 
 // Request is an action, as POST api/v1/actions takes it. The answer is 202 with an Accepted, once the
-// node it concerns has begun; what comes of it is in the events.
+// node it concerns has begun; its outcome is in the events.
 type Request struct {
 	Action string `json:"action"`          // one of Actions
 	Node   string `json:"node,omitempty"`  // drain, undrain: the node's id

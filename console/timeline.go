@@ -28,7 +28,7 @@ var endings = map[string]string{journal.Released: "released", journal.HandedOver
 type lane struct {
 	name string
 	all  []*Span
-	runs bool // work under it is told of; else the term is the work
+	runs bool // some node told of work under it; else the term is the work
 }
 
 // lanesOf gathers the events by the names of leases; those of shards are left to unhosted.

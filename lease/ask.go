@@ -38,25 +38,8 @@ type Info struct {
 	Sessions []SessionInfo
 	// Waiting are names that some caller waits for (Handle.Wait, OnFree, Run), at most 1000, in order.
 	Waiting []string
-	// Renewals is how the store answered them in the last minute.
-	Renewals Renewals
-}
-
-// SessionInfo is a session of a Keeper.
-type SessionInfo struct {
-	ID     store.SessionID
-	Leases int // that are held under it
-	TTL    time.Duration
-	Left   time.Duration // for which it is trusted
-	Failed int           // renewals in a row
-	Err    error         // the last of them; nil if Failed is 0
-}
-
-// Renewals is how a store answered requests to renew.
-type Renewals struct {
-	P50, P99 time.Duration // of those answered; zero if none was
-	Failed   int           // requests
-	Attempt  time.Duration // for which an answer is waited (Config.AttemptTimeout)
+	// Answers is how the store answered renewals in the last minute.
+	Answers Answers
 }
 
 // Info says how the Keeper stands, as far as it knows: it asks the store where it is reached
@@ -72,8 +55,8 @@ func (k *Keeper) Info() Info {
 	i.Margin = k.cfg.margin(i.TTL)
 	i.Held, _ = k.sessions.heldLocked(k.Clock().Now())
 	i.Handles = len(k.handles)
-	i.Renewals = k.sessions.answers.of(k.Clock().Now().Mono)
-	i.Renewals.Attempt = k.cfg.AttemptTimeout
+	i.Answers = k.sessions.answers.of(k.Clock().Now().Mono)
+	i.Answers.Attempt = k.cfg.AttemptTimeout
 	i.Sessions = k.sessions.infoLocked(k.Clock().Now())
 	i.Waiting = k.waits.namesLocked()
 	switch {

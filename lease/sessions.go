@@ -16,6 +16,23 @@ import (
 	"github.com/holdfast-go/holdfast/store"
 )
 
+// SessionInfo is a session of a Keeper.
+type SessionInfo struct {
+	ID     store.SessionID
+	Leases int // that are held under it
+	TTL    time.Duration
+	Left   time.Duration // for which it is trusted
+	Failed int           // renewals in a row
+	Err    error         // the last of them; nil if Failed is 0
+}
+
+// Answers is how a store answered requests to renew.
+type Answers struct {
+	P50, P99 time.Duration // of those answered; zero if none was
+	Failed   int           // requests
+	Attempt  time.Duration // for which an answer is waited (Config.AttemptTimeout)
+}
+
 // sessions are those of a Keeper.
 type sessions struct {
 	*names
@@ -44,7 +61,7 @@ func (a *answers) add(at, took time.Duration, failed bool) {
 }
 
 // of returns what those of the last minute say.
-func (a *answers) of(now time.Duration) (r Renewals) {
+func (a *answers) of(now time.Duration) (r Answers) {
 	var took []time.Duration
 	for _, x := range a.latest[:min(a.n, len(a.latest))] {
 		switch {

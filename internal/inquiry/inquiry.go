@@ -159,7 +159,7 @@ func ofKeeper(k *lease.Keeper, q Request, r *Report) {
 	i := k.Info()
 	r.At = time.Unix(0, k.Clock().Now().Wall)
 	r.ID, r.Incarnation, r.Address = i.Owner.ID, i.Owner.Incarnation, i.Owner.Address
-	r.Waiting, r.P50, r.P99, r.Failed, r.Attempt = i.Waiting, i.Renewals.P50, i.Renewals.P99, i.Renewals.Failed, i.Renewals.Attempt
+	r.Waiting, r.P50, r.P99, r.Failed, r.Attempt = i.Waiting, i.Answers.P50, i.Answers.P99, i.Answers.Failed, i.Answers.Attempt
 	r.Failure = text(i.Failure)
 	for _, s := range i.Sessions {
 		r.Sessions = append(r.Sessions, Session{ID: fmt.Sprintf("%016x", uint64(s.ID)), Leases: s.Leases, TTL: s.TTL, Trusted: s.Left, Failed: s.Failed, Error: text(s.Err)})

@@ -4,7 +4,7 @@ import "time"
 
 // Request is what a node is asked.
 type Request struct {
-	// Boot and After are those of the asker's last Report of this node: events after that are told. From
+	// Boot and After are those of the asker's last Report of this node: the answer has later events. From
 	// bounds how far they reach back.
 	Boot  string    `json:",omitempty"`
 	After uint64    `json:",omitempty"`

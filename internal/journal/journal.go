@@ -19,7 +19,7 @@ type Event struct {
 	Token  uint64
 	Peer   string        // another node's id
 	Took   time.Duration // 0: does not apply
-	Why    error         // it may be users' code: its text is made when the event is told
+	Why    error         // it may be users' code: its text is made when it is read
 }
 
 // The kinds that more than one package adds, or that a timeline is made of. The events of singletons
