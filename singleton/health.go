@@ -3,6 +3,8 @@ package singleton
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/asker"
 	"github.com/holdfast-go/holdfast/internal/gate"
+	"github.com/holdfast-go/holdfast/internal/inquiry"
 	"github.com/holdfast-go/holdfast/internal/meters"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -89,6 +92,26 @@ func (m *Manager) unwell() error {
 		return fmt.Errorf("has had no host for %v, %d messages wait", d, s.Buffered)
 	}
 	return nil
+}
+
+// report tells of the singletons; coordinators of sharded types are told of with these.
+func (r *registry) report(_ context.Context, _ inquiry.Request, to *inquiry.Report) {
+	r.mu.Lock()
+	all := slices.DeleteFunc(slices.SortedFunc(maps.Values(r.managers), byName), hasEnded)
+	r.mu.Unlock()
+	for _, m := range all {
+		if m.owned {
+			continue
+		}
+		s := m.Status()
+		x := inquiry.Singleton{Name: m.name, Lease: nameOf(m), Phase: s.Phase.String(), Hosts: s.Phase.hosts(), Buffered: s.Buffered,
+			Counters: map[string]int64{"lives": int64(s.Lives), "dropped": int64(s.Dropped), "undeliverable": int64(s.Undeliverable),
+				"unconfirmed": int64(s.Unconfirmed), "relayed": int64(s.Relayed), "unordered": int64(s.Unordered)}}
+		if err := m.unwell(); err != nil {
+			x.Trouble = err.Error()
+		}
+		to.Singletons = append(to.Singletons, x)
+	}
 }
 
 // why says what stood in the way of a question that was asked at the clock's reading since;
