@@ -364,7 +364,7 @@ func FuzzAccount(f *testing.F) {
 
 // loneShard is a shard of a Region that has nothing else.
 func loneShard(system *actor.ActorSystem) *hold {
-	n := &node{group: &membership.Group{}, system: system, log: zap.NewNop()}
+	n := &node{group: &membership.Group{}, keeper: &lease.Keeper{}, system: system, log: zap.NewNop()}
 	n.clock, n.life = store.SystemClock(), context.Background()
 	s := &hold{books: &books{node: n, freed: func() {}}}
 	s.cell.node, s.whole = n, &s.shard
