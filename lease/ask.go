@@ -341,7 +341,7 @@ func (k *Keeper) AcceptHistory(ctx context.Context) error {
 	failed := func(err error) error {
 		return fmt.Errorf("keeper %s: accepting the store's history: %w", k.owner.ID, err)
 	}
-	if _, ok := k.store.(store.Historian); ok && k.Setback() == nil {
+	if _, ok := k.given.(store.Historian); ok && k.Setback() == nil {
 		// It may know, or find by this, what no call of this Keeper was told yet.
 		_, err := ask(ctx, &k.core, func(ctx context.Context) ([]Record, error) { return k.store.Get(ctx, healthName) })
 		if err != nil && !errors.Is(err, ErrSetback) && !errors.Is(err, ErrBadRecord) {

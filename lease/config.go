@@ -8,6 +8,7 @@ import (
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
@@ -92,6 +93,13 @@ type Config struct {
 	// MeterProvider for metrics, whose instruments are called in the same way.
 	// Default: OpenTelemetry's global one.
 	MeterProvider metric.MeterProvider
+	// MeterNames has the metric holdfast.lease.holding tell of each lease of this Keeper, by name, if
+	// it is held: of each singleton and shard, too. Default: no metric has the name of a lease.
+	MeterNames bool
+	// TracerProvider for spans of acquisitions, releases and transfers, and of the requests to the
+	// store for them, which are called on the goroutines that make these. Default: OpenTelemetry's
+	// global one.
+	TracerProvider trace.TracerProvider
 	// Clock of this node. Default: SystemClock().
 	Clock store.Clock
 }
@@ -158,7 +166,7 @@ func (c Config) complete(lim store.Limits) (Config, error) {
 	case c.NamesPerSession == 0:
 		c.NamesPerSession = 1000
 	}
-	for field, v := range map[string]any{"MeterProvider": c.MeterProvider, "Clock": c.Clock} {
+	for field, v := range map[string]any{"MeterProvider": c.MeterProvider, "TracerProvider": c.TracerProvider, "Clock": c.Clock} {
 		if v != nil && input.Nil(v) {
 			return c, invalid(field, fmt.Sprintf("a nil %T", v), "left out or not nil")
 		}

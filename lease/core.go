@@ -21,7 +21,8 @@ import (
 
 // core is what every part of a Keeper stands on.
 type core struct {
-	store  store.Store
+	store  *meteredStore // which measures and traces what is asked
+	given  store.Store   // the user's, which says by its type what it can
 	limits store.Limits
 	cfg    Config
 	clock  store.Clock

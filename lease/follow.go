@@ -40,7 +40,7 @@ func (k *watches) beginLocked() {
 		return
 	}
 	k.begun = true
-	if _, ok := k.store.(store.Watcher); ok {
+	if _, ok := k.given.(store.Watcher); ok {
 		k.followLocked(k.ctx, func() {}, &follower{k: k, emit: k.onEvent, forKeeper: true, up: k.began, down: k.down})
 	}
 }
@@ -77,7 +77,7 @@ func (k *watches) onEvent(ev store.Event) {
 func (k *watches) canFollow(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	cancel()
-	if w, ok := k.store.(store.Watcher); ok {
+	if w, ok := k.given.(store.Watcher); ok {
 		can := true
 		for _, err := range w.Watch(ctx, store.Scope{}) {
 			can = !errors.Is(err, ErrUnsupported)
@@ -172,7 +172,7 @@ func (f *follower) lapse() {
 // run follows a watch where there is one, which it begins again when it ends. Where there is none it
 // follows looks, PollMin apart with jitter: each is a watch that ends with its snapshot.
 func (f *follower) run(ctx context.Context) {
-	w, watches := f.k.store.(store.Watcher)
+	w, watches := f.k.given.(store.Watcher)
 	pause := retryMax / 10
 	for watches && ctx.Err() == nil {
 		f.renew()
@@ -192,6 +192,7 @@ func (f *follower) run(ctx context.Context) {
 		if errors.Is(err, errRefresh) {
 			continue
 		}
+		f.k.meter.restarts.add(1)
 		if errors.Is(err, ErrDenied) {
 			pause = max(pause, f.k.cfg.TTL)
 		}

@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease/internal/settle"
 	"github.com/holdfast-go/holdfast/store"
@@ -64,7 +67,7 @@ func (h *Handle) Release(ctx context.Context) error {
 	if err := h.check(ctx); err != nil {
 		return err
 	}
-	_, err := h.k.ops.do(ctx, &op{Op: settle.Op{Kind: settle.Release}, h: &h.entry})
+	_, err := h.k.ops.traced(ctx, &op{Op: settle.Op{Kind: settle.Release}, h: &h.entry})
 	return err
 }
 
@@ -80,10 +83,10 @@ func (h *Handle) Transfer(ctx context.Context, o Offer) error {
 	if err := o.Validate(); err != nil {
 		return h.k.errorf(h.name, err)
 	}
-	if _, ok := h.k.store.(store.Transferrer); !ok {
+	if _, ok := h.k.given.(store.Transferrer); !ok {
 		return h.k.errorf(h.name, ErrUnsupported)
 	}
-	_, err := h.k.ops.do(ctx, &op{Op: settle.Op{Kind: settle.Transfer, Offer: o.Nonce}, h: &h.entry, offer: &o})
+	_, err := h.k.ops.traced(ctx, &op{Op: settle.Op{Kind: settle.Transfer, Offer: o.Nonce}, h: &h.entry, offer: &o})
 	return err
 }
 
@@ -98,7 +101,7 @@ func (h *Handle) Adopt(ctx context.Context, o Offer) (bool, error) {
 	if o.Name != h.name || o.Owner.Incarnation != h.k.owner.Incarnation {
 		return false, fmt.Errorf("lease.Offer: %w: made for %q by %s, not by this lease", ErrInvalid, o.Name, o.Owner.ID)
 	}
-	won, err := h.k.ops.do(ctx, &op{Op: settle.Op{Offer: o.Nonce}, h: &h.entry, offer: &o})
+	won, err := h.k.ops.traced(ctx, &op{Op: settle.Op{Offer: o.Nonce}, h: &h.entry, offer: &o})
 	h.k.mu.Lock()
 	h.k.offers.closeLocked(h.name, o.Nonce)
 	h.k.mu.Unlock()
@@ -239,9 +242,30 @@ func (h *Handle) acquire(ctx context.Context) (*op, bool, error) {
 	if o.term = h.current.Load(); o.term != nil && o.term.CheckAlive() {
 		return o, true, nil
 	}
-	won, err := h.k.ops.do(ctx, o)
+	won, err := h.k.ops.traced(ctx, o)
 	return o, won, err
 }
+
+// traced is do under a span.
+func (k *operations) traced(ctx context.Context, o *op) (won bool, err error) {
+	if k.store.traces.Off() {
+		return k.do(ctx, o)
+	}
+	ctx, span := k.store.traces.Begin(ctx, "holdfast.lease."+opNames[o.Kind], trace.WithAttributes(
+		attribute.String("holdfast.lease", o.h.name), attribute.String("holdfast.keeper", k.owner.ID)))
+	won, err = k.do(ctx, o)
+	switch {
+	case err != nil: // o may be under way still
+	case won && o.term != nil:
+		span.Set(attribute.Int64("holdfast.token", int64(o.term.token)))
+	case o.refused != nil:
+		span.Set(attribute.String("holdfast.holder", o.refused.Record.Owner.ID))
+	}
+	span.End(err)
+	return won, err
+}
+
+var opNames = [...]string{settle.Acquire: "acquire", settle.Release: "release", settle.Transfer: "transfer"}
 
 // Holder implements HolderFinder, by Keeper.Get.
 func (h *Handle) Holder(ctx context.Context) (Record, bool, error) {

@@ -816,7 +816,7 @@ func (m *meter) read() map[string]int64 {
 		keeper, _ := set.Value("holdfast.keeper")
 		store, _ := set.Value("holdfast.store")
 		require.Equal(m.t, "a memory", keeper.AsString()+" "+store.AsString())
-		for _, k := range []attribute.Key{"outcome", "reason"} {
+		for _, k := range []attribute.Key{"operation", "outcome", "reason", "holdfast.lease"} {
 			if v, ok := set.Value(k); ok {
 				name += " " + v.AsString()
 			}
@@ -828,6 +828,10 @@ func (m *meter) read() map[string]int64 {
 			require.NotEmpty(m.t, metric.Description)
 			switch data := metric.Data.(type) {
 			case metricdata.Sum[int64]:
+				for _, p := range data.DataPoints {
+					got[key(metric.Name, p.Attributes)] = p.Value
+				}
+			case metricdata.Gauge[int64]:
 				for _, p := range data.DataPoints {
 					got[key(metric.Name, p.Attributes)] = p.Value
 				}
@@ -882,7 +886,8 @@ func TestMetricsCountWhatTheySay(t *testing.T) {
 		lb := b.hold("taken")
 		taken := a.lease("taken")
 		mustNotWin(t, taken)
-		require.Equal(t, map[string]int64{"acquisitions won": 2, "acquisitions held by another": 1, "held": 2}, m.read())
+		require.Equal(t, map[string]int64{"acquisitions won": 2, "acquisitions held by another": 1, "held": 2,
+			"store.duration open ok": 1, "store.duration acquire ok": 3, "store.duration list ok": 1}, m.read())
 
 		mustWin(t, x) // ours already: nothing happened
 		require.NoError(t, y.Release(t.Context()))
@@ -942,6 +947,38 @@ func TestMetricsCountWhatTheySay(t *testing.T) {
 		time.Sleep(ttl)
 		a.store.Heal()
 		require.EqualValues(t, 1, m.read()["acquisitions error"])
+		require.NotZero(t, m.read()["store.duration acquire timeout"])
+		require.NotZero(t, m.read()["store.duration renew error"])
+		require.NotZero(t, m.read()["store.duration renew ok"])
+	})
+}
+
+// The gauge of a name is 0 from the beginning, so that its sum over nodes can be compared with 1, and
+// goes with its handle. A watch that breaks off is counted.
+func TestMetricsByName(t *testing.T) {
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a, m := metered(t, db, func(c *lease.Config) { c.MeterNames = true })
+		x, b := a.lease("x"), start(t, db, "b")
+		lb := b.hold("x")
+		mustNotWin(t, x)
+		held := func() (v int64, told bool) { v, told = m.read()["holding x"]; return v, told }
+		v, told := held()
+		require.True(t, told)
+		require.Zero(t, v)
+		require.NoError(t, lb.Release(t.Context()))
+		mustWin(t, x)
+		v, _ = held()
+		require.EqualValues(t, 1, v)
+		a.store.Partition() // no one has said that it is lost: the gauge reads the clock, as CheckAlive does
+		time.Sleep(ttl)
+		v, _ = held()
+		require.Zero(t, v)
+		a.store.Heal()
+		time.Sleep(4 * ttl)
+		require.NotZero(t, m.read()["watch.restarts"])
+		require.NoError(t, x.Close(t.Context()))
+		_, told = held()
+		require.False(t, told)
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/metric/noop"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
@@ -23,7 +24,7 @@ import (
 )
 
 // typedNils are interfaces that are not nil, and that panic when they are called.
-var typedNils = []any{(*faultclock.Clock)(nil), (*noop.MeterProvider)(nil)}
+var typedNils = []any{(*faultclock.Clock)(nil), (*noop.MeterProvider)(nil), (*tracenoop.TracerProvider)(nil)}
 
 func TestWhatNoConfigMayHave(t *testing.T) {
 	inputtest.Fields(t, lease.Config{ID: "a"}, typedNils, map[string]string{

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/internal/journal"
+	"github.com/holdfast-go/holdfast/internal/traces"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -34,6 +35,7 @@ type Keeper struct {
 	recon    reconciler
 	watches  watches
 	ops      operations
+	unnamed  func()        // ends what is measured by name
 	ended    chan struct{} // closed when Close is done
 	closeErr error         // set before ended is closed
 }
@@ -62,7 +64,8 @@ func NewKeeper(s store.Store, cfg Config) (*Keeper, error) {
 	}
 	k := &Keeper{ended: make(chan struct{})}
 	k.core = core{
-		store:  s,
+		store:  &meteredStore{s, traces.New(cfg.TracerProvider, "lease"), m},
+		given:  s,
 		limits: lim,
 		cfg:    cfg,
 		clock:  cfg.Clock,
@@ -93,6 +96,13 @@ func NewKeeper(s store.Store, cfg Config) (*Keeper, error) {
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	k.history.newEraLocked(0)
 	k.history.accepted.Store(k.history.acceptedNow())
+	if k.unnamed = func() {}; cfg.MeterNames {
+		k.unnamed = m.maker.ObserveEach("holding", "1 while this node holds the lease that holdfast.lease names, else 0; with lease.Config.MeterNames.",
+			"holdfast.lease", k.holding)
+		if err := m.maker.Err(); err != nil {
+			return nil, fmt.Errorf("lease.NewKeeper: metrics: %w", err)
+		}
+	}
 	k.wg.Go(k.loop)
 	k.kick()
 	return k, nil
@@ -108,6 +118,25 @@ func (k *Keeper) standingLocked(now store.Reading) (held int, left time.Duration
 func (k *Keeper) lookAgainLocked() {
 	k.waits.againLocked()
 	k.recon.listNowLocked()
+}
+
+// holding tells of each handle, by name, whether it is held.
+func (k *Keeper) holding(tell func(name string, held int64)) {
+	type one struct {
+		name string
+		held int64
+	}
+	var all []one
+	visit(&k.core, k.handles, func(h *entry) {
+		x := one{name: h.name}
+		if h.alive() {
+			x.held = 1
+		}
+		all = append(all, x)
+	})
+	for _, x := range all { // the lock is free
+		tell(x.name, x.held)
+	}
 }
 
 func newIncarnation() string {
@@ -219,6 +248,7 @@ func (k *Keeper) Close(ctx context.Context) error {
 		}
 	}
 	k.cancel()
+	_ = boundary.Contained(k.unnamed)
 	if boundary.Wait(ctx, &k.wg) == nil {
 		_ = boundary.Wait(ctx, &k.calls) // a store that does not heed its context is left alone
 	}

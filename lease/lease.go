@@ -49,6 +49,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/holdfast-go/holdfast/internal/meters"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -350,13 +351,23 @@ func (f *Fence) Do(t Token, write func() error) error {
 	if write == nil {
 		return fmt.Errorf("token %d: write: %w: nil, Advance is Do with nothing to write", t, ErrInvalid)
 	}
+	highest, err := f.do(t, write)
+	if t < highest || t == 0 {
+		meters.RefusedByFence()
+		return fmt.Errorf("token %d after %d: %w", t, highest, ErrStale)
+	}
+	return err
+}
+
+// do runs write unless t is refused, and returns the highest token that was seen.
+func (f *Fence) do(t Token, write func() error) (highest Token, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if t < f.highest || t == 0 {
-		return fmt.Errorf("token %d after %d: %w", t, f.highest, ErrStale)
+		return f.highest, nil
 	}
 	f.highest = t
-	return write()
+	return t, write()
 }
 
 // Highest returns the highest token seen.

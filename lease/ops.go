@@ -662,8 +662,7 @@ func (k *operations) sendMoves(ops []*op) {
 		moves[i] = store.Transfer{Held: standing(o.h), To: *o.offer, Metadata: o.h.passedOnLocked()}
 	}
 	k.mu.Unlock()
-	t := k.store.(store.Transferrer) // checked by Handle.Transfer
-	outs, err := k.callFor(ops, func(ctx context.Context) ([]store.Outcome, error) { return t.Transfer(ctx, moves) })
+	outs, err := k.callFor(ops, func(ctx context.Context) ([]store.Outcome, error) { return k.store.Transfer(ctx, moves) })
 	k.settled(ops, outs, err)
 }
 

@@ -9,11 +9,13 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/node"
 )
 
@@ -77,12 +79,31 @@ func (i *instruments) Int64ObservableCounter(name string, o ...metric.Int64Obser
 	return i.Meter.Int64ObservableCounter(name)
 }
 
+func (i *instruments) Int64ObservableGauge(name string, o ...metric.Int64ObservableGaugeOption) (metric.Int64ObservableGauge, error) {
+	c := metric.NewInt64ObservableGaugeConfig(o...)
+	i.note(name, "gauge, observed", c.Unit(), c.Description())
+	return i.Meter.Int64ObservableGauge(name)
+}
+
 var metricRow = regexp.MustCompile("(?m)^\\| `(holdfast\\.[a-z.]+)` \\| (.*) \\|$")
 
 // TestEveryInstrumentIsOnThePage, with its kind and its description, and no other is.
 func TestEveryInstrumentIsOnThePage(t *testing.T) {
+	page := map[string]string{}
+	for _, m := range metricRow.FindAllStringSubmatch(read(t, root+"/docs/metrics.md"), -1) {
+		page[m[1]] = m[2]
+	}
+	made := everyInstrument(t)
+	require.Equal(t, slices.Sorted(maps.Keys(made)), slices.Sorted(maps.Keys(page)))
+	require.Equal(t, made, page)
+}
+
+// everyInstrument is what a node with all its parts, and a fence, make: kind and description, by name.
+var everyInstrument = once(func(t *testing.T) map[string]string {
 	made := &instruments{all: map[string]string{}}
-	n, err := node.Start(t.Context(), node.Config{ID: "a", Store: memory.New(), Group: "g", Logger: zap.NewNop(), MeterProvider: provider{instruments: made}})
+	p := provider{instruments: made}
+	n, err := node.Start(t.Context(), node.Config{ID: "a", Store: memory.New(), Group: "g", Logger: zap.NewNop(), MeterProvider: p,
+		Lease: lease.Config{MeterNames: true}})
 	require.NoError(t, err)
 	props := actor.PropsFromFunc(func(actor.Context) {})
 	_, err = n.Singleton("s", props)
@@ -90,10 +111,17 @@ func TestEveryInstrumentIsOnThePage(t *testing.T) {
 	_, err = n.Sharded("t", props)
 	require.NoError(t, err)
 	require.NoError(t, n.Stop(t.Context()))
-	page := map[string]string{}
-	for _, m := range metricRow.FindAllStringSubmatch(read(t, root+"/docs/metrics.md"), -1) {
-		page[m[1]] = m[2]
+	otel.SetMeterProvider(p)
+	require.ErrorIs(t, lease.NewFence(2).Advance(1), lease.ErrStale)
+	return made.all
+})
+
+// once has f called by the first test that asks for its result.
+func once[T any](f func(*testing.T) T) func(*testing.T) T {
+	var first sync.Once
+	var result T
+	return func(t *testing.T) T {
+		first.Do(func() { result = f(t) })
+		return result
 	}
-	require.Equal(t, slices.Sorted(maps.Keys(made.all)), slices.Sorted(maps.Keys(page)))
-	require.Equal(t, made.all, page)
 }

@@ -8,10 +8,13 @@ package meters
 
 import (
 	"context"
+	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
 )
 
 const module = "github.com/holdfast-go/holdfast/"
@@ -102,8 +105,9 @@ func (g Gauge) Set(n int64) { g.to.Record(context.Background(), n, g.at) }
 
 // Times is a histogram of durations, in seconds.
 type Times struct {
-	to metric.Float64Histogram
-	at metric.MeasurementOption
+	to    metric.Float64Histogram
+	attrs []attribute.KeyValue
+	at    []metric.RecordOption // made once, so that a Record makes none
 }
 
 // usual are the bounds of buckets where none are given, in seconds.
@@ -118,11 +122,54 @@ func (m *Maker) Times(name, what string, bounds ...float64) Times {
 	return Times{of(m, func() (metric.Float64Histogram, error) {
 		return m.meter.Float64Histogram(m.prefix+name, metric.WithUnit("s"), metric.WithDescription(what),
 			metric.WithExplicitBucketBoundaries(bounds...))
-	}), m.everywhere()}
+	}), m.attrs, nil}.With()
 }
 
+// With returns the histogram with more attributes.
+func (t Times) With(more ...attribute.KeyValue) Times {
+	t.attrs = append(t.attrs[:len(t.attrs):len(t.attrs)], more...)
+	t.at = []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(t.attrs...))}
+	return t
+}
+
+// Unmade reports whether t is the zero Times, which can't record.
+func (t Times) Unmade() bool { return t.to == nil }
+
+// Enabled reports whether a provider takes what is recorded.
+func (t Times) Enabled() bool { return t.to.Enabled(context.Background()) }
+
 // Record counts one duration.
-func (t Times) Record(d time.Duration) { t.to.Record(context.Background(), d.Seconds(), t.at) }
+func (t Times) Record(d time.Duration) { t.to.Record(context.Background(), d.Seconds(), t.at...) }
+
+// ObserveEach makes a gauge that is asked for when metrics are read, with a number for each value of
+// the attribute key, until stop. now, which must not block, calls tell with them.
+func (m *Maker) ObserveEach(name, what, key string, now func(tell func(value string, n int64))) (stop func()) {
+	gauge := of(m, func() (metric.Int64ObservableGauge, error) {
+		return m.meter.Int64ObservableGauge(m.prefix+name, metric.WithDescription(what))
+	})
+	reg := of(m, func() (metric.Registration, error) {
+		return m.meter.RegisterCallback(func(_ context.Context, to metric.Observer) error {
+			now(func(value string, n int64) {
+				to.ObserveInt64(gauge, n, metric.WithAttributeSet(attribute.NewSet(append(m.attrs[:len(m.attrs):len(m.attrs)], attribute.String(key, value))...)))
+			})
+			return nil
+		}, gauge)
+	})
+	return func() { _ = reg.Unregister() }
+}
+
+var refusals = sync.OnceValue(func() Counter {
+	m := New(otel.GetMeterProvider(), "fence")
+	c := m.Counter("refusals", "Writes that were refused for an old token, in this process.")
+	if m.Err() != nil {
+		return Counter{to: noop.Int64Counter{}}
+	}
+	return c
+})
+
+// RefusedByFence counts a write that was refused for an old token, for OpenTelemetry's global
+// MeterProvider: a fence has no other.
+func RefusedByFence() { refusals().Add(1) }
 
 func (m *Maker) everywhere() metric.MeasurementOption {
 	return metric.WithAttributeSet(attribute.NewSet(m.attrs...))

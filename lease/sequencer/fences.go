@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/internal/meters"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -169,16 +170,24 @@ func (f *Fences) Do(ctx context.Context, s Sequencer, work func(ctx context.Cont
 	}
 	m, p, err := f.admit(ctx, s)
 	if err != nil {
-		return err
+		return counted(err)
 	}
 	defer f.leave(s.Name, m, p)
 	if err := f.await(ctx, s, m, p); err != nil {
-		return err
+		return counted(err)
 	}
 	under, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(p.ctx, func() { cancel(context.Cause(p.ctx)) })()
 	return work(under)
+}
+
+// counted returns why work was not run, and counts it for the metrics if its token is old.
+func counted(err error) error {
+	if errors.Is(err, lease.ErrStale) {
+		meters.RefusedByFence()
+	}
+	return err
 }
 
 // Marks returns the highest token of each name, for WithMarks.
@@ -250,11 +259,11 @@ func (f *Fences) admit(ctx context.Context, s Sequencer) (*mark, *span, error) {
 		f.unuseLocked(s.Name, m)
 		return nil, nil, err
 	}
-	if m.fence.Advance(s.Token) != nil {
-		err := &StaleError{s, m.fence.Highest()}
+	if seen := m.fence.Highest(); s.Token < seen {
 		f.unuseLocked(s.Name, m)
-		return nil, nil, err
+		return nil, nil, &StaleError{s, seen}
 	}
+	_ = m.fence.Advance(s.Token)
 	p := m.last
 	if p == nil || p.token != s.Token {
 		p = m.succeedLocked(s)
