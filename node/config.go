@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/console"
@@ -50,7 +51,7 @@ type Config struct {
 	Membership []membership.Option
 
 	// Lease has the settings of the Keeper. Its ID and Address are the node's;
-	// Logger and MeterProvider are too where it has none.
+	// Logger, MeterProvider and TracerProvider are too where it has none.
 	Lease lease.Config
 
 	// Settings are TTLs and renewals from a file: see LoadSettings. What it says of a name counts
@@ -77,6 +78,8 @@ type Config struct {
 	Logger *zap.Logger
 	// MeterProvider for metrics. Default: OpenTelemetry's global one.
 	MeterProvider metric.MeterProvider
+	// TracerProvider for spans. Default: OpenTelemetry's global one.
+	TracerProvider trace.TracerProvider
 }
 
 // TLS is how nodes authenticate each other.
@@ -163,6 +166,8 @@ func (c *Config) complete() error {
 		return invalid("Membership", "a nil Option")
 	case c.MeterProvider != nil && input.Nil(c.MeterProvider):
 		return invalid("MeterProvider", "a nil %T", c.MeterProvider)
+	case c.TracerProvider != nil && input.Nil(c.TracerProvider):
+		return invalid("TracerProvider", "a nil %T", c.TracerProvider)
 	}
 	if c.Listen != "" {
 		host, _, err := hostPort("Listen", c.Listen)

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/metric/noop"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
@@ -235,7 +236,7 @@ func TestBadConfigs(t *testing.T) {
 		require.Nil(t, n)
 	}
 
-	inputtest.Fields(t, node.Config{ID: "a", Store: store, Logger: zap.NewNop()}, []any{(*memory.Store)(nil), (*noop.MeterProvider)(nil)}, nil,
+	inputtest.Fields(t, node.Config{ID: "a", Store: store, Logger: zap.NewNop()}, []any{(*memory.Store)(nil), (*noop.MeterProvider)(nil), (*tracenoop.TracerProvider)(nil)}, nil,
 		func(c node.Config) error {
 			n, err := node.Start(context.Background(), c)
 			if err != nil {

@@ -19,6 +19,7 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -678,7 +679,7 @@ func TestBadInput(t *testing.T) {
 }
 
 // typedNils are interfaces that are not nil, and that panic when they are called.
-var typedNils = []any{(*lease.Handle)(nil), (*membership.Static)(nil), (*noop.MeterProvider)(nil),
+var typedNils = []any{(*lease.Handle)(nil), (*membership.Static)(nil), (*noop.MeterProvider)(nil), (*tracenoop.TracerProvider)(nil),
 	(*placement.Balanced)(nil), placement.StrategyFunc(nil), (*noEntities)(nil)}
 
 type noEntities struct{ sharding.EntityStore }
@@ -687,28 +688,30 @@ func TestOptionsRefuseBadValues(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		n := c.node("a")
 		inputtest.Options(t, map[string][]any{
-			"WithProxyOnly":     {sharding.WithProxyOnly},
-			"WithStrategy":      {sharding.WithStrategy, placement.Balanced{}},
-			"WithMoveLimits":    {sharding.WithMoveLimits, placement.MoveLimits{Moves: 1, PerHost: 1}},
-			"WithSettle":        {sharding.WithSettle, time.Second},
-			"WithBuffer":        {sharding.WithBuffer, 1, 1, hosting.DropOldest},
-			"WithStop":          {sharding.WithStop, func() any { return job{} }, time.Second},
-			"WithOverdue":       {sharding.WithOverdue, hosting.ReleaseAfterTTL},
-			"WithPassivation":   {sharding.WithPassivation, time.Second},
-			"WithMaxActive":     {sharding.WithMaxActive, 1},
-			"WithRemember":      {sharding.WithRemember, sharding.NewMemoryEntities(), 1},
-			"WithStateLimit":    {sharding.WithStateLimit, 1},
-			"WithBackoff":       {sharding.WithBackoff, time.Second, time.Second},
-			"WithLinger":        {sharding.WithLinger, time.Second},
-			"WithLeadership":    {sharding.WithLeadership, membership.NewStatic(n.keeper.Owner())},
-			"WithLeaseOptions":  {sharding.WithLeaseOptions, lease.WithTTL(time.Second)},
-			"WithLogger":        {sharding.WithLogger, zap.NewNop()},
-			"WithMeterProvider": {sharding.WithMeterProvider, noop.NewMeterProvider()},
-			"WithJournal":       {sharding.WithJournal, func(string, lease.Token, time.Duration) {}},
+			"WithProxyOnly":      {sharding.WithProxyOnly},
+			"WithStrategy":       {sharding.WithStrategy, placement.Balanced{}},
+			"WithMoveLimits":     {sharding.WithMoveLimits, placement.MoveLimits{Moves: 1, PerHost: 1}},
+			"WithSettle":         {sharding.WithSettle, time.Second},
+			"WithBuffer":         {sharding.WithBuffer, 1, 1, hosting.DropOldest},
+			"WithStop":           {sharding.WithStop, func() any { return job{} }, time.Second},
+			"WithOverdue":        {sharding.WithOverdue, hosting.ReleaseAfterTTL},
+			"WithPassivation":    {sharding.WithPassivation, time.Second},
+			"WithMaxActive":      {sharding.WithMaxActive, 1},
+			"WithRemember":       {sharding.WithRemember, sharding.NewMemoryEntities(), 1},
+			"WithStateLimit":     {sharding.WithStateLimit, 1},
+			"WithBackoff":        {sharding.WithBackoff, time.Second, time.Second},
+			"WithLinger":         {sharding.WithLinger, time.Second},
+			"WithLeadership":     {sharding.WithLeadership, membership.NewStatic(n.keeper.Owner())},
+			"WithLeaseOptions":   {sharding.WithLeaseOptions, lease.WithTTL(time.Second)},
+			"WithLogger":         {sharding.WithLogger, zap.NewNop()},
+			"WithMeterProvider":  {sharding.WithMeterProvider, noop.NewMeterProvider()},
+			"WithTracerProvider": {sharding.WithTracerProvider, tracenoop.NewTracerProvider()},
+			"WithJournal":        {sharding.WithJournal, func(string, lease.Token, time.Duration) {}},
 		}, typedNils, map[string]string{
-			"WithStop(nil)":          "they are stopped at once",
-			"WithLogger(nil)":        "the default",
-			"WithMeterProvider(nil)": "the default",
+			"WithStop(nil)":           "they are stopped at once",
+			"WithLogger(nil)":         "the default",
+			"WithMeterProvider(nil)":  "the default",
+			"WithTracerProvider(nil)": "the default",
 		}, func(o sharding.Option) error {
 			r, err := sharding.Start(n.system, n.group, sharding.Type{Name: "x", Props: n.props(), Shards: 4}, o)
 			if err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/asynkron/protoactor-go/actor"
+	"go.opentelemetry.io/otel/attribute"
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/stateful"
+	"github.com/holdfast-go/holdfast/internal/traces"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/store"
@@ -51,8 +53,12 @@ func (s *hold) transfer() {
 	s.inv.Halt()
 	h, offer := s.handle, s.inv.Offer
 	s.term = nil
+	ctx, span := s.counts.traces.Linked(s.life, "holdfast.handover", "", s.clock.Now().Mono-s.since,
+		attribute.String("holdfast.lease", s.name), attribute.String("holdfast.peer", offer.Owner.ID))
+	s.inv.Trace = traces.Text(ctx)
 	s.async(func() func() {
-		err := h.Transfer(s.life, offer)
+		err := h.Transfer(ctx, offer)
+		span.End(err)
 		return func() { s.onTransferEnded(err) }
 	})
 }
@@ -238,7 +244,7 @@ func (s *hold) sendStates() {
 	n := s.number
 	x := handover.Send(handover.Config{
 		System: s.system, Clock: s.clock, Actor: s.names.Process, Limit: s.payload + wire.Headroom,
-		Name: s.name, Number: inv.Number, Nonce: inv.Offer.Nonce, From: s.self, To: inv.To, Within: inv.Offer.Lifetime,
+		Name: s.name, Number: inv.Number, Nonce: inv.Offer.Nonce, From: s.self, To: inv.To, Within: inv.Offer.Lifetime, Trace: inv.Trace,
 		Holds: func() bool {
 			rec, ok := s.table.Record(n)
 			return ok && rec.Owner.Incarnation == inv.To.Incarnation

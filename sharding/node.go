@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/journal"
 	"github.com/holdfast-go/holdfast/internal/meters"
 	"github.com/holdfast-go/holdfast/internal/outlet"
+	"github.com/holdfast-go/holdfast/internal/traces"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
@@ -83,6 +84,7 @@ type tally struct {
 	waiting, active                atomic.Int64
 	hosted                         meters.Counter
 	handOff                        meters.Times
+	traces                         *traces.Tracer
 	warned                         boundary.Line // of undeliverable messages
 }
 
@@ -246,6 +248,7 @@ func (n *node) measure() (stop func(), err error) {
 		"Messages that wait on this node for a host or for an entity to start, or to be taken up.", c.waiting.Load)
 	unconfirmed := m.ObservedCounter("unconfirmed",
 		"Messages that are not known to have arrived when their link broke.", c.unconfirmed.Load)
+	c.traces = traces.New(n.set.tracing, "sharding")
 	c.hosted = m.UpDown("hosted", "Shards whose entities may run on this node.")
 	c.dropped.meter = m.Counter("dropped", "Messages that found a buffer full, or were left when a Region ended.")
 	c.undeliverable.meter = m.Counter("undeliverable", "Messages that could not be encoded, decoded or routed.")

@@ -9,6 +9,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/hosting"
@@ -61,6 +62,7 @@ type settings struct {
 	leaseOptions []lease.Option
 	logger       *zap.Logger
 	meters       metric.MeterProvider
+	tracing      trace.TracerProvider
 	journal      func(name string, token lease.Token, at time.Duration)
 }
 
@@ -180,6 +182,12 @@ func WithLogger(l *zap.Logger) Option { return func(s *settings) { s.logger = l 
 // global one.
 func WithMeterProvider(p metric.MeterProvider) Option {
 	return func(s *settings) { s.missing.CheckTyped("WithMeterProvider", p); s.meters = p }
+}
+
+// WithTracerProvider is where spans of planned moves of shards go, as singleton.WithTracerProvider has
+// them. Default, also if p is nil: OpenTelemetry's global one.
+func WithTracerProvider(p trace.TracerProvider) Option {
+	return func(s *settings) { s.missing.CheckTyped("WithTracerProvider", p); s.tracing = p }
 }
 
 // WithJournal has f called for every message that an entity gets, before the entity handles

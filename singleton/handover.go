@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"slices"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/handover"
+	"github.com/holdfast-go/holdfast/internal/traces"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -156,8 +158,12 @@ func (g *giving) transfer() {
 		g.event(Event{Kind: ColdStart, Token: g.tenure.token(), Reason: handover.ErrBudget})
 	}
 	offer := g.inv.Offer
+	ctx, span := g.traces.Linked(g.life, "holdfast.handover", "", g.now()-g.child.told,
+		attribute.String("holdfast.lease", g.lname), attribute.String("holdfast.peer", g.inv.peer))
+	g.inv.Trace = traces.Text(ctx)
 	g.async(func() func() {
-		err := boundary.Call(func() error { return g.transfers().Transfer(g.life, offer) }) // checked by invite
+		err := boundary.Call(func() error { return g.transfers().Transfer(ctx, offer) }) // checked by invite
+		span.End(err)
 		return func() { g.onTransferEnded(err) }
 	})
 }
@@ -215,7 +221,7 @@ func (g *giving) sendState(inv invitation, states *handover.States) {
 	x := handover.Send(handover.Config{
 		System: g.system, Clock: g.clock, Actor: g.pid.Id, Limit: wire.PayloadLimit(g.system) + wire.Headroom,
 		Name: g.lname, Number: inv.Number, Nonce: inv.Offer.Nonce, From: g.proxy.Self, To: inv.To, Within: inv.Offer.Lifetime,
-		Sole:  true,
+		Trace: inv.Trace, Sole: true,
 		Holds: func() bool { return g.Status().Host.Incarnation == inv.To.Incarnation },
 		Cold: func(_ string, why error) {
 			g.log.Warn("the state that was handed over is lost", zap.Error(why))

@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/internal/journal"
 	"github.com/holdfast-go/holdfast/internal/outlet"
+	"github.com/holdfast-go/holdfast/internal/traces"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/store"
 )
@@ -34,6 +35,7 @@ type Manager struct {
 	clock   store.Clock
 	log     *zap.Logger
 	metrics *instruments
+	traces  *traces.Tracer
 	outlet  *outlet.Outlet
 	dir     *directory
 	pid     *actor.PID

@@ -6,6 +6,7 @@ import (
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/hosting"
@@ -35,6 +36,7 @@ type settings struct {
 	linger       time.Duration
 	logger       *zap.Logger
 	meters       metric.MeterProvider
+	tracing      trace.TracerProvider
 	journal      func(name string, token lease.Token, at time.Duration)
 	stopWith     func() any
 	stopWithin   time.Duration
@@ -170,6 +172,13 @@ func WithLogger(l *zap.Logger) Option { return func(s *settings) { s.logger = l 
 // counts for all. Default, also if p is nil: OpenTelemetry's global one.
 func WithMeterProvider(p metric.MeterProvider) Option {
 	return func(s *settings) { s.missing.CheckTyped("WithMeterProvider", p); s.meters = p }
+}
+
+// WithTracerProvider is where spans of hand-overs go: holdfast.handover on the node that gives the
+// singleton up, and holdfast.takeover, linked to it, on the next. Those of the lease are the Keeper's
+// (lease.Config.TracerProvider). Default, also if p is nil: OpenTelemetry's global one.
+func WithTracerProvider(p trace.TracerProvider) Option {
+	return func(s *settings) { s.missing.CheckTyped("WithTracerProvider", p); s.tracing = p }
 }
 
 // WithJournal gets every message that is let through to the child, before it is

@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/inquiry"
 	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/internal/reply"
+	"github.com/holdfast-go/holdfast/internal/traces"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/store"
 )
@@ -73,7 +74,7 @@ func Start(system *actor.ActorSystem, keeper *lease.Keeper, name string, props *
 		}
 	}
 	m := &Manager{name: name, pid: system.NewLocalPID(named("holdfast/singleton", name)), claims: claims{lname: lname, lease: set.lease}, system: system, keeper: keeper,
-		set: set, props: props,
+		set: set, props: props, traces: traces.New(set.tracing, "singleton"),
 		clock: store.SystemClock(), outlet: outlet.Of(system), lifetime: lifetime{done: make(chan struct{})}}
 	m.log = set.logger.With(zap.String("singleton", name))
 	m.life, m.endLife = context.WithCancel(context.Background())

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/asynkron/protoactor-go/actor"
+	"go.opentelemetry.io/otel/attribute"
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 
@@ -116,8 +117,12 @@ func (s *successor) loseTaken(states *handover.States) {
 // adopt takes up what was handed over.
 func (s *successor) adopt() {
 	s.take.Halt()
-	offer := s.take.Offer
-	s.tenure.acquire(func(ctx context.Context) (bool, error) { return s.transfers().Adopt(ctx, offer) })
+	offer, trace := s.take.Offer, s.take.Trace
+	s.tenure.acquire(func(ctx context.Context) (won bool, err error) {
+		ctx, span := s.traces.Linked(ctx, "holdfast.takeover", trace, 0, attribute.String("holdfast.lease", s.lname))
+		defer func() { span.End(err) }()
+		return s.transfers().Adopt(ctx, offer)
+	})
 }
 
 // states are the state of a child: what it left for the next host, and what the next child is

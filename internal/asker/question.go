@@ -136,6 +136,7 @@ func Ask[R any](ctx context.Context, system *actor.ActorSystem, of *InFlight,
 		return answer, err
 	}
 	defer q.End(pid)
+	envelope = hosting.WithTrace(ctx, envelope).(*actor.MessageEnvelope)
 	envelope.Sender = pid
 	send(envelope)
 	got, ok := q.Wait(ctx)

@@ -64,6 +64,7 @@ type Giving struct {
 	Number uint64      // of the hand-over, on this node; 0: there is none
 	To     *wire.Node  // the node that is asked, or made the offer
 	Offer  lease.Offer // the last that came
+	Trace  string      // of the transfer, for HandedOver
 	at     time.Duration
 	timer  actors.Alarm // until no answer is waited for, or an offer is asked for again
 	again  bool         // a new offer was asked for with nothing running
@@ -190,6 +191,7 @@ type Accepting struct {
 	Offer  lease.Offer
 	States *Taking // nil once they are used
 	Mute   bool    // the record said that the lease was handed over, and no word came
+	Trace  string  // of the old host's transfer
 
 	number uint64
 	until  time.Duration // the offer lives
@@ -342,6 +344,7 @@ func (a *Accepting) Word(p Port, m *wire.HandedOver, missing func(int)) (ok bool
 	}
 	if current {
 		a.Offer.Nonce = m.Nonce // of several made while it stopped
+		a.Trace = m.Trace
 		p.Fire(Taken)
 	}
 	return true

@@ -266,6 +266,7 @@ type Config struct {
 	From   *wire.Node
 	To     *wire.Node
 	Within time.Duration // the offer's lifetime: afterwards the next host goes on without what has not come
+	Trace  string        // of the transfer
 
 	// Sole: there is one state at most, and a next host that goes on without word
 	// tells of it.
@@ -407,7 +408,7 @@ func (s *Sending) pump() {
 func (s *Sending) next() {
 	if len(s.unsent) == 0 {
 		s.said = true
-		s.out.Keep(s.To.Address, s, &wire.HandedOver{Name: s.Name, From: s.From, Number: s.Number, Nonce: s.Nonce, States: uint32(s.total)})
+		s.out.Keep(s.To.Address, s, &wire.HandedOver{Name: s.Name, From: s.From, Number: s.Number, Nonce: s.Nonce, States: uint32(s.total), Trace: s.Trace})
 		return
 	}
 	it := s.unsent[0]

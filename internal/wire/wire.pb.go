@@ -1261,7 +1261,9 @@ type HandedOver struct {
 	Nonce uint64 `protobuf:"varint,7,opt,name=nonce,proto3" json:"nonce,omitempty"`
 	// How many states the hand-over has, by what its EntityStates say, too: one that
 	// did not come before this does not come any more.
-	States        uint32 `protobuf:"varint,8,opt,name=states,proto3" json:"states,omitempty"`
+	States uint32 `protobuf:"varint,8,opt,name=states,proto3" json:"states,omitempty"`
+	// The trace of the hand-over, as W3C Trace Context's traceparent; empty: none.
+	Trace         string `protobuf:"bytes,9,opt,name=trace,proto3" json:"trace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1336,6 +1338,13 @@ func (x *HandedOver) GetStates() uint32 {
 		return x.States
 	}
 	return 0
+}
+
+func (x *HandedOver) GetTrace() string {
+	if x != nil {
+		return x.Trace
+	}
+	return ""
 }
 
 // Order is what a coordinator wants a node to do with shards of a type.
@@ -2065,7 +2074,7 @@ const file_wire_proto_rawDesc = "" +
 	"\asession\x18\x06 \x01(\x03R\asession\x12\x10\n" +
 	"\x03ttl\x18\a \x01(\x03R\x03ttl\x12\x14\n" +
 	"\x05nonce\x18\b \x01(\x04R\x05nonce\x12\x1a\n" +
-	"\blifetime\x18\t \x01(\x03R\blifetime\"\xb0\x01\n" +
+	"\blifetime\x18\t \x01(\x03R\blifetime\"\xc6\x01\n" +
 	"\n" +
 	"HandedOver\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12*\n" +
@@ -2073,7 +2082,8 @@ const file_wire_proto_rawDesc = "" +
 	"\x06number\x18\x03 \x01(\x04R\x06number\x12\x10\n" +
 	"\x03off\x18\x04 \x01(\bR\x03off\x12\x14\n" +
 	"\x05nonce\x18\a \x01(\x04R\x05nonce\x12\x16\n" +
-	"\x06states\x18\b \x01(\rR\x06statesJ\x04\b\x05\x10\x06J\x04\b\x06\x10\a\"\xd1\x01\n" +
+	"\x06states\x18\b \x01(\rR\x06states\x12\x14\n" +
+	"\x05trace\x18\t \x01(\tR\x05traceJ\x04\b\x05\x10\x06J\x04\b\x06\x10\a\"\xd1\x01\n" +
 	"\x05Order\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12*\n" +
 	"\x04from\x18\x02 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12 \n" +

@@ -1,0 +1,77 @@
+package sharding_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/stretchr/testify/require"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/holdfast-go/holdfast/hosting"
+	"github.com/holdfast-go/holdfast/sharding"
+)
+
+// Entities see the trace of who asked or told them, on any node. A move of a shard is two traces, of
+// which the next host's is linked to the old one's.
+func TestTraces(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		spans := tracetest.NewSpanRecorder()
+		provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
+		var mu sync.Mutex
+		got, want := map[string]trace.TraceID{}, map[string]trace.TraceID{}
+		props := actor.PropsFromFunc(func(ctx actor.Context) {
+			if j, ok := jobOf(ctx.Message()); ok {
+				mu.Lock()
+				defer mu.Unlock()
+				got[j.Sender] = trace.SpanContextFromContext(hosting.TraceOf(context.Background(), ctx)).TraceID()
+				if ctx.Sender() != nil {
+					ctx.Respond(done{})
+				}
+			}
+		})
+		ns := c.hostingType("a b", sharding.Type{Name: "account", Shards: 4, Props: props}, sharding.WithTracerProvider(provider))
+		for i := range 8 {
+			r := ns[i%2].region
+			for _, how := range []string{"asked", "told", "told by its PID"} {
+				name := fmt.Sprint(how, i)
+				ctx, span := provider.Tracer("test").Start(c.t.Context(), name)
+				want[name] = span.SpanContext().TraceID()
+				switch how {
+				case "asked":
+					_, err := sharding.Ask[done](ctx, r, fmt.Sprint(i), job{name, 1})
+					require.NoError(c.t, err)
+				case "told":
+					require.NoError(c.t, r.Tell(fmt.Sprint(i), hosting.WithTrace(ctx, job{name, 1})))
+				default:
+					pid, err := r.Ref(fmt.Sprint(i))
+					require.NoError(c.t, err)
+					ns[i%2].system.Root.Send(pid, hosting.WithTrace(ctx, job{name, 1}))
+				}
+			}
+		}
+		time.Sleep(time.Second)
+		mu.Lock()
+		require.Equal(c.t, want, got)
+		mu.Unlock()
+
+		require.NoError(c.t, ns[0].region.Drain(c.t.Context()))
+		time.Sleep(time.Second)
+		given, taken := map[trace.SpanID]bool{}, 0
+		for _, x := range spans.Ended() {
+			given[x.SpanContext().SpanID()] = x.Name() == "holdfast.handover"
+		}
+		for _, x := range spans.Ended() {
+			if x.Name() == "holdfast.takeover" {
+				require.True(c.t, given[x.Links()[0].SpanContext.SpanID()])
+				taken++
+			}
+		}
+		require.Equal(c.t, 2, taken)
+	})
+}
