@@ -2,6 +2,7 @@ package lease
 
 import (
 	"fmt"
+	"log/slog"
 	"math"
 	"time"
 	"unicode/utf8"
@@ -10,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/input"
@@ -102,6 +104,16 @@ type Config struct {
 	TracerProvider trace.TracerProvider
 	// Clock of this node. Default: SystemClock().
 	Clock store.Clock
+}
+
+// SlogLogger returns a logger for programs that use log/slog, wherever this module takes a *zap.Logger
+// (Config.Logger here and of package node, the options WithLogger, remoting.LogTo): l's handler gets each
+// line, with its level, and its fields as attributes. nil for nil, which is the default in all of them.
+func SlogLogger(l *slog.Logger) *zap.Logger {
+	if l == nil {
+		return nil
+	}
+	return boundary.ToSlog(func() *slog.Logger { return l }, zapcore.DebugLevel)
 }
 
 func invalid(field string, got any, bound string) error {

@@ -2,6 +2,7 @@ package remoting_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/x509"
 	"encoding/json"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/authority"
+	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/remoting"
 )
 
@@ -82,12 +84,24 @@ func (c *child) passes(next actor.SenderFunc) actor.SenderFunc {
 	}
 }
 
+// Write says a line of the log.
+func (c *child) Write(line []byte) (int, error) {
+	if strings.Contains(string(line), "level=WARN") {
+		c.say("log %s", bytes.TrimSpace(line))
+	}
+	return len(line), nil
+}
+
 func runNode() int {
 	logs := remoting.LogTo(nil)
 	if os.Getenv("HOLDFAST_ANGRY") != "" {
 		logs = actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(angry{slog.DiscardHandler}) })
 	}
-	c := &child{system: actor.NewActorSystem(logs)}
+	c := &child{}
+	if os.Getenv("HOLDFAST_LOG") != "" {
+		logs = remoting.LogTo(lease.SlogLogger(slog.New(slog.NewTextHandler(c, nil))))
+	}
+	c.system = actor.NewActorSystem(logs)
 	fails := os.Getenv("HOLDFAST_SUBSCRIBER")
 	if fails != "" {
 		c.system.EventStream.Subscribe(failing(fails))

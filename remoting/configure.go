@@ -70,7 +70,7 @@ func (s *settings) grpcOptions() ([]grpc.ServerOption, []grpc.DialOption) {
 	}
 	creds := insecure.NewCredentials()
 	if s.tls {
-		server = append(server, grpc.Creds(credentials.NewTLS(s.serverTLS)))
+		server = append(server, grpc.Creds(accepted{credentials.NewTLS(s.serverTLS), g, s.serverTLS}))
 		creds = dialled{credentials.NewTLS(s.clientTLS), s.peerCheck, s.clientTLS.ServerName}
 	}
 	pauses := backoff.Config{BaseDelay: redialAfter, Multiplier: 1, MaxDelay: redialAfter}

@@ -3,10 +3,13 @@ package remoting
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -32,8 +35,8 @@ func hostOfPeer(certificate *x509.Certificate, address string) error {
 
 // of answers for what a connection was authenticated with.
 func (c PeerCheck) of(info credentials.AuthInfo, address string) (err error) {
-	tls, ok := info.(credentials.TLSInfo)
-	if !ok || len(tls.State.PeerCertificates) == 0 {
+	shown, ok := info.(credentials.TLSInfo)
+	if !ok || len(shown.State.PeerCertificates) == 0 {
 		return fmt.Errorf("no certificate for %.300q", address)
 	}
 	defer func() {
@@ -41,7 +44,7 @@ func (c PeerCheck) of(info credentials.AuthInfo, address string) (err error) {
 			err = fmt.Errorf("the check of a peer's certificate panicked: %v", r)
 		}
 	}()
-	if err := c(tls.State.PeerCertificates[0], address); err != nil {
+	if err := c(shown.State.PeerCertificates[0], address); err != nil {
 		return fmt.Errorf("its certificate is not that of %.300q: %w", address, err)
 	}
 	return nil
@@ -69,13 +72,55 @@ func (d dialled) Clone() credentials.TransportCredentials {
 func (d dialled) ClientHandshake(ctx context.Context, address string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, info, err := d.TransportCredentials.ClientHandshake(ctx, cmp.Or(d.name, address), raw)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, named(err)
 	}
 	if err := d.check.of(info, address); err != nil {
 		_ = conn.Close()
 		return nil, nil, err
 	}
 	return conn, info, nil
+}
+
+// accepted are the credentials of connections that are accepted: gRPC tells no one of a handshake that
+// fails.
+type accepted struct {
+	credentials.TransportCredentials
+	guard *guard
+	own   *tls.Config
+}
+
+// Clone implements credentials.TransportCredentials.
+func (a accepted) Clone() credentials.TransportCredentials {
+	return accepted{a.TransportCredentials.Clone(), a.guard, a.own}
+}
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (a accepted) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := a.TransportCredentials.ServerHandshake(raw)
+	var failed *net.OpError
+	refused := errors.As(err, &failed) && failed.Op == "remote error"                                            // an alert of the peer
+	if n := a.guard.node.Load(); n != nil && (refused || err != nil && strings.Contains(err.Error(), "tls: ")) { // else it hung up, as probes do
+		args := []any{"from", raw.RemoteAddr().String(), "error", named(err)}
+		if refused && len(a.own.Certificates) > 0 && a.own.Certificates[0].Leaf != nil {
+			args = append(args, "certificate", about(a.own.Certificates[0].Leaf))
+		}
+		n.warn("remoting: a connection was not accepted", append(args, "do", "give both nodes certificates of an authority that both have among their RootCAs and ClientCAs")...)
+	}
+	return conn, info, err
+}
+
+// named adds to the failure of a handshake whose certificate it is about.
+func named(err error) error {
+	var bad *tls.CertificateVerificationError
+	if errors.As(err, &bad) && len(bad.UnverifiedCertificates) > 0 {
+		return fmt.Errorf("%w (the peer's: %s)", err, about(bad.UnverifiedCertificates[0]))
+	}
+	return err
+}
+
+// about says which certificate it is.
+func about(c *x509.Certificate) string {
+	return fmt.Sprintf("%.300q by %.300q, serial number %d, valid until %s", c.Subject, c.Issuer, c.SerialNumber, c.NotAfter.UTC().Format(time.RFC3339))
 }
 
 // identity is the peer on a stream. Without a check a peer is what it says.

@@ -264,6 +264,28 @@ func TestMutualTLS(t *testing.T) {
 	works(a, b)
 }
 
+// A certificate that does not fit is named on both sides: where it is refused, and where it is from.
+// Here by a program that logs by log/slog.
+func TestACertificateThatDoesNotFitIsNamedOnBothSides(t *testing.T) {
+	t.Parallel()
+	a := start(t, "HOLDFAST_LOG=1", "HOLDFAST_TLS="+authority.New(t).Issue(t, "127.0.0.1"))
+	b := start(t, "HOLDFAST_LOG=1", "HOLDFAST_TLS="+authority.New(t).Issue(t, "127.0.0.1"))
+	b.do("burst %s 1 8", a.addr)
+	there, here := a.expect("log "), b.expect("log ")
+	for _, part := range []string{"a connection was not accepted", "from=127.0.0.1:", "bad certificate", "CN=node", "by", "CN=authority", "do="} {
+		require.Contains(t, there, part)
+	}
+	for _, part := range []string{"no link", "address=" + a.addr, "unknown authority", "CN=node", "CN=authority", "serial number 2"} {
+		require.Contains(t, here, part)
+	}
+	c, plain := start(t, "HOLDFAST_LOG=1", "HOLDFAST_TLS="+authority.New(t).Issue(t, "127.0.0.1")), start(t)
+	conn, err := net.Dial("tcp", c.addr) // a probe, which is no line
+	require.NoError(t, err)
+	require.NoError(t, conn.Close())
+	plain.do("burst %s 1 8", c.addr)
+	require.Contains(t, c.expect("log "), "first record does not look like a TLS handshake")
+}
+
 // A peer speaks as the node its certificate is for, whatever it calls itself; the check can be set.
 func TestACertificateIsItsNodes(t *testing.T) {
 	t.Parallel()

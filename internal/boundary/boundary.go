@@ -127,24 +127,31 @@ func Cut(s string) string {
 	return fmt.Sprintf("%s… (%d bytes)", s[:most], len(s))
 }
 
-// defaultLevel is the lowest level that Default passes on.
-const defaultLevel = zapcore.WarnLevel
-
-var defaultLogger = zap.New(&slogCore{})
+var defaultLogger = ToSlog(slog.Default, zapcore.WarnLevel)
 
 // Default is the logger where the user gives none. It passes warnings and errors on to the
 // slog.Default() of that moment.
 func Default() *zap.Logger { return defaultLogger }
 
-// slogCore is a zapcore.Core over slog.Default().
-type slogCore struct{ fields []zapcore.Field }
+// ToSlog returns a logger that passes lines of a level, and of those above, on to what to returns at
+// that moment.
+func ToSlog(to func() *slog.Logger, least zapcore.Level) *zap.Logger {
+	return zap.New(&slogCore{to: to, least: least})
+}
+
+// slogCore is a zapcore.Core over package slog.
+type slogCore struct {
+	to     func() *slog.Logger
+	least  zapcore.Level
+	fields []zapcore.Field
+}
 
 func (c *slogCore) Enabled(l zapcore.Level) bool {
-	return l >= defaultLevel && slog.Default().Enabled(context.Background(), slogLevel(l))
+	return l >= c.least && c.to().Enabled(context.Background(), slogLevel(l))
 }
 
 func (c *slogCore) With(fields []zapcore.Field) zapcore.Core {
-	return &slogCore{append(slices.Clip(c.fields), fields...)}
+	return &slogCore{c.to, c.least, append(slices.Clip(c.fields), fields...)}
 }
 
 func (c *slogCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
@@ -170,7 +177,7 @@ func (c *slogCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 			}
 		}
 	}
-	return slog.Default().Handler().Handle(context.Background(), r)
+	return c.to().Handler().Handle(context.Background(), r)
 }
 
 func (c *slogCore) Sync() error { return nil }

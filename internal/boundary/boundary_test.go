@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
 )
@@ -57,4 +58,14 @@ func TestTheDefaultLogger(t *testing.T) {
 	log.Error("and this", zap.Strings("names", []string{"a", "b"}))
 	require.Equal(t, `level=WARN msg="me: this" first=1 n=2 error="lease expired"`+"\n"+
 		`level=ERROR msg="me: and this" first=1 names="[a b]"`+"\n", lines.String())
+
+	// One for a user's own logger passes on what that takes.
+	lines.Reset()
+	var own slog.Logger = *slog.Default().With("own", true)
+	log = boundary.ToSlog(func() *slog.Logger { return &own }, zapcore.DebugLevel)
+	log.Debug("low")
+	log.Info("usual")
+	own = *slog.New(slog.NewTextHandler(&lines, &slog.HandlerOptions{Level: slog.LevelError}))
+	log.Warn("not this")
+	require.Equal(t, "level=DEBUG msg=low own=true\nlevel=INFO msg=usual own=true\n", lines.String())
 }
