@@ -16,9 +16,11 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/extensions"
+	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/boundary"
+	"github.com/holdfast-go/holdfast/internal/journal"
 	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
@@ -152,6 +154,47 @@ func (d *Desk) report(ctx context.Context, q Request) Report {
 		r.Code, r.Said = Unknown, fmt.Sprintf("that node has nothing to %s by the name %q", q.Do.Action, q.Do.Name)
 	}
 	return r
+}
+
+// mostWork bounds what an Action may take, and soon how long its asker waits for its end.
+const (
+	mostWork = 10 * time.Minute
+	soon     = time.Second
+)
+
+// Begin carries out q.Do with f, and says in r what came of it; that it has begun, if it takes longer
+// than a second. The journal has who asked, and why it failed.
+func (d *Desk) Begin(q Request, r *Report, f func(ctx context.Context) error) {
+	note := func(text string) {
+		d.mu.Lock()
+		k := d.keeper
+		d.mu.Unlock()
+		if k != nil {
+			k.Journal().Add(journal.Event{At: time.Unix(0, k.Clock().Now().Wall), Kind: journal.Asked, Name: q.Do.Name, Peer: q.Do.To, Why: errors.New(text)})
+			k.Logger().Info(text, zap.String("name", q.Do.Name), zap.String("to", q.Do.To), zap.String("user", q.Do.User))
+		}
+	}
+	note(fmt.Sprintf("%s was asked for by %q", q.Do.Action, q.Do.User))
+	done := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), mostWork)
+		defer cancel()
+		err := boundary.Call(func() error { return f(ctx) })
+		if err != nil {
+			note(fmt.Sprintf("%s failed: %v", q.Do.Action, err))
+		}
+		done <- err
+	}()
+	wait := time.NewTimer(soon)
+	defer wait.Stop()
+	select {
+	case err := <-done:
+		if r.Said = q.Do.Action + ": done"; err != nil {
+			r.Code, r.Said = Conflict, err.Error()
+		}
+	case <-wait.C:
+		r.Said = q.Do.Action + ": begun"
+	}
 }
 
 // ofKeeper tells of a Keeper, its sessions and its journal.
