@@ -231,8 +231,7 @@ const (
 
 // String returns the reason in words.
 func (r Reason) String() string {
-	return nameOf(int(r), "unspecified", "unknown type", "undecodable", "too large", "overflow", "no holder",
-		"too many hops", "expired", "no such token", "too new")
+	return nameOf(int(r), outlet.Reasons[:]...)
 }
 
 // UndeliverableError is an ErrUndeliverable.

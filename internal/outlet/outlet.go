@@ -41,7 +41,13 @@ type Outlet struct {
 	system *actor.ActorSystem
 	queue  feed.Queue
 	lost   atomic.Pointer[metric.Int64Counter]
+	counts [len(Reasons)]atomic.Int64
 }
+
+// Reasons are those of dead letters, by hosting.Reason. The first is for dead letters to actors that
+// have ended, too, and for reasons of newer nodes.
+var Reasons = [...]string{"unspecified", "unknown type", "undecodable", "too large", "overflow", "no holder",
+	"too many hops", "expired", "no such token", "too new"}
 
 // The classes of the queue, and their names.
 const (
@@ -110,9 +116,28 @@ func (o *Outlet) Latest(key, e any) {
 }
 
 // DeadLetter makes a dead letter of a message to pid.
-func (o *Outlet) DeadLetter(pid *actor.PID, message any) {
+func (o *Outlet) DeadLetter(pid *actor.PID, message any) { o.Undeliverable(0, pid, message) }
+
+// Undeliverable is DeadLetter for a reason out of Reasons.
+func (o *Outlet) Undeliverable(reason int32, pid *actor.PID, message any) {
+	if reason < 0 || int(reason) >= len(Reasons) {
+		reason = 0
+	}
+	o.counts[reason].Add(1)
 	_, msg, sender := actor.UnwrapEnvelope(message)
 	o.letter(pid, msg, sender, func() { o.system.DeadLetter.SendUserMessage(pid, message) })
+}
+
+// Counts are the dead letters of users' messages that came to the outlet, by reason; those that are 0
+// are left out.
+func (o *Outlet) Counts() map[string]int64 {
+	all := map[string]int64{}
+	for i, name := range Reasons {
+		if n := o.counts[i].Load(); n > 0 {
+			all[name] = n
+		}
+	}
+	return all
 }
 
 // DeadSignal is DeadLetter for a system's message.

@@ -201,3 +201,16 @@ func TestTellingAnActorThatHasEnded(t *testing.T) {
 		require.Equal(t, []any{0, 1}, got)
 	})
 }
+
+// Dead letters are counted by reason, those of unknown ones with those that have none.
+func TestCounts(t *testing.T) {
+	with(t, func(any) {}, func(system *actor.ActorSystem, _ *observer.ObservedLogs) {
+		out := outlet.Of(system)
+		require.Empty(t, out.Counts())
+		out.DeadLetter(gone(), "a")
+		for _, reason := range []int32{4, 4, 9, 10, -1, 1 << 30} {
+			out.Undeliverable(reason, gone(), "b")
+		}
+		require.Equal(t, map[string]int64{"unspecified": 4, "overflow": 2, "too new": 1}, out.Counts())
+	})
+}
