@@ -262,6 +262,47 @@ func (k *Keeper) Close(ctx context.Context) error {
 	return k.closeErr
 }
 
+// AskRelease asks the owner of a lease of this Keeper to release it, so that another node can have it:
+// its term ends with ErrAsked (OnLost, and the cause of its context), and so do those that hang on it.
+// The record stands, and is renewed, until the owner calls Release, as after any loss: the work under
+// it has stopped then. AskRelease does not wait for that.
+//
+// Run and Pool.Run return ErrAsked, joined with what f returned, and a call of them that waits here
+// may have the lease next. RunForever and Once stand back for a TTL, beside their pause, and try
+// again.
+//
+// Errors: ErrNotHeld if this Keeper does not hold the name; ErrInvalid for the zero Keeper, and for a
+// name that Holdfast made, such as singleton/x: the text says what to do instead.
+func (k *Keeper) AskRelease(name string) error {
+	if k.store == nil {
+		return errUnmade
+	}
+	if instead := insteadOfRelease(name); instead != "" {
+		return k.errorf(name, fmt.Errorf("%w: a lease of Holdfast's own: %s", ErrInvalid, instead))
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	h := k.handles[name]
+	if h == nil || !h.alive() {
+		return k.errorf(name, ErrNotHeld)
+	}
+	k.loseLocked(h, ErrAsked)
+	return nil
+}
+
+// insteadOfRelease says what takes the place of asking for a lease of that name, if Holdfast made it.
+func insteadOfRelease(name string) string {
+	switch kind, _, _ := strings.Cut(name, "/"); kind {
+	case "singleton", "host":
+		return "move the singleton (singleton.Manager.Move)"
+	case "shard", "region", "coordinator", "layout":
+		return "drain the node (sharding.Region.Drain)"
+	case "member", "leader", "leaving", "objection", "candidate":
+		return "drain or stop the node (node.Node.Drain, Stop)"
+	}
+	return ""
+}
+
 // shutLocked ends every operation and all trust. It returns the names that are
 // abandoned and the sessions that nothing is claimed under.
 func (k *Keeper) shutLocked() (rest []string, empty []store.Session) {

@@ -101,8 +101,8 @@ type Lease interface {
 type Loss struct {
 	Name  string
 	Token Token
-	// Reason is one of ErrExpired, ErrTakenOver, ErrRecordGone, ErrInconsistent, ErrClosed and
-	// ErrParentLost (errors.Is). An ErrExpired that is ErrLapsed ended on time, by its policy
+	// Reason is one of ErrExpired, ErrTakenOver, ErrRecordGone, ErrInconsistent, ErrClosed, ErrAsked
+	// and ErrParentLost (errors.Is). An ErrExpired that is ErrLapsed ended on time, by its policy
 	// (WithRenewal).
 	Reason error
 }
@@ -204,6 +204,8 @@ var (
 	ErrTakenOver = errors.New("lease taken over")
 	// ErrRecordGone: the store says that the record, or its session, is gone.
 	ErrRecordGone = errors.New("lease record gone")
+	// ErrAsked: its holder was asked to release it (Keeper.AskRelease).
+	ErrAsked = errors.New("release asked for")
 	// ErrClosed: the Keeper was closed. Also returned by calls after that, and by those
 	// that it cut off: these are ErrUnknown, too, if the store may have been asked.
 	ErrClosed = errors.New("lease keeper closed")

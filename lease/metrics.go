@@ -113,7 +113,7 @@ func nameOfLoss(reason error) string {
 		return "lapsed"
 	}
 	for name, err := range map[string]error{"expired": ErrExpired, "taken over": ErrTakenOver, "record gone": ErrRecordGone,
-		"inconsistent": ErrInconsistent, "closed": ErrClosed, "parent lost": ErrParentLost} {
+		"inconsistent": ErrInconsistent, "closed": ErrClosed, "asked": ErrAsked, "parent lost": ErrParentLost} {
 		if errors.Is(reason, err) {
 			return name
 		}

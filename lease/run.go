@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -348,7 +349,7 @@ func Once(
 			return out.error()
 		}
 		warn(l)("the lease was lost while what is run once was not done", zap.String("lease", nameOf(l)), zap.Error(out.error()))
-		if err := pauses.pause(ctx); err != nil {
+		if err := cmp.Or(standBack(ctx, l, out.loss), pauses.pause(ctx)); err != nil {
 			return errors.Join(err, out.error())
 		}
 	}
@@ -412,7 +413,8 @@ func WithBackoff(least, most time.Duration) RunOption {
 //
 //   - an error that is ErrStop: RunForever returns it;
 //   - the term had ended before f returned: again, after a pause, whatever else f returned. So it
-//     is if f gave the lease up itself, by Release or Transfer;
+//     is if f gave the lease up itself, by Release or Transfer. If it was asked to (ErrAsked), another
+//     node has a TTL more to take it;
 //   - nil, and the term stood: f's work is over for good, and RunForever returns nil;
 //   - another error: it is logged, the lease is released, so that another may try, and after a
 //     pause this one does, too;
@@ -460,10 +462,21 @@ func RunForever(ctx context.Context, l Lease, f func(ctx context.Context, t Term
 			warn(l)("the work under a lease has ended, it is begun again after a pause", zap.String("lease", nameOf(l)), zap.Error(ended))
 		}
 		waits = err != nil
-		if err := pauses.pause(ctx); err != nil {
+		if err := cmp.Or(standBack(ctx, l, out.loss), pauses.pause(ctx)); err != nil {
 			return fmt.Errorf("%w; before that: %w", err, ended)
 		}
 	}
+}
+
+// standBack leaves a lease that was released because that was asked for to others, for a TTL.
+func standBack(ctx context.Context, l Lease, loss error) error {
+	inner, _ := innermost(l)
+	h, ok := inner.(*Handle)
+	if !ok || !errors.Is(loss, ErrAsked) {
+		return nil
+	}
+	h.k.rest(ctx, h.pool.ttl, h.k.ctx.Done())
+	return ctx.Err()
 }
 
 // backoff is pauses that grow from least to most, each taken with jitter: between half of it and
