@@ -32,6 +32,12 @@ type Info struct {
 	// Held is how many shards are, or may be, this node's; Entities how many run
 	// here, and Waiting how many messages wait here, in mailboxes of entities too.
 	Held, Entities, Waiting int
+	// Draining: this node gives its shards up and takes none (Region.Drain, Stop, or as no entity
+	// works here).
+	Draining bool `json:",omitempty"`
+	// Moves are under way, by shard: those of shards that have a host. They are known on the
+	// node whose coordinator is in charge.
+	Moves []MoveInfo `json:",omitempty"`
 	// Since Start, on this node: messages dropped because a buffer was full, undeliverable ones,
 	// those that are not known to have arrived when their link broke, those forwarded for
 	// others; moves that may have broken the order; handlers that overran a loss; entities that panicked, and that were passivated;
@@ -56,10 +62,19 @@ type ShardInfo struct {
 	Shard int
 	Owner string // the node's id; empty if no node holds it
 	Token lease.Token
-	// Phase and Entities are those of the node that was asked. Phase is "active" where the
+	// Phase, Entities and Waiting, the messages that wait for the shard or in mailboxes of its
+	// entities, are those of the node that was asked. Phase is "active" where the
 	// shard's entities run, another word while that begins or ends, and empty elsewhere.
 	Phase    string `json:",omitempty"`
 	Entities int    `json:",omitempty"`
+	Waiting  int    `json:",omitempty"`
+}
+
+// MoveInfo is a move of a shard that was ordered and is not known to have ended.
+type MoveInfo struct {
+	Shard    int
+	From, To string    // the nodes' ids
+	Since    time.Time // when it was ordered, by the wall clock of the coordinator's node
 }
 
 // census is what this node, and the others, tell of how they stand.
@@ -73,7 +88,7 @@ type census struct {
 // info is Region.Info, with or without its Table.
 func (c *census) info(table bool) Info {
 	c.shards.recount()
-	in := Info{Group: c.group.Name(), Type: c.typ.Name, Node: c.keeper.Owner().ID, Shards: c.typ.Shards,
+	in := Info{Group: c.group.Name(), Type: c.typ.Name, Node: c.keeper.Owner().ID, Shards: c.typ.Shards, Draining: c.counts.draining.Load(),
 		Waiting: int(c.counts.waiting.Load()), Dropped: c.counts.dropped.Load(), Undeliverable: c.counts.undeliverable.Load(),
 		Unconfirmed: c.counts.unconfirmed.Load(), Relayed: c.counts.relayed.Load(), Unordered: c.counts.unordered.Load(), Overruns: c.counts.overruns.Load(),
 		Crashes: c.counts.crashes.Load(), Passivated: c.counts.passivated.Load(), HandedOff: c.counts.moved.Load()}
@@ -97,11 +112,14 @@ func (c *census) info(table bool) Info {
 			if p.Holds() {
 				in.Held++
 			}
+		}
+		if table || x.Phase != "" {
 			s.mu.RLock()
-			x.Entities = len(s.entries)
+			x.Entities, x.Waiting = len(s.entries), s.waits
 			for _, e := range s.entries {
 				if e.gate != nil {
-					in.Waiting += e.gate.Waiting()
+					n := e.gate.Waiting()
+					x.Waiting, in.Waiting = x.Waiting+n, in.Waiting+n
 				}
 			}
 			s.mu.RUnlock()

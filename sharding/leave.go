@@ -77,6 +77,7 @@ func (d *leaving) begin() {
 		return
 	}
 	d.on, d.quit = true, false
+	d.counts.draining.Store(true)
 	d.until, d.moved = d.clock.Now().Mono+leaveWithin, d.counts.moved.Load()
 	d.log.Info("giving up all shards")
 	d.sayLeaving()
@@ -89,6 +90,7 @@ func (d *leaving) stay() {
 	}
 	d.again.Stop()
 	d.on = false
+	d.counts.draining.Store(false)
 	for _, w := range d.waiters {
 		w <- fmt.Errorf("sharding type %q: %w", d.typ.Name, ErrUndrained)
 	}

@@ -85,6 +85,7 @@ type tally struct {
 	hosted                         meters.Counter
 	handOff                        meters.Times
 	traces                         *traces.Tracer
+	draining                       atomic.Bool   // this node gives its shards up
 	warned                         boundary.Line // of undeliverable messages
 }
 
@@ -232,7 +233,7 @@ func (n *node) answer(nack *wire.Nack, sender *actor.PID, msg any) {
 		outlet.Tell(n.system, sender, nack)
 	}
 	if msg != nil {
-		n.deadLetter(n.pid, msg)
+		outlet.Of(n.system).Undeliverable(int32(nack.Reason), n.pid, msg)
 	}
 }
 

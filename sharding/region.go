@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/sharding/internal/coordinator"
 )
 
 // What calls what in a Region:
@@ -239,7 +240,13 @@ func (r *Region) Info() Info {
 	if !r.made() {
 		return Info{}
 	}
-	return r.census.info(true)
+	in := r.census.info(true)
+	r.coordination.with(func(co *coordinator.Coordinator) {
+		for _, m := range co.Moves() {
+			in.Moves = append(in.Moves, MoveInfo(m))
+		}
+	})
+	return in
 }
 
 // hostless is for how long no shard may have a host while all is well: a type that begins.

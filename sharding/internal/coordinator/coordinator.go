@@ -39,6 +39,7 @@ type Coordinator struct {
 	changed  bool         // something has, since it was asked
 	failing  bool         // it did not answer the last time
 	still    *still       // nil: there may be something to do
+	moves    atomic.Pointer[[]Move]
 }
 
 // stage is what a Coordinator may order by what it knows.
@@ -166,7 +167,8 @@ func (c *Coordinator) now() time.Duration { return c.env.Clock.Now().Mono }
 
 // present is what is known of the hosts.
 func (c *Coordinator) present() known {
-	return known{now: c.now(), arranged: c.stage == arranged, members: c.env.Members().Members, hosts: c.env.Table.Participants(true)}
+	now := c.env.Clock.Now()
+	return known{now: now.Mono, at: time.Unix(0, now.Wall), arranged: c.stage == arranged, members: c.env.Members().Members, hosts: c.env.Table.Participants(true)}
 }
 
 // known is what there is to decide on.
@@ -239,6 +241,7 @@ func (c *Coordinator) order(asked placement.View, target []string) (decision, ui
 	if d.wake > 0 {
 		c.soon(time.Duration(d.wake))
 	}
+	c.tellMoves(k)
 	c.give(d.orders, k)
 	return d, k.version
 }
@@ -252,6 +255,27 @@ func (c *Coordinator) give(orders []Order, k known) {
 			c.env.Send(nodes[m.To].Address, m)
 		}
 	}
+}
+
+// Move is a move of a shard, from one node to another, that was ordered at that time.
+type Move struct {
+	Shard    int
+	From, To string // the nodes' ids
+	Since    time.Time
+}
+
+// Moves returns those that are not known to have ended, by shard. Any goroutine may call it.
+func (c *Coordinator) Moves() []Move {
+	if all := c.moves.Load(); all != nil {
+		return *all
+	}
+	return nil
+}
+
+// tellMoves has Moves return what is under way now.
+func (c *Coordinator) tellMoves(k known) {
+	all := c.ledger.moves(k.owners())
+	c.moves.Store(&all)
 }
 
 // onReport frees the orders that came to nothing.
@@ -270,6 +294,7 @@ func (c *Coordinator) onReport(m *wire.Report) {
 				zap.String("why", f.Reason))
 		}
 	}
+	c.tellMoves(c.present())
 	c.soon(cooling)
 }
 

@@ -37,7 +37,8 @@ const LeaveEvery = 300 * time.Millisecond
 // known is what there is to decide on.
 type known struct {
 	now      time.Duration
-	arranged bool // shards that are free may be assigned
+	at       time.Time // the same, by the wall clock
+	arranged bool      // shards that are free may be assigned
 	members  []membership.Member
 	hosts    []directory.Registration // nodes that take part, and host
 	seats    []directory.Seat         // the shards; they may be left out where only hosts count
@@ -72,6 +73,18 @@ type inFlight struct {
 	Order
 	by    lease.Token // decided on
 	until time.Duration
+	since time.Time
+}
+
+// moves lists the orders that move shards which have a host, by shard.
+func (l *ledger) moves(nodes map[string]lease.Owner) (all []Move) {
+	for _, o := range l.inFlight {
+		if o.From != "" {
+			all = append(all, Move{o.Shard, nodes[o.From].ID, nodes[o.To].ID, o.since})
+		}
+	}
+	slices.SortFunc(all, func(a, b Move) int { return cmp.Compare(a.Shard, b.Shard) })
+	return all
 }
 
 // placing is a shard on a node.
@@ -176,7 +189,7 @@ func (l *ledger) decide(k known, asked placement.View, target []string) (d decis
 			if o.From != "" {
 				patience = l.Stop + 5*time.Second
 			}
-			l.inFlight[o.Shard] = inFlight{o, k.seats[o.Shard].Last, k.now + patience}
+			l.inFlight[o.Shard] = inFlight{o, k.seats[o.Shard].Last, k.now + patience, k.at}
 			d.orders = append(d.orders, o)
 		}
 	}
