@@ -294,7 +294,8 @@ func (c *controller) carryOut(f effect) {
 
 func (c *controller) publish() {
 	s := c.proxy.status()
-	s.Name, s.Phase = c.name, c.phase
+	s.Name, s.Phase, s.WhyNot = c.name, c.phase, c.whyNot()
+	c.timeStatus(&s, c.proxy.gate != nil)
 	c.timeTrouble(s, c.proxy.gate, c.child.making != nil, c.lead.following)
 	if old := c.status.Load(); *old != s {
 		c.status.Store(&s)

@@ -110,6 +110,9 @@ func newInstruments(mp metric.MeterProvider, node string) (*instruments, error) 
 	return i, m.Err()
 }
 
+// tries is how many children in a row fail before their first message until another node is to try.
+const tries = 3
+
 // trouble is what stands between this node and the singleton, as far as this node knows.
 // Errors of Ask say it.
 type trouble struct {

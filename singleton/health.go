@@ -1,6 +1,7 @@
 package singleton
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -55,7 +56,7 @@ func Health(system *actor.ActorSystem) func(context.Context) error {
 					wrong = append(wrong, err)
 				}
 			}
-			if err := m.unwell(); err != nil {
+			if err := m.unwell(m.Status(), badAfter); err != nil {
 				wrong = append(wrong, fmt.Errorf("singleton %.64q %w", m.Name(), err))
 			}
 		}
@@ -63,39 +64,9 @@ func Health(system *actor.ActorSystem) func(context.Context) error {
 	}
 }
 
-// unwell says what is wrong with m.
-func (m *Manager) unwell() error {
-	s, t, now := m.Status(), m.trouble.Load(), m.clock.Now().Mono
-	// bad reports what has lasted since a reading of the clock for too long; 0 is not at all.
-	bad := func(since time.Duration) (d time.Duration, is bool) {
-		return (now - since).Round(time.Millisecond), since != 0 && now-since > badAfter
-	}
-	calls := func(what string, d time.Duration) error {
-		return fmt.Errorf("is %v: %s since %s, for %v", s.Phase, what, time.Now().Add(-d).Format(time.RFC3339), d)
-	}
-	if d, is := bad(t.making); is {
-		return calls("its Props have been making the child", d)
-	}
-	if trial := t.trial; t.futile >= tries && (!s.Phase.away() || t.resting && s.Host == lease.Owner{}) && (trial == nil || !trial.Used() && now-t.started < m.set.backoffMax) {
-		return fmt.Errorf("is %v: its child failed %d times in a row before its first message, the last time with %s", s.Phase, t.futile, t.why)
-	}
-	if d, is := bad(t.following); is {
-		return calls("its source of leadership has not returned from Follow", d)
-	}
-	if d, is := bad(t.stopping); is {
-		return fmt.Errorf("is %v: for %v its child was told to stop and has not", s.Phase, d)
-	}
-	if s.Phase.away() && s.Refused != nil {
-		return fmt.Errorf("is not reached: %w", s.Refused)
-	}
-	if d, is := bad(t.waiting); is {
-		return fmt.Errorf("has had no host for %v, %d messages wait", d, s.Buffered)
-	}
-	return nil
-}
-
-// report tells of the singletons; coordinators of sharded types are told of with these.
-func (r *registry) report(_ context.Context, _ inquiry.Request, to *inquiry.Report) {
+// report tells of the singletons, but of the coordinators of sharded types, and moves one if that is
+// asked for.
+func (r *registry) report(_ context.Context, q inquiry.Request, to *inquiry.Report) {
 	r.mu.Lock()
 	all := slices.DeleteFunc(slices.SortedFunc(maps.Values(r.managers), byName), hasEnded)
 	r.mu.Unlock()
@@ -105,12 +76,13 @@ func (r *registry) report(_ context.Context, _ inquiry.Request, to *inquiry.Repo
 		}
 		s := m.Status()
 		x := inquiry.Singleton{Name: m.name, Lease: nameOf(m), Phase: s.Phase.String(), Hosts: s.Phase.hosts(), Buffered: s.Buffered,
+			Started: s.Started, Stopping: s.StoppingSince, Trouble: s.Trouble, WhyNot: s.WhyNot,
 			Counters: map[string]int64{"lives": int64(s.Lives), "dropped": int64(s.Dropped), "undeliverable": int64(s.Undeliverable),
 				"unconfirmed": int64(s.Unconfirmed), "relayed": int64(s.Relayed), "unordered": int64(s.Unordered)}}
-		if err := m.unwell(); err != nil {
-			x.Trouble = err.Error()
-		}
 		to.Singletons = append(to.Singletons, x)
+		if do := q.Do; do != nil && do.Name == x.Lease && (do.Action == "move" || do.Action == "release") {
+			inquiry.Of(m.system).Begin(q, to, func(ctx context.Context) error { return m.Move(ctx, do.To) })
+		}
 	}
 }
 
@@ -177,6 +149,37 @@ func (t *troubles) timeTrouble(s Status, trial *gate.Gate, making, following boo
 	since(&t.known.waiting, s.Phase.away() && s.Host == (lease.Owner{}) && (s.Buffered > 0 || t.dir != nil && t.sign == nil))
 }
 
+// timeStatus says since when what s says of the child, if there is one, is so.
+func (t *troubles) timeStatus(s *Status, child bool) {
+	now, old := time.Unix(0, t.clock.Now().Wall), t.status.Load()
+	if child {
+		s.Started = cmp.Or(old.Started, now)
+	}
+	switch s.Phase {
+	case HandingOver, Yielding, Stopping:
+		s.StoppingSince = cmp.Or(old.StoppingSince, now)
+	}
+}
+
+// whyNot says why this node would not host.
+func (c *core) whyNot() string {
+	switch {
+	case !c.phase.away():
+		return ""
+	case c.set.proxyOnly:
+		return "it only forwards"
+	case c.closing():
+		return "it is being stopped"
+	case c.stuck:
+		return "its Props were given up and have not returned"
+	case c.resting:
+		return "its child failed here: other nodes go first for a while"
+	case !c.wanted:
+		return "its source of leadership names another node, or none"
+	}
+	return ""
+}
+
 // tellTrouble makes what is known of it visible.
 func (t *troubles) tellTrouble() {
 	known := t.known
@@ -228,6 +231,3 @@ func (t *troubles) meterHost(routable bool) {
 		t.hostlessAt = t.clock.Now().Mono
 	}
 }
-
-// tries is how many children in a row fail before their first message until another node is to try.
-const tries = 3

@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
@@ -289,5 +290,40 @@ func TestMetricsCountWhatTheySay(t *testing.T) {
 		require.Zero(t, after["buffered"])
 		require.EqualValues(t, 1, after["hosted"])
 		require.Positive(t, sums["hostless"])
+	})
+}
+
+// Status says since when, why not, and what is wrong.
+func TestStatusSaysWhy(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a, b := c.node("a"), c.node("b")
+		began := time.Now()
+		m := a.runProps("x", actor.PropsFromProducer(func() actor.Actor {
+			return &keepsake{n: a, restored: new([]string), takes: 3 * time.Second}
+		}))
+		until(t, time.Second, "hosts", active(m))
+		require.WithinDuration(t, began, m.Status().Started, 100*time.Millisecond)
+		require.Empty(t, m.Status().WhyNot+m.Status().Trouble)
+		proxy := b.run("x", singleton.WithProxyOnly())
+		led := b.run("led", singleton.WithLeadership(membership.NewStatic(b.keeper.Owner())))
+		time.Sleep(time.Second)
+		require.Equal(t, "it only forwards", proxy.Status().WhyNot)
+		require.Contains(t, led.Status().WhyNot, "source of leadership")
+		require.Contains(t, led.Status().Trouble, "has had no host for 1")
+		told := time.Now()
+		stopped := stops(m)
+		time.Sleep(2 * time.Second)
+		s := m.Status()
+		require.WithinDuration(t, told, s.StoppingSince, 100*time.Millisecond)
+		require.Contains(t, s.Trouble, "is handing over: for 2s its child was told to stop and has not")
+		require.NoError(t, <-stopped)
+		require.True(t, m.Status().Started.IsZero())
+		require.True(t, m.Status().StoppingSince.IsZero())
+		require.Equal(t, "it is being stopped", m.Status().WhyNot)
+
+		fails := a.runProps("fails", actor.PropsFromFunc(func(ctx actor.Context) { panic("not today") }), singleton.WithBackoff(time.Millisecond, time.Second))
+		time.Sleep(5 * time.Second)
+		require.Contains(t, fails.Status().Trouble, "times in a row before its first message, the last time with not today")
+		require.True(t, time.Since(fails.Status().Started) < 2*time.Second || fails.Status().Started.IsZero())
 	})
 }

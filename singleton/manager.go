@@ -94,6 +94,13 @@ type Status struct {
 	// Unordered counts moves after which mail went to the new host before all that went to
 	// the old one was known to have arrived: a sender's messages may have changed places.
 	Unordered int
+	// WhyNot says why this node would not host, or take over; empty if it would, or does.
+	WhyNot string
+	// Trouble is what Health says of it after 30 s, from the first moment on; empty if nothing.
+	Trouble string
+	// Started is when the present child began, and StoppingSince when it was told to stop, by the
+	// wall clock; zero if there is none, or it was not.
+	Started, StoppingSince time.Time
 }
 
 // named is lease.Name of a name that Start has checked.
@@ -129,9 +136,43 @@ func (m *Manager) Status() Status {
 	var s Status
 	if last := m.status.Load(); last != nil {
 		s = *last
+		if err := m.unwell(s, 0); err != nil {
+			s.Trouble = err.Error()
+		}
 	}
 	s.Unconfirmed = int(m.lost.Load()) // a link may break when nothing else happens any more
 	return s
+}
+
+// unwell says what has been wrong with m for longer than patience.
+func (m *Manager) unwell(s Status, patience time.Duration) error {
+	t, now := m.trouble.Load(), m.clock.Now().Mono
+	// bad reports what has lasted since a reading of the clock for too long; 0 is not at all.
+	bad := func(since time.Duration) (d time.Duration, is bool) {
+		return (now - since).Round(time.Millisecond), since != 0 && now-since > patience
+	}
+	calls := func(what string, d time.Duration) error {
+		return fmt.Errorf("is %v: %s since %s, for %v", s.Phase, what, time.Now().Add(-d).Format(time.RFC3339), d)
+	}
+	if d, is := bad(t.making); is {
+		return calls("its Props have been making the child", d)
+	}
+	if trial := t.trial; t.futile >= tries && (!s.Phase.away() || t.resting && s.Host == lease.Owner{}) && (trial == nil || !trial.Used() && now-t.started < m.set.backoffMax) {
+		return fmt.Errorf("is %v: its child failed %d times in a row before its first message, the last time with %s", s.Phase, t.futile, t.why)
+	}
+	if d, is := bad(t.following); is {
+		return calls("its source of leadership has not returned from Follow", d)
+	}
+	if d, is := bad(t.stopping); is {
+		return fmt.Errorf("is %v: for %v its child was told to stop and has not", s.Phase, d)
+	}
+	if s.Phase.away() && s.Refused != nil {
+		return fmt.Errorf("is not reached: %w", s.Refused)
+	}
+	if d, is := bad(t.waiting); is {
+		return fmt.Errorf("has had no host for %v, %d messages wait", d, s.Buffered)
+	}
+	return nil
 }
 
 // Stop ends the manager. A child that runs here is asked to stop (WithStop); its lease, and

@@ -276,7 +276,7 @@ func (p *proxy) answer(it *route.Item, reason wire.Reason, detail string) {
 	if sender != nil && reason != wire.Reason_REASON_EXPIRED { // that is about to hear from its context
 		outlet.Tell(p.system, sender, nack)
 	}
-	p.outlet.DeadLetter(p.pid, msg)
+	p.outlet.Undeliverable(int32(reason), p.pid, msg)
 }
 
 // deadLetter is for what is left when the actor has ended.
