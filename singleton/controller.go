@@ -126,7 +126,9 @@ func (c *controller) Receive(ctx actor.Context) {
 		msg()
 	case event: // of the Manager
 		c.fire(msg)
-		c.candidates.introduce(false)
+		c.candidates.introduce(msg == drain)
+	case *moveRequest:
+		c.giving.request(msg)
 	case *diverted:
 		_, mark := msg.envelope.(*flushMark)
 		switch {
@@ -156,6 +158,7 @@ func (c *controller) Receive(ctx actor.Context) {
 			c.outlet.DeadLetter(ctx.Self(), msg)
 		}
 	}
+	c.giving.advance()
 	c.publish()
 	if c.leaving.begun {
 		c.leaving.linger()
@@ -180,6 +183,7 @@ func (c *controller) begin() {
 	if c.set.proxyOnly {
 		return
 	}
+	c.lead.heedDrain(false)
 	if c.set.leadership != nil {
 		c.lead.follow()
 		return
@@ -354,7 +358,7 @@ func (c *controller) peerLost(address string) {
 	switch {
 	case c.phase == Inviting && len(c.giving.inv.asking) > 0 && c.giving.inv.asking[0].node.Address == address:
 		c.giving.inv.Off(c.port)
-		c.giving.noAnswer(false)
+		c.giving.noAnswer("")
 	case c.phase == Asking && c.giving.inv.To.GetAddress() == address:
 		c.fire(handover.Declined)
 	}
@@ -395,6 +399,7 @@ func (c *controller) ended() {
 	c.states.given.Drop()
 	c.tenure.endTerm()
 	c.phase = Closed
+	c.giving.advance()
 	c.proxy.shut()
 	for _, w := range c.door.take() {
 		c.door.afterEnd(w.message)

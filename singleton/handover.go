@@ -1,10 +1,13 @@
 package singleton
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.uber.org/zap"
@@ -79,6 +82,8 @@ type giving struct {
 	// number is of the last hand-over; it begins at random, to differ from an earlier manager's.
 	number   uint64
 	inv      invitation
+	moves    []*moveRequest                 // of which the first may be under way
+	targets  []candidate                    // that it is to go to
 	sendings map[*handover.Sending]struct{} // states on their way to other nodes
 }
 
@@ -86,7 +91,11 @@ type giving struct {
 func (g *giving) invite() {
 	g.number++
 	g.inv = invitation{all: g.closing()}
-	if g.transfers() != nil {
+	switch m := g.moving(); {
+	case g.transfers() == nil:
+	case m != nil:
+		g.inv.asking = g.targets
+	default:
 		g.inv.asking = g.successors()
 	}
 	g.askNext()
@@ -117,15 +126,19 @@ func (g *giving) silence() {
 		g.log.Warn("several candidates in turn did not answer, the others are not asked", zap.Int("others", len(g.inv.asking)-1))
 		g.inv.asking, g.inv.all = g.inv.asking[:1], true
 	}
-	g.noAnswer(false)
+	g.noAnswer("")
 }
 
-// noAnswer goes on to the next candidate.
-func (g *giving) noAnswer(refused bool) {
+// noAnswer goes on to the next candidate: this one refused for that reason or, if there is none, did
+// not answer.
+func (g *giving) noAnswer(refused string) {
 	g.inv.Halt()
-	g.inv.refused = g.inv.refused || refused
+	g.inv.refused = g.inv.refused || refused != ""
 	at := g.inv.asking[0].node.Address
-	if !refused {
+	if m := g.moving(); m != nil {
+		m.why = fmt.Errorf("node %q: %s", g.inv.asking[0].id, cmp.Or(refused, "it does not answer"))
+	}
+	if refused == "" {
 		delete(g.candidates.known, at)
 	}
 	g.inv.asked = append(g.inv.asked, at)
@@ -134,7 +147,7 @@ func (g *giving) noAnswer(refused bool) {
 }
 
 func (g *giving) onOffer(m *wire.Offer) {
-	g.inv.Answered(g.port, m, func() { g.noAnswer(true) })
+	g.inv.Answered(g.port, m, func() { g.noAnswer(m.Declined) })
 	if g.inv.To == m.From {
 		g.inv.peer = m.Id
 	}
@@ -182,6 +195,9 @@ func (g *giving) onTransferEnded(err error) {
 		}
 	}
 	g.inv = invitation{}
+	if m := g.moving(); m != nil {
+		m.moved, m.why = err == nil, err
+	}
 	if err != nil {
 		g.log.Warn("the lease was not handed over", zap.String("peer", inv.peer), zap.Error(err))
 		g.fire(handover.NotTransferred)
@@ -263,3 +279,108 @@ func (g *giving) successors() []candidate {
 	}
 	return all
 }
+
+// The following is hand-overs that users ask for: one after the other.
+
+// request queues a move. Those that are not waited for any more leave the queue.
+func (g *giving) request(m *moveRequest) {
+	g.moves = append(slices.DeleteFunc(g.moves, func(x *moveRequest) bool { return !x.begun && x.ctx.Err() != nil }), m)
+}
+
+// moving is the move that is under way; nil if none is.
+func (g *giving) moving() *moveRequest {
+	if len(g.moves) > 0 && g.moves[0].begun {
+		return g.moves[0]
+	}
+	return nil
+}
+
+// advance begins the first of the moves when that can be, and answers those that are over.
+func (g *giving) advance() {
+	for len(g.moves) > 0 {
+		over, err := g.move(g.moves[0])
+		if !over {
+			return
+		}
+		g.moves[0].done <- err
+		g.moves = g.moves[1:]
+	}
+}
+
+// move does the next step of a move; over says that there is none.
+func (g *giving) move(m *moveRequest) (over bool, err error) {
+	hosting := g.phase == Active || g.phase == Backoff
+	switch {
+	case m.begun && m.moved:
+		return true, nil
+	case m.begun && (hosting || g.phase == Starting), m.begun && g.phase.away():
+		return true, fmt.Errorf("not moved: %w", cmp.Or(m.why, errGivenUp))
+	case m.begun:
+		return false, nil
+	case m.ctx.Err() != nil:
+		return true, context.Cause(m.ctx)
+	case m.drain && g.lead.leads:
+		return true, fmt.Errorf("it stays: %w", errLeads)
+	case m.drain && (g.phase == Standby || g.phase == Closed):
+		return true, nil
+	case !m.drain && g.phase.away():
+		at := g.proxy.host.record.Owner
+		return true, fmt.Errorf("%w: not hosted here: the host is %s", lease.ErrNotHeld,
+			cmp.Or(strings.TrimSpace(at.ID+" "+at.Address), "not known"))
+	case !hosting || g.closing():
+		return false, nil
+	}
+	if g.targets, err = g.aims(m); err != nil {
+		return true, err
+	}
+	m.begun = true
+	g.log.Info("a move was asked for", zap.String("to", m.to), zap.Bool("drain", m.drain))
+	if g.phase == Active {
+		g.fire(preferredElsewhere)
+	} else {
+		g.fire(hopeless)
+	}
+	return false, nil
+}
+
+// aims returns the nodes that are asked to take over, the best first: none from which this node would
+// take it back.
+func (g *giving) aims(m *moveRequest) (fit []candidate, err error) {
+	leads := g.lead.leader
+	all, compare := g.candidates.ranked(), g.candidates.preferring()
+	switch {
+	case g.transfers() == nil:
+		return nil, fmt.Errorf("%w: its lease can't be handed over", lease.ErrUnsupported)
+	case g.lead.leads:
+		return nil, fmt.Errorf("%w: to %.64q: %w", lease.ErrInvalid, m.to, errLeads)
+	case leads != lease.Owner{}: // which would take it from any other
+		all = []candidate{{node: wire.NodeOf(leads), id: leads.ID}}
+	}
+	var ids []string
+	for _, x := range all {
+		ids = append(ids, strconv.Quote(x.id))
+		if m.to != "" && x.id != m.to {
+			continue
+		}
+		if !m.drain && leads == (lease.Owner{}) && compare(g.ownID(), x.id) < 0 {
+			err = fmt.Errorf("%w: to %.64q: this node is preferred, and would take it back: drain this node", lease.ErrInvalid, m.to)
+			continue
+		}
+		fit = append(fit, x)
+	}
+	switch {
+	case len(fit) > 0:
+		return fit, nil
+	case err != nil:
+		return nil, err
+	case len(ids) == 0:
+		return nil, errNoCandidate
+	}
+	return nil, fmt.Errorf("%w: to %.64q: that node would not take over; would: %s", lease.ErrInvalid, m.to, strings.Join(ids, ", "))
+}
+
+var (
+	errGivenUp     = errors.New("the lease was lost or given up on the way, or the child ended")
+	errLeads       = errors.New("its source of leadership names this node: have another node lead")
+	errNoCandidate = errors.New("no other node is known that would take over: it stays")
+)

@@ -170,6 +170,8 @@ func (c *core) whyNot() string {
 		return "it only forwards"
 	case c.closing():
 		return "it is being stopped"
+	case c.drained:
+		return "the node is drained"
 	case c.stuck:
 		return "its Props were given up and have not returned"
 	case c.resting:

@@ -150,6 +150,7 @@ func TestNoContextIsAnError(t *testing.T) {
 		inputtest.Functions(t, map[string]func() error{
 			"Ask":     func() error { _, err := singleton.Ask[done](inputtest.None, m, job{}); return err },
 			"StopAll": func() error { return singleton.StopAll(inputtest.None, a.system) },
+			"Drain":   func() error { return singleton.Drain(inputtest.None, a.system) },
 		})
 		inputtest.Contexts(t, m)
 		require.True(t, active(m)(), "what is refused has changed nothing")

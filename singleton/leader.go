@@ -57,6 +57,7 @@ func (l *leadership) onFollowing(err error) {
 // to be one: there is no successor.
 func (l *leadership) onLeader(ch membership.LeaderChanged) {
 	l.leader, l.leads = ch.Leader, ch.IsSelf
+	l.heedDrain(ch.IsSelf)
 	switch {
 	case ch.IsSelf:
 		l.settling.Stop()
@@ -69,6 +70,18 @@ func (l *leadership) onLeader(ch membership.LeaderChanged) {
 		l.fire(unwanted)
 	default:
 		l.settleIn(func() { l.fire(unwanted) })
+	}
+}
+
+// heedDrain has the machine know whether the node is drained: what follows a source of leadership
+// goes where that points all the same.
+func (l *leadership) heedDrain(leads bool) {
+	switch {
+	case l.owned || !registryOf(l.system).drained.Load():
+	case leads:
+		l.fire(undrain)
+	default:
+		l.fire(drain)
 	}
 }
 

@@ -113,6 +113,8 @@ const (
 	rested                                               // this node may host again
 	stop                                                 // the manager is to end
 	unreachable                                          // no candidate could be asked to take over
+	drain                                                // the node is to host nothing that it does not host now
+	undrain                                              // it may host again
 )
 
 // effect is what the manager has to do, in order: of its lease, or what follows.
@@ -140,6 +142,7 @@ type machine struct {
 	wanted  bool             // this node is to host
 	stuck   bool             // Props that were given up have not returned
 	resting bool             // its child failed here: other nodes go first
+	drained bool             // the node hosts nothing any more, once it holds nothing
 	moving  bool             // a hand-over to a better place is being tried
 }
 
@@ -159,8 +162,11 @@ func (m machine) next(e event) (machine, []effect) {
 
 func (m machine) willing() bool { return m.wanted && !m.closing() && !m.unfit() }
 
-// unfit reports whether the node could not make the child now.
-func (m machine) unfit() bool { return m.stuck || m.resting }
+// unfit reports whether the node could not make the child now, or may not come to. A drained node
+// goes on with what it holds.
+func (m machine) unfit() bool {
+	return m.stuck || m.resting || m.drained && m.hold.Phase == handover.Away
+}
 
 // closing reports whether the manager is to end.
 func (m machine) closing() bool { return m.hold.Quitting }
@@ -190,6 +196,10 @@ func (s *turn) take(e event) {
 		s.stuck = false
 	case rested:
 		s.resting = false
+	case drain:
+		s.drained = true
+	case undrain:
+		s.drained = false
 	case stop:
 		if s.phase == Active { // others are asked before the child is
 			s.fire(handover.Move)
@@ -228,7 +238,7 @@ func (s *turn) standby(e event) {
 		s.add(stopWaiting, finish)
 	case !s.willing():
 		s.add(stopWaiting)
-	case e == free, e == wanted, e == unstuck, e == rested:
+	case e == free, e == wanted, e == unstuck, e == rested, e == undrain:
 		s.add(stopWaiting)
 		s.fire(handover.Host)
 	}

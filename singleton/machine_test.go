@@ -46,7 +46,7 @@ func (w scene) apply(e event) (scene, error) {
 	for _, f := range effects {
 		switch f {
 		case handover.DoAcquire:
-			if w.acquiring || w.adopting || w.held || w.child || w.releasing || w.hung {
+			if w.acquiring || w.adopting || w.held || w.child || w.releasing || w.hung || w.m.drained {
 				return w, fmt.Errorf("acquires while %+v", w)
 			}
 			w.acquiring = true
@@ -110,7 +110,7 @@ func (w scene) apply(e event) (scene, error) {
 			}
 			w.transferring, w.alive = true, false
 		case handover.DoOffer:
-			if w.held || w.child || w.offering || w.acquiring || w.hung {
+			if w.held || w.child || w.offering || w.acquiring || w.hung || w.m.drained {
 				return w, fmt.Errorf("offers while %+v", w)
 			}
 			w.offering = true
@@ -154,7 +154,7 @@ type step struct {
 
 func (w scene) steps() []step {
 	steps := []step{{"wanted", wanted, nil}, {"unwanted", unwanted, nil}, {"stop", stop, nil},
-		{"preferredElsewhere", preferredElsewhere, nil}}
+		{"preferredElsewhere", preferredElsewhere, nil}, {"drain", drain, nil}, {"undrain", undrain, nil}}
 	if w.m.phase == Standby { // elsewhere the manager itself says no
 		steps = append(steps, step{"asked", handover.Asked, func(w *scene) { w.asking = true }})
 	}
@@ -254,7 +254,7 @@ func TestMachineExhaustively(t *testing.T) {
 		}
 		// And a manager that is wanted always has something to wait for.
 		for w := range seen {
-			if w.m.wanted && !w.m.stuck && !w.finished {
+			if w.m.wanted && !w.m.stuck && !w.m.drained && !w.finished {
 				require.NotEmpty(t, w.progress(), "stuck in %+v (%s)", w, paths[w])
 			}
 		}

@@ -144,6 +144,60 @@ func (m *Manager) Status() Status {
 	return s
 }
 
+// Move hands the singleton over from this node, which must host it, to the node with the ID to
+// (lease.Config.ID), or to the best candidate if to is empty: the child is stopped and its state
+// goes along, as at any planned hand-over. It returns nil when the lease is the other node's. Calls
+// take turns. A child that keeps failing moves, too.
+//
+// No move is made that this node would undo. With WithLeadership only the leader is a candidate
+// while there is one: to move what is hosted by the leader, have another node lead. With
+// WithPreferred or WithPreference a node that is less preferred than this one is none: drain this
+// node (Drain).
+//
+// Errors: lease.ErrNotHeld, with the host, if this node does not host it; lease.ErrInvalid, with the
+// candidates, for a node that is none, for a move that would be undone, a zero Manager or a nil ctx;
+// lease.ErrUnsupported for a lease that can't be handed over; why no node took over, and the child
+// goes on here, or why the hand-over failed on the way, and the lease elects; lease.ErrUnknown if
+// the store did not say; and context.Cause(ctx): then a hand-over that had begun goes on.
+func (m *Manager) Move(ctx context.Context, to string) error {
+	if err := m.check(ctx); err != nil {
+		return err
+	}
+	return m.ask(&moveRequest{ctx: ctx, to: to, done: make(chan error, 1)})
+}
+
+// moveRequest asks for a hand-over of what is hosted here.
+type moveRequest struct {
+	ctx   context.Context
+	to    string // the ID of the next host; empty: the best candidate
+	drain bool   // the node is drained: what is not hosted here need not be moved
+	done  chan error
+
+	begun bool
+	moved bool
+	why   error // it was not, of late
+}
+
+// ask waits for what comes of a move.
+func (m *Manager) ask(r *moveRequest) (err error) {
+	if !hasEnded(m) {
+		m.tell(r)
+	}
+	select {
+	case err = <-r.done:
+	case <-m.done:
+		if !r.drain {
+			err = fmt.Errorf("%w: the manager has ended", lease.ErrNotHeld)
+		}
+	case <-r.ctx.Done():
+		err = fmt.Errorf("is still %v: %w", m.Status().Phase, context.Cause(r.ctx))
+	}
+	if err != nil {
+		err = fmt.Errorf("singleton %.64q: %w", m.name, err)
+	}
+	return err
+}
+
 // unwell says what has been wrong with m for longer than patience.
 func (m *Manager) unwell(s Status, patience time.Duration) error {
 	t, now := m.trouble.Load(), m.clock.Now().Mono

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -27,6 +28,7 @@ type registry struct {
 	dirs     map[followed]*directory
 	metrics  *instruments
 	odds     boundary.Line // of hosts that are at odds with this node
+	drained  atomic.Bool   // the node is to host nothing
 }
 
 var registryID = extensions.NextExtensionID()
@@ -178,6 +180,62 @@ func StopAll(ctx context.Context, system *actor.ActorSystem) error {
 		}
 	}
 	return boundedJoin(late)
+}
+
+// Drain has this node host no singleton of system until Undrain: each that it hosts moves to the
+// best candidate (Manager.Move), at most eight at a time, and this node neither acquires one nor
+// takes one over, those that are started later included. It goes on forwarding. Preferences do not
+// count meanwhile; after Undrain they do. The coordinators of sharded types stay with the leader
+// of their group.
+//
+// What no other node takes stays, and is named in the error, with the reason: this node goes on
+// hosting it, and is a candidate for it, as if it were not drained; call Drain again when another
+// node would take it. So does what follows a source of leadership that names this node
+// (WithLeadership): it goes where that points, also later on. A drained node takes nothing back when
+// the other nodes die: Health says then that there is no host.
+//
+// It returns nil when this node hosts none, or the errors of those that it still hosts, at most 20. If
+// ctx ends before, the error has context.Cause(ctx), and hand-overs that have begun go on.
+// lease.ErrInvalid if system or ctx is nil. Safe for concurrent use; it may be called again.
+func Drain(ctx context.Context, system *actor.ActorSystem) error {
+	if system == nil {
+		return fmt.Errorf("singleton.Drain: system: %w: nil", lease.ErrInvalid)
+	}
+	if err := input.Context(ctx, lease.ErrInvalid); err != nil {
+		return fmt.Errorf("singleton.Drain: %w", err)
+	}
+	registryOf(system).drained.Store(true)
+	all := slices.DeleteFunc(managersOf(system), func(m *Manager) bool { return m.owned || m.set.proxyOnly })
+	for _, m := range all {
+		m.tell(drain)
+	}
+	errs := make([]error, len(all))
+	var moves sync.WaitGroup
+	room := make(chan struct{}, movesAtOnce)
+	for i, m := range all {
+		room <- struct{}{}
+		moves.Go(func() {
+			defer func() { <-room }()
+			if errs[i] = m.ask(&moveRequest{ctx: ctx, drain: true, done: make(chan error, 1)}); errs[i] != nil && ctx.Err() == nil {
+				m.tell(undrain) // better here than nowhere
+			}
+		})
+	}
+	moves.Wait()
+	return boundedJoin(slices.DeleteFunc(errs, func(err error) bool { return err == nil }))
+}
+
+const movesAtOnce = 8
+
+// Undrain ends what Drain began. A nil system has nothing to end.
+func Undrain(system *actor.ActorSystem) {
+	if system == nil {
+		return
+	}
+	registryOf(system).drained.Store(false)
+	for _, m := range managersOf(system) {
+		m.tell(undrain)
+	}
 }
 
 // lookAgain is the pause between looks for managers that were started meanwhile.

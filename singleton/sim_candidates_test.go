@@ -21,7 +21,8 @@ var candidacies = simulate.New("singleton-candidates", 15, 1000)
 // addresses, a node that is preferred introduces itself and declines or is silent when it is
 // asked, while the host is stopped or not, and time passes. Checked is each planned end of the host: where a node waits
 // that it can reach, and could introduce itself to, the lease goes there with the state, and
-// soon; and a state that is given up is told.
+// soon; and a state that is given up is told. A move that is asked for goes to the node that is
+// named, or else to any, with the state; or it fails, and the host goes on.
 func TestSimulationOfCandidates(t *testing.T) {
 	candidacies.Run(t, func(t *testing.T, seed uint64) {
 		bubble(t, func(t *testing.T, c *cluster) {
@@ -80,7 +81,7 @@ func (s *candidateSim) run() {
 	s.host = s.join()
 	until(s.t, time.Second, "hosts", active(s.host.m))
 	for range s.r.Each(10 + s.r.IntN(30)) {
-		s.act(s.r.IntN(20))
+		s.act(s.r.IntN(22))
 		time.Sleep(simulate.Spread(s.r.Float64(), 10*time.Millisecond, time.Minute))
 	}
 	s.move()
@@ -106,8 +107,10 @@ func (s *candidateSim) act(what int) {
 				s.kill(0)
 			}
 		}
-	default:
+	case what < 20:
 		s.move()
+	default:
+		s.ask(s.all[s.r.IntN(len(s.all))], s.r.IntN(3) > 0)
 	}
 }
 
@@ -153,6 +156,37 @@ func (s *candidateSim) appear() {
 	s.haunt = true
 	s.logf("a preferred node appears, and will decline: %v", says)
 	s.ghost.introduce(s.host.m, "x")
+}
+
+// ask has the host move to a node, or to any.
+func (s *candidateSim) ask(x *waiter, named bool) {
+	s.send(s.host)
+	to := ""
+	if named {
+		to = x.id
+	}
+	known, events, lives := time.Since(x.heard) > 100*time.Millisecond, s.host.events(), len(s.log)
+	err := s.host.m.Move(s.t.Context(), to)
+	s.logf("%s was asked to move to %q: %v", s.host.id, to, err)
+	handed := len(events.of(singleton.HandedOver))
+	require.Empty(s.t, events.of(singleton.ColdStart))
+	if err != nil {
+		require.False(s.t, known && named, "%v, though it waits and could be reached", err)
+		require.Zero(s.t, handed)
+		until(s.t, time.Second, "goes on", active(s.host.m))
+		require.Len(s.t, s.log, lives)
+		return
+	}
+	require.Equal(s.t, 1, handed)
+	i := slices.IndexFunc(s.all, func(x *waiter) bool { return x.id == s.c.record("singleton/x").Owner.ID })
+	require.True(s.t, i >= 0 && (!named || s.all[i] == x))
+	until(s.t, time.Second, "hosts", active(s.all[i].m))
+	require.Equal(s.t, fmt.Sprintf("started with %d on %s", s.jobs, s.all[i].id), s.log[lives])
+	s.host, s.all[i] = s.all[i], s.host
+	for _, x := range s.all {
+		x.heard = time.Now()
+	}
+	s.died, s.haunt = nil, false
 }
 
 // move stops the host, and has another one begin.

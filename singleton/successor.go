@@ -39,6 +39,8 @@ func (s *successor) onInvite(m *wire.Invite) {
 		handover.Decline(s.port, m.From, m.Number, "its lease can't be handed over")
 	case s.set.proxyOnly:
 		handover.Decline(s.port, m.From, m.Number, "it only forwards")
+	case s.drained && s.phase == Standby:
+		handover.Decline(s.port, m.From, m.Number, "it is drained")
 	case s.phase == Standby && s.proxy.host.refuses(m.From):
 		handover.Decline(s.port, m.From, m.Number, s.proxy.host.judged.refused.Error())
 	default:
