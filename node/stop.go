@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/sharding"
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
@@ -172,15 +173,20 @@ func (e *ending) step(name string, f func() error) {
 }
 
 func (n *Node) stopParts(ctx context.Context) error {
+	return n.each(func(r *sharding.Region) error { return r.Stop(ctx) }, func() error { return singleton.StopAll(ctx, n.system) })
+}
+
+// each has something done with each of the node's Regions, and with all its singletons, side by side.
+func (n *Node) each(region func(*sharding.Region) error, singletons func() error) error {
 	n.mu.Lock()
 	regions := n.regions
 	n.mu.Unlock()
 	errs := make([]error, len(regions)+1)
 	var all sync.WaitGroup
 	for i, r := range regions {
-		all.Go(func() { errs[i] = boundary.Call(func() error { return r.Stop(ctx) }) })
+		all.Go(func() { errs[i] = boundary.Call(func() error { return region(r) }) })
 	}
-	errs[len(regions)] = boundary.Call(func() error { return singleton.StopAll(ctx, n.system) })
+	errs[len(regions)] = boundary.Call(singletons)
 	all.Wait()
 	return errors.Join(errs...)
 }
