@@ -52,13 +52,14 @@ func TestLanes(t *testing.T) {
 			0 a acquired singleton/x 1
 			1 a became_host singleton/x 1
 			500 a child_ended singleton/x 1
-			502 a handed_over singleton/x 1 b
-			503 b acquired singleton/x 2
-			504 b became_host singleton/x 2
-			505 c seen singleton/x 2 b`,
+			502 a handed_over singleton/x 2 b
+			502 c seen singleton/x 2 b
+			503 b acquired singleton/x 3
+			504 b became_host singleton/x 3
+			505 c seen singleton/x 3 b`,
 			spans: []Span{
 				{Holder: "a", Token: "1", From: at(0), To: at(502), RunFrom: at(1), RunTo: at(500), Ended: "handed over"},
-				{Holder: "b", Token: "2", From: at(503), RunFrom: at(504)}},
+				{Holder: "b", Token: "3", From: at(502), RunFrom: at(504)}},
 			gaps: []float64{4}, kinds: "planned"},
 		"a host that dies while others follow it": {events: `
 			0 a acquired singleton/x 1

@@ -304,14 +304,14 @@ func (c *Console) Act(ctx context.Context, user string, r Request) (Accepted, er
 	if err != nil {
 		return Accepted{}, err
 	}
-	to, err := target(build(in), r)
+	to, name, err := target(build(in), r)
 	if err != nil {
 		return Accepted{}, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, askWithin, errors.New("the node did not answer within 2 s: it is not known whether it has begun"))
 	defer cancel()
 	answer, err := c.desk.Ask(ctx, to.Address, inquiry.Request{From: in.at, Do: &inquiry.Action{
-		Action: r.Action, Name: r.Name, To: r.To, Token: r.Token, User: user}})
+		Action: r.Action, Name: name, To: r.To, Token: r.Token, User: user}})
 	switch {
 	case err != nil:
 		return Accepted{}, &Refusal{"unavailable", err.Error()}
@@ -326,36 +326,39 @@ type Refusal struct{ Code, Text string }
 
 func (r *Refusal) Error() string { return r.Text }
 
-// target is the node that a Request concerns.
-func target(s Snapshot, r Request) (Owner, error) {
+// target is the node that a Request concerns, and the name of the lease, if it is about one.
+func target(s Snapshot, r Request) (to Owner, name string, err error) {
+	refuse := func(code, format string, args ...any) (Owner, string, error) {
+		return Owner{}, "", &Refusal{code, fmt.Sprintf(format, args...)}
+	}
 	if r.Action == "drain" || r.Action == "undrain" {
 		for _, n := range s.Nodes {
 			if n.ID == r.Node && n.State != "gone" {
-				return n.Owner, nil
+				return n.Owner, "", nil
 			}
 		}
-		return Owner{}, &Refusal{inquiry.Unknown, fmt.Sprintf("there is no node %.64q", r.Node)}
+		return refuse(inquiry.Unknown, "there is no node %.64q", r.Node)
 	}
-	name := r.Name
+	name = r.Name
 	for _, x := range s.Singletons {
 		if x.Name == r.Name && r.Action == "move" {
 			name = x.Lease
 		}
 	}
-	for _, l := range s.Leases {
-		switch {
-		case l.Name != name:
-		case l.Owner == nil:
-			return Owner{}, &Refusal{inquiry.Conflict, fmt.Sprintf("no node holds %.64q", name)}
-		case r.Token != "" && r.Token != l.Token:
-			return Owner{}, &Refusal{inquiry.Conflict, fmt.Sprintf("%.64q is held under token %s by now, by %.64q", name, l.Token, l.Owner.ID)}
-		case l.Owner.Address == "":
-			return Owner{}, &Refusal{inquiry.Conflict, fmt.Sprintf("%.64q, which holds %.64q, has no address to ask it at", l.Owner.ID, name)}
-		default:
-			return *l.Owner, nil
-		}
+	i := slices.IndexFunc(s.Leases, func(l Lease) bool { return l.Name == name })
+	if i < 0 {
+		return refuse(inquiry.Unknown, "there is no lease %.64q", name)
 	}
-	return Owner{}, &Refusal{inquiry.Unknown, fmt.Sprintf("there is no lease %.64q", name)}
+	switch l := s.Leases[i]; {
+	case l.Owner == nil:
+		return refuse(inquiry.Conflict, "no node holds %.64q", name)
+	case r.Token != "" && r.Token != l.Token:
+		return refuse(inquiry.Conflict, "%.64q is held under token %s by now, by %.64q", name, l.Token, l.Owner.ID)
+	case l.Owner.Address == "":
+		return refuse(inquiry.Conflict, "%.64q, which holds %.64q, has no address to ask it at", l.Owner.ID, name)
+	default:
+		return *l.Owner, name, nil
+	}
 }
 
 // records are those of the store, followed or, where it can't be, listed each time.

@@ -202,3 +202,84 @@ func TestBadConfigs(t *testing.T) {
 	_, err = console.New(k, nil, console.Config{Actions: true, Authorize: allow})
 	require.ErrorContains(t, err, "actor system")
 }
+
+// Actions go to the node that they concern, which carries them out only if it has them, too.
+func TestActions(t *testing.T) {
+	s := memory.New()
+	a, b := start(t, s, "a"), start(t, s, "b")
+	cfg := console.Config{Actions: true, Authorize: func(*http.Request, console.Access) (string, error) { return "ada", nil }}
+	c, err := console.New(b.Keeper(), b.System(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	hostOf := func(want string) func(s console.Snapshot) error {
+		return func(s console.Snapshot) error {
+			if x := s.Singletons; len(x) != 1 || x[0].Phase != "active" || x[0].Host.ID != want || len(x[0].Candidates) != 2 || !x[0].Candidates[1].Eligible {
+				return fmt.Errorf("%+v", x)
+			}
+			return nil
+		}
+	}
+	eventually(t, c, hostOf("a"))
+	act := func(r console.Request) (string, error) {
+		done, err := c.Act(t.Context(), "ada", r)
+		return done.Text, err
+	}
+	_, err = act(console.Request{Action: "move", Name: "cron", To: "b"})
+	require.ErrorContains(t, err, "not enabled on that node")
+	inquiry.Of(a.System()).Allow()
+	for r, text := range map[console.Request]string{
+		{Action: "explode"}:                                   "must be one of",
+		{Action: "drain", Node: "c"}:                          "no node",
+		{Action: "move", Name: "other"}:                       "no lease",
+		{Action: "move", Name: "cron", Token: "1"}:            "by now",
+		{Action: "move", Name: "cron", To: "c"}:               "would not take over",
+		{Action: "release", Name: "member/shop/a"}:            "no lease",
+		{Action: "release", Name: "leader/shop"}:              "nothing to release",
+		{Action: "release", Name: "coordinator/shop/account"}: "nothing to release",
+	} {
+		_, err := act(r)
+		require.ErrorContains(t, err, text, "%+v", r)
+	}
+	text, err := act(console.Request{Action: "move", Name: "cron", To: "b"})
+	require.NoError(t, err)
+	require.Contains(t, text, "move")
+	snap := eventually(t, c, hostOf("b"))
+	require.Equal(t, "planned", snap.Singletons[0].Handovers[0].Kind, "%+v, %+v", lane(snap, "singleton/cron"), snap.Events)
+	asked := 0
+	for _, e := range snap.Events {
+		if e.Kind == "asked" && e.Name == "singleton/cron" && e.Node == "a" {
+			require.Contains(t, e.Reason, "move")
+			asked++
+		}
+	}
+	require.NotZero(t, asked)
+
+	_, err = act(console.Request{Action: "drain", Node: "b"})
+	require.NoError(t, err)
+	snap = eventually(t, c, func(s console.Snapshot) error {
+		if x := s.Singletons[0]; x.Host == nil || x.Host.ID != "a" || s.Types[0].Nodes[0].Shards != 256 || s.Nodes[1].State != "draining" {
+			return fmt.Errorf("%+v, %+v, %+v", x, s.Types[0].Nodes, s.Nodes[1])
+		}
+		return nil
+	})
+	_, err = act(console.Request{Action: "undrain", Node: "b"})
+	require.NoError(t, err)
+
+	h, err := a.Lease("outbox/orders")
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- lease.Run(t.Context(), h, func(ctx context.Context, _ lease.Term) error { <-ctx.Done(); return nil })
+	}()
+	eventually(t, c, func(s console.Snapshot) error {
+		for _, l := range s.Leases {
+			if l.Name == "outbox/orders" && l.Owner != nil {
+				return nil
+			}
+		}
+		return fmt.Errorf("%+v", s.Leases)
+	})
+	_, err = act(console.Request{Action: "release", Name: "outbox/orders"})
+	require.NoError(t, err)
+	require.ErrorIs(t, <-ended, lease.ErrAsked)
+}

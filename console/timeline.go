@@ -28,7 +28,8 @@ var endings = map[string]string{journal.Released: "released", journal.HandedOver
 type lane struct {
 	name string
 	all  []*Span
-	runs bool // some node told of work under it; else the term is the work
+	told map[*Span]bool // by the holder: else it is known by the records
+	runs bool           // some node told of work under it; else the term is the work
 }
 
 // lanesOf gathers the events by the names of leases; those of shards are left to unhosted.
@@ -40,7 +41,7 @@ func lanesOf(events []happened, heard map[string]time.Time) map[string]*lane {
 		}
 		l := lanes[e.Name]
 		if l == nil {
-			l = &lane{name: e.Name}
+			l = &lane{name: e.Name, told: map[*Span]bool{}}
 			lanes[e.Name] = l
 		}
 		l.take(e)
@@ -65,6 +66,16 @@ func (l *lane) of(token uint64) *Span {
 	return nil
 }
 
+// by returns the last span of a holder; nil if there is none.
+func (l *lane) by(holder string) *Span {
+	for _, s := range slices.Backward(l.all) {
+		if s.Holder == holder {
+			return s
+		}
+	}
+	return nil
+}
+
 // begin adds a span, in the order of tokens.
 func (l *lane) begin(s *Span) *Span {
 	i := len(l.all)
@@ -81,6 +92,9 @@ func (l *lane) take(e happened) {
 	if e.observed {
 		holder = e.Peer
 	}
+	if endings[e.Kind] != "" && !e.observed && (s == nil || s.Holder != holder) { // who hands over may tell the next token, or none
+		s = l.by(holder)
+	}
 	if s == nil {
 		if e.Token == 0 {
 			return
@@ -90,6 +104,7 @@ func (l *lane) take(e happened) {
 	if e.observed && e.Kind == journal.Seen {
 		return
 	}
+	l.told[s] = l.told[s] || !e.observed
 	switch e.Kind {
 	case journal.Acquired:
 		s.Holder, s.From = holder, e.At
@@ -113,6 +128,12 @@ func (l *lane) take(e happened) {
 
 // finish closes terms that another followed, and says of holders that are gone when they were heard of last.
 func (l *lane) finish(heard map[string]time.Time) {
+	for i := len(l.all) - 2; i >= 0; i-- { // a lease that is handed over gets another token when it is taken up
+		if s, next := l.all[i], l.all[i+1]; s.Holder == next.Holder && !l.told[s] && l.told[next] {
+			next.From = s.From
+			l.all = slices.Delete(l.all, i, i+1)
+		}
+	}
 	for i, s := range l.all {
 		if i+1 < len(l.all) && s.To.IsZero() {
 			if s.To = l.all[i+1].From; s.RunTo.IsZero() { // else its holder told
@@ -163,7 +184,7 @@ func (l *lane) handovers(most int) (all []Handover) {
 			continue
 		}
 		h := Handover{At: is.RunFrom, From: was.Holder, To: is.Holder, Token: is.Token, Kind: "unplanned", Reason: was.Reason}
-		if was.Ended == "handed over" || was.Ended == "released" {
+		if was.Ended == "handed over" || was.Ended == "released" || was.Ended == "" && !was.RunTo.IsZero() {
 			h.Kind = "planned"
 		}
 		if h.At.IsZero() {

@@ -69,8 +69,15 @@ func (n *Node) Handler() http.Handler {
 }
 
 // report is the node's own part of what a console asks for. Health asks nothing of the store here.
-func (n *Node) report(ctx context.Context, _ inquiry.Request, r *inquiry.Report) {
+func (n *Node) report(ctx context.Context, q inquiry.Request, r *inquiry.Report) {
 	r.Group, r.Stopping = n.cfg.Group, n.life.Err() != nil
+	switch {
+	case q.Do == nil:
+	case q.Do.Action == "drain":
+		inquiry.Of(n.system).Begin(q, r, n.Drain)
+	case q.Do.Action == "undrain":
+		inquiry.Of(n.system).Begin(q, r, func(context.Context) error { return n.Undrain() })
+	}
 	errs := []error{n.parts(ctx)}
 	if g := n.Group(); g != nil {
 		errs = append(errs, g.Health(ctx))

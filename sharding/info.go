@@ -139,10 +139,15 @@ func (c *census) tell(_ context.Context, _ inquiry.Request, to *inquiry.Report) 
 	x := inquiry.Type{Group: in.Group, Type: in.Type, Shards: in.Shards, Hosts: !c.set.proxyOnly, Entities: in.Entities, Waiting: in.Waiting,
 		Counters: map[string]int64{"dropped": in.Dropped, "undeliverable": in.Undeliverable, "unconfirmed": in.Unconfirmed, "relayed": in.Relayed,
 			"unordered": in.Unordered, "overruns": in.Overruns, "crashes": in.Crashes, "passivated": in.Passivated, "handed off": in.HandedOff}}
+	x.Draining = in.Draining
+	to.Draining = to.Draining || in.Draining
 	for _, s := range in.Table {
 		if s.Phase != "" {
-			x.Own = append(x.Own, inquiry.Shard{N: s.Shard, Phase: s.Phase, Entities: s.Entities})
+			x.Own = append(x.Own, inquiry.Shard{N: s.Shard, Phase: s.Phase, Entities: s.Entities, Waiting: s.Waiting})
 		}
+	}
+	for _, m := range in.Moves {
+		x.Moves = append(x.Moves, inquiry.Move(m))
 	}
 	to.Types = append(to.Types, x)
 }

@@ -70,6 +70,7 @@ func (r *registry) report(_ context.Context, q inquiry.Request, to *inquiry.Repo
 	r.mu.Lock()
 	all := slices.DeleteFunc(slices.SortedFunc(maps.Values(r.managers), byName), hasEnded)
 	r.mu.Unlock()
+	to.Draining = to.Draining || r.drained.Load()
 	for _, m := range all {
 		if m.owned {
 			continue

@@ -28,7 +28,7 @@ var alone = map[string]struct {
 	"health/health.go":              {1, "a check may not return"},
 	"internal/actors/actors.go":     {1, "runs inside of Publish, which it must not hold up"},
 	"internal/boundary/boundary.go": {2, "work of users, that may not return; waits for the others"},
-	"internal/inquiry/inquiry.go":   {1, "answers a question, within 2 s, eight at a time; a Desk has no end of its own"},
+	"internal/inquiry/inquiry.go":   {2, "answers a question, within 2 s, eight at a time; carries an action out; a Desk has no end of its own"},
 	"internal/transport/node.go":    {2, "has remote give a link up, subscribers of users come before it; tells of a link that broke"},
 	"internal/transport/peer.go":    {3, "sends what is queued, for a caller that has sent enough, or that reads a link; remote may hold it up"},
 	"lease/state.go":                {1, "OnLost of users, which may not return"},

@@ -142,8 +142,12 @@ func (d *Desk) report(ctx context.Context, q Request) Report {
 	if q.Do != nil && !d.act.Load() {
 		r.Code, r.Said, q.Do = Forbidden, "actions are not enabled on that node", nil
 	}
+	r.DeadLetters = outlet.Of(d.system).Counts()
 	if k != nil {
 		ofKeeper(k, q, &r)
+		if q.Do != nil && q.Do.Action == "release" && journal.KindOf(q.Do.Name) == "application" {
+			d.Begin(q, &r, func(context.Context) error { return k.AskRelease(q.Do.Name) })
+		}
 	}
 	for _, p := range parts {
 		if err := boundary.Contained(func() { p(ctx, q, &r) }); err != nil {

@@ -109,7 +109,6 @@ type Type struct {
 	Waiting     int
 	Counters    map[string]int64 `json:",omitempty"`
 	Own         []Shard          `json:",omitempty"` // that are, or may be, this node's
-	Coordinates bool             `json:",omitempty"`
 	Moves       []Move           `json:",omitempty"` // under way, where it coordinates
 }
 
