@@ -55,6 +55,7 @@ type Console struct {
 	desk   *inquiry.Desk // nil: the store alone
 	cfg    Config
 	now    func() time.Time
+	http   *handler
 
 	life context.Context
 	end  context.CancelFunc
@@ -99,6 +100,7 @@ func New(keeper *lease.Keeper, system *actor.ActorSystem, cfg Config) (*Console,
 		incomplete: map[string]time.Time{}}
 	c.now = func() time.Time { return time.Unix(0, keeper.Clock().Now().Wall).UTC() }
 	c.life, c.end = context.WithCancel(context.Background())
+	c.http = newHandler(c.life, c, cfg)
 	if system != nil {
 		c.desk = inquiry.Of(system)
 		c.desk.Keep(keeper)
@@ -112,6 +114,7 @@ func New(keeper *lease.Keeper, system *actor.ActorSystem, cfg Config) (*Console,
 // Close ends what the Console follows. It may be called again.
 func (c *Console) Close() {
 	c.end()
+	c.http.hub.wait()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.forget()
