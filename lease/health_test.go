@@ -829,7 +829,9 @@ func (m *meter) read() map[string]int64 {
 			switch data := metric.Data.(type) {
 			case metricdata.Sum[int64]:
 				for _, p := range data.DataPoints {
-					got[key(metric.Name, p.Attributes)] = p.Value
+					if k := key(metric.Name, p.Attributes); p.Value != 0 { // each is 0 from the beginning
+						got[k] = p.Value
+					}
 				}
 			case metricdata.Gauge[int64]:
 				for _, p := range data.DataPoints {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,7 +28,7 @@ import (
 type instruments struct {
 	won, refused, givenBack, failed *tally // acquisitions
 	settlements, reconciled, held   *tally
-	renewals, losses                meters.Counter
+	renewals, losses                map[string]meters.Counter // by outcome, by reason
 	left                            meters.Times
 	restarts                        *tally // of watches
 	requests                        requests
@@ -55,18 +57,20 @@ func (t *tally) add(by int64) {
 
 func newInstruments(mp metric.MeterProvider, queue *feed.Queue, keeper, store string) (*instruments, error) {
 	m := meters.New(mp, "lease", attribute.String("holdfast.keeper", keeper), attribute.String("holdfast.store", store))
-	acquisitions := m.Counter("acquisitions", "Acquisitions by outcome: won, held by another, given back, error.")
+	acquisitions := m.CounterBy("acquisitions", "Acquisitions by outcome: won, held by another, given back, error.",
+		"outcome", "won", "held by another", "given back", "error")
 	var all []*tally
 	of := func(c meters.Counter) *tally {
 		t := &tally{Counter: c}
 		all = append(all, t)
 		return t
 	}
-	outcome := func(o string) *tally { return of(acquisitions.With(attribute.String("outcome", o))) }
+	outcome := func(o string) *tally { return of(acquisitions[o]) }
 	i := &instruments{
 		won: outcome("won"), refused: outcome("held by another"), givenBack: outcome("given back"), failed: outcome("error"),
-		renewals:    m.Counter("renewals", "Session renewals by outcome: ok, error, gone."),
-		losses:      m.Counter("losses", "Terms that ended against their holder's will, by reason; lapsed: on time, by their policy."),
+		renewals: m.CounterBy("renewals", "Session renewals by outcome: ok, error, gone, overtaken.", "outcome", "ok", "error", "gone", "overtaken"),
+		losses: m.CounterBy("losses", "Terms that ended against their holder's will, by reason; lapsed: on time, by their policy.",
+			"reason", append(slices.Collect(maps.Keys(reasonsOfLoss)), "lapsed", "other")...),
 		settlements: of(m.Counter("settlements", "Terms that began by settling what an earlier operation had left.")),
 		restarts:    of(m.Counter("watch.restarts", "Watches of the store that broke off and were begun again.")),
 		requests:    requests{Times: m.Times("store.duration", "Requests to the store by operation and outcome: ok, gone, denied, timeout, canceled, error.")},
@@ -95,7 +99,7 @@ func (i *instruments) tell() {
 // renewed measures a renewal, later.
 func (i *instruments) renewed(outcome string, left time.Duration) {
 	i.queue.Put(measurements, feed.Item{Do: func() {
-		i.renewals.With(attribute.String("outcome", outcome)).Add(1)
+		i.renewals[outcome].Add(1)
 		i.left.Record(max(left, 0))
 		i.requests.off.Store(!i.requests.Enabled())
 	}})
@@ -104,16 +108,18 @@ func (i *instruments) renewed(outcome string, left time.Duration) {
 // lost measures a loss, later.
 func (i *instruments) lost(reason error) {
 	i.queue.Put(measurements, feed.Item{Do: func() {
-		i.losses.With(attribute.String("reason", nameOfLoss(reason))).Add(1)
+		i.losses[nameOfLoss(reason)].Add(1)
 	}})
 }
+
+var reasonsOfLoss = map[string]error{"expired": ErrExpired, "taken over": ErrTakenOver, "record gone": ErrRecordGone,
+	"inconsistent": ErrInconsistent, "closed": ErrClosed, "asked": ErrAsked, "parent lost": ErrParentLost}
 
 func nameOfLoss(reason error) string {
 	if errors.Is(reason, ErrLapsed) { // which is ErrExpired, too
 		return "lapsed"
 	}
-	for name, err := range map[string]error{"expired": ErrExpired, "taken over": ErrTakenOver, "record gone": ErrRecordGone,
-		"inconsistent": ErrInconsistent, "closed": ErrClosed, "asked": ErrAsked, "parent lost": ErrParentLost} {
+	for name, err := range reasonsOfLoss {
 		if errors.Is(reason, err) {
 			return name
 		}

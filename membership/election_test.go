@@ -259,7 +259,7 @@ func TestMetrics(t *testing.T) {
 		}
 		a := w.member("a", membership.WithMeterProvider(provider))
 		w.node("b").join()
-		require.Equal(t, map[string]int64{"members": 2, "leading": 1, "leader.changes": 1}, read())
+		require.Equal(t, map[string]int64{"members": 2, "leading": 1, "leader.changes": 1, "losses": 0}, read())
 
 		a.store.Partition()
 		time.Sleep(2 * ttl)

@@ -88,8 +88,11 @@ func Start(system *actor.ActorSystem, keeper *lease.Keeper, name string, props *
 	m.status.Store(&Status{Name: name})
 	m.trouble.Store(&trouble{})
 
-	reg := registryOf(system)
-	if m.metrics, err = reg.instruments(set.meters, system.Address()); err == nil {
+	reg, id := registryOf(system), system.Address()
+	if keeper != nil {
+		id = keeper.Owner().ID
+	}
+	if m.metrics, err = reg.instruments(set.meters, id); err == nil {
 		err = m.outlet.Measure(set.meters)
 	}
 	if err != nil {

@@ -15,6 +15,8 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
+
+	"github.com/holdfast-go/holdfast/internal/boundary"
 )
 
 const module = "github.com/holdfast-go/holdfast/"
@@ -60,14 +62,32 @@ type Counter struct {
 func (m *Maker) counter(to interface {
 	Add(ctx context.Context, n int64, opts ...metric.AddOption)
 }) Counter {
-	return Counter{to: to, attrs: m.attrs}.With()
+	c := Counter{to: to, attrs: m.attrs}
+	if m.err == nil {
+		return c.with()
+	}
+	return c
 }
 
-// Counter makes a counter.
+// Counter makes a counter. It counts from 0, which is told at once: the first event is a change, which
+// alarms see.
 func (m *Maker) Counter(name, what string) Counter {
 	return m.counter(of(m, func() (metric.Int64Counter, error) {
 		return m.meter.Int64Counter(m.prefix+name, metric.WithDescription(what))
 	}))
+}
+
+// CounterBy makes a counter of which one is returned for each value of an attribute.
+func (m *Maker) CounterBy(name, what, key string, values ...string) map[string]Counter {
+	to, all := of(m, func() (metric.Int64Counter, error) {
+		return m.meter.Int64Counter(m.prefix+name, metric.WithDescription(what))
+	}), map[string]Counter{}
+	for _, v := range values {
+		if m.err == nil {
+			all[v] = Counter{to: to, attrs: m.attrs}.with(attribute.String(key, v))
+		}
+	}
+	return all
 }
 
 // UpDown makes a counter that goes down, too.
@@ -77,10 +97,11 @@ func (m *Maker) UpDown(name, what string) Counter {
 	}))
 }
 
-// With returns the counter with more attributes.
-func (c Counter) With(more ...attribute.KeyValue) Counter {
+// with returns the counter with more attributes.
+func (c Counter) with(more ...attribute.KeyValue) Counter {
 	c.attrs = append(c.attrs[:len(c.attrs):len(c.attrs)], more...)
 	c.at = []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(c.attrs...))}
+	_ = boundary.Contained(func() { c.Add(0) })
 	return c
 }
 

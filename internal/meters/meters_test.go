@@ -16,11 +16,12 @@ import (
 func TestInstruments(t *testing.T) {
 	reader := sdkmetric.NewManualReader()
 	m := meters.New(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)), "part", attribute.String("a", "1"))
-	won := m.Counter("acquired", "By outcome.").With(attribute.String("outcome", "won"))
+	won := m.CounterBy("acquired", "By outcome.", "outcome", "won")["won"]
 	held := m.UpDown("held", "Held.")
 	set := m.Gauge("set", "Set.")
 	took := m.Times("took", "Took.")
 	n := int64(7)
+	m.Counter("none", "None.")
 	stop := m.Observe(m.ObservedUpDown("waiting", "Waiting.", func() int64 { return n }),
 		m.ObservedCounter("lost", "Lost.", func() int64 { return 2 * n }))
 	require.NoError(t, m.Err())
@@ -54,6 +55,7 @@ func TestInstruments(t *testing.T) {
 	require.Equal(t, map[string]string{
 		"holdfast.part.acquired": "a=1 outcome=won 2", "holdfast.part.held": "a=1 2", "holdfast.part.set": "a=1 5",
 		"holdfast.part.took": "a=1 1500", "holdfast.part.waiting": "a=1 7", "holdfast.part.lost": "a=1 14",
+		"holdfast.part.none": "a=1 0",
 	}, read())
 	stop()
 	require.NotContains(t, read(), "holdfast.part.waiting")
