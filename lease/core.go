@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/journal"
 	"github.com/holdfast-go/holdfast/store"
 )
@@ -310,7 +311,8 @@ func gatherAll(ctx context.Context, listing iter.Seq2[Record, error], bad func(n
 
 // badRecord reports a value under our prefix that is no record. It is left alone.
 func (k *core) badRecord(name string, err error) {
-	k.log.Warn("not a lease record, left alone", zap.String("lease", name), zap.Error(err))
+	k.log.Warn("not a lease record, left alone", zap.String("lease", name), zap.Error(err),
+		boundary.Do("remove it if it is no other program's: the name can't be acquired while it stands"))
 }
 
 // healthName is read to see that the store answers. It is never held.

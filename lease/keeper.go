@@ -253,7 +253,8 @@ func (k *Keeper) Close(ctx context.Context) error {
 		_ = boundary.Wait(ctx, &k.calls) // a store that does not heed its context is left alone
 	}
 	if len(rest) > 0 {
-		k.log.Warn("closed with leases not released", zap.Int("count", len(rest)), zap.Strings("names", rest[:min(len(rest), 20)]))
+		k.log.Warn("closed with leases not released", zap.Int("count", len(rest)), zap.Strings("names", rest[:min(len(rest), 20)]),
+			boundary.Do("give Close more time, or have the work under them heed its context"))
 		k.closeErr = fmt.Errorf("keeper %s closed: %d leases not released, left to expire: %s: %w",
 			k.owner.ID, len(rest), abbreviate(rest), unknown(context.Cause(ctx)))
 	}

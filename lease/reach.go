@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/journal"
 	"github.com/holdfast-go/holdfast/store"
 )
@@ -59,7 +60,8 @@ func (k *reach) heard(what string, sent store.Reading, err error) {
 		k.note(o.since, journal.Away, "store", 0, "", err)
 		held, left, handles := k.standing(now)
 		k.log.Warn("store unreachable", zap.Time("since", time.Unix(0, o.since.Wall)), k.endpoints(),
-			zap.Int("held", held), zap.Duration("trusted", left), zap.Int("not_held", handles-held), zap.Error(err))
+			zap.Int("held", held), zap.Duration("trusted", left), zap.Int("not_held", handles-held), zap.Error(err),
+			boundary.Do("see to the store and the way to it; this node tries on by itself"))
 	}
 }
 
@@ -136,7 +138,8 @@ func (k *reach) deniedLocked(what string, sent, now store.Reading, err error) {
 			*d = denial{on: true, what: what, since: sent, ever: true, told: !again}
 		}
 		if d.err == nil && d.told {
-			k.log.Error("the store denies this node what leases need", zap.String("denied", what), k.endpoints(), zap.Error(err))
+			k.log.Error("the store denies this node what leases need", zap.String("denied", what), k.endpoints(), zap.Error(err),
+				boundary.Do("give its user the rights that the store's page in docs lists; this node tries on by itself"))
 		}
 		d.err, d.last = err, now.Mono
 		if d.what == ofWatches {

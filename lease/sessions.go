@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/journal"
 	"github.com/holdfast-go/holdfast/store"
 )
@@ -479,7 +480,8 @@ func (k *sessions) grantedLocked(p *pool, ttl time.Duration) {
 		k.granted = ttl
 	}
 	if ttl > p.ttl && ttl != p.granted {
-		k.log.Warn("the store raised the TTL", zap.Duration("asked", p.ttl), zap.Duration("granted", ttl))
+		k.log.Warn("the store raised the TTL", zap.Duration("asked", p.ttl), zap.Duration("granted", ttl),
+			boundary.Do("set lease.Config.TTL to what is granted, so that the settings say what is"))
 	}
 	p.granted = ttl
 }

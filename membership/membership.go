@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/feed"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/store"
@@ -34,7 +35,7 @@ type membership struct {
 // onLost is the member lease's.
 func (m *membership) onLost(l lease.Loss) {
 	m.metrics.losses.Add(1)
-	m.log.Warn("membership lost", zap.Uint64("token", uint64(l.Token)), zap.Error(l.Reason))
+	m.log.Warn("membership lost", zap.Uint64("token", uint64(l.Token)), zap.Error(l.Reason), boundary.Do("nothing: it joins again by itself"))
 	if m.set.publish != nil {
 		m.set.publish(Lost{Group: m.names.group, Loss: l})
 	}

@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -41,7 +42,7 @@ func (r *rivalry) contestLocked(b *base, rival Member, leaving bool) {
 		return
 	}
 	b.after = append(b.after, func() {
-		b.log.Error("not listed any more: a later incarnation of this ID has joined", zap.Error(inUse(rival)))
+		b.log.Error("not listed any more: a later incarnation of this ID has joined", zap.Error(inUse(rival)), boundary.Do("stop one of them, or give each an ID of its own"))
 	})
 	if leaving || b.life.Err() != nil {
 		return

@@ -215,8 +215,8 @@ func (h *tenure) keepStates() {
 }
 
 func (s *roster) coldStart(id string, why error) {
-	s.log.Warn("cold start: an entity's state was not handed over", zap.String("shard", s.name), zap.String("id",
-		id), zap.Error(why))
+	s.counts.warned.cold.Warn(s.log, s.clock.Now().Mono, "cold start: an entity's state was not handed over", zap.String("shard", s.name),
+		zap.String("id", id), zap.Error(why))
 	s.event(Event{Kind: ColdStart, Shard: s.number, ID: id, States: 1, Reason: why})
 }
 

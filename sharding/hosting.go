@@ -220,7 +220,7 @@ func (s *hold) acquire(f func(*lease.Handle, context.Context) (bool, error)) {
 
 func (s *hold) onAcquired(won bool, err error) {
 	if err != nil && !errors.Is(err, context.Canceled) {
-		s.log.Warn("a shard could not be acquired", zap.String("shard", s.name), zap.Error(err))
+		s.counts.warned.notAcquired.Warn(s.log, s.clock.Now().Mono, "a shard could not be acquired", zap.String("shard", s.name), zap.Error(err))
 	}
 	if !won {
 		if err != nil && s.handle != nil {

@@ -85,8 +85,8 @@ type tally struct {
 	hosted                         meters.Counter
 	handOff                        meters.Times
 	traces                         *traces.Tracer
-	draining                       atomic.Bool   // this node gives its shards up
-	warned                         boundary.Line // of undeliverable messages
+	draining                       atomic.Bool // this node gives its shards up
+	warned                         struct{ undeliverable, crashed, cold, notAcquired boundary.Line }
 }
 
 // counter counts for Info and for the metrics.
@@ -197,7 +197,8 @@ func (n *node) counted(shard, relayed, unordered int) {
 	}
 	if unordered > 0 {
 		n.counts.unordered.add(unordered)
-		n.log.Warn("mail went on before all that was sent the old way was known to have arrived", zap.Int("shard", shard))
+		n.log.Warn("mail went on before all that was sent the old way was known to have arrived", zap.Int("shard", shard),
+			boundary.Do("look at the links and the load of the nodes that it was on"))
 		n.event(Event{Kind: OrderNotKept, Shard: shard})
 	}
 }
@@ -205,7 +206,7 @@ func (n *node) counted(shard, relayed, unordered int) {
 // crashed notes that an entity panicked.
 func (n *node) crashed(shard int, id string, reason any) {
 	n.counts.crashes.add(1)
-	n.log.Warn("an entity panicked", zap.Int("shard", shard), zap.String("id", id), zap.Any("panic", reason))
+	n.counts.warned.crashed.Warn(n.log, n.clock.Now().Mono, "an entity panicked", zap.Int("shard", shard), zap.String("id", id), zap.Any("panic", reason))
 	n.event(Event{Kind: EntityCrashed, Shard: shard, ID: id, Panic: reason})
 }
 
@@ -219,11 +220,9 @@ func (n *node) dropped(nack *wire.Nack, sender *actor.PID, msg any) {
 // letter: protoactor would answer the sender a second time.
 func (n *node) undeliverable(nack *wire.Nack, sender *actor.PID, msg any) {
 	n.counts.undeliverable.add(1)
-	if missed, ok := n.counts.warned.Open(n.clock.Now().Mono); ok {
-		n.log.Warn("undeliverable message", zap.String("name", boundary.Cut(nack.Name)),
-			zap.Stringer("reason", hosting.Reason(nack.Reason)), zap.String("type", boundary.Cut(nack.Type)),
-			zap.String("detail", nack.Detail), zap.Int("missed", missed))
-	}
+	n.counts.warned.undeliverable.Warn(n.log, n.clock.Now().Mono, "undeliverable message", zap.String("name", boundary.Cut(nack.Name)),
+		zap.Stringer("reason", hosting.Reason(nack.Reason)), zap.String("type", boundary.Cut(nack.Type)),
+		zap.String("detail", nack.Detail))
 	n.answer(nack, sender, msg)
 }
 

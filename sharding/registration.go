@@ -79,7 +79,7 @@ const startWithin = 10 * time.Second
 // hold registers this node again when its registration was lost, and not before it is a
 // member.
 func (g *registration) hold() {
-	for g.part.Err() == nil {
+	for failing := false; g.part.Err() == nil; {
 		t, ok := g.lease.Term()
 		if _, member := g.group.Term(); !ok && !member {
 			g.sleep(memberWait)
@@ -87,9 +87,10 @@ func (g *registration) hold() {
 		}
 		if !ok {
 			if won, err := g.register(); !won {
-				if err != nil && g.part.Err() == nil {
-					g.log.Warn("registering failed", zap.Error(err))
+				if err != nil && g.part.Err() == nil && !failing {
+					g.log.Warn("registering failed, trying on", zap.Error(err))
 				}
+				failing = err != nil
 				g.sleep(time.Duration(float64(time.Second) * (0.5 + mrand.Float64()/2)))
 			}
 			continue

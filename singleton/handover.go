@@ -123,7 +123,8 @@ func (g *giving) askNext() {
 func (g *giving) silence() {
 	g.inv.Off(g.port)
 	if g.inv.silent++; g.inv.silent == maxSilent {
-		g.log.Warn("several candidates in turn did not answer, the others are not asked", zap.Int("others", len(g.inv.asking)-1))
+		g.log.Warn("several candidates in turn did not answer, the others are not asked", zap.Int("others", len(g.inv.asking)-1),
+			boundary.Do("see whether nodes reach each other at their addresses: remoting logs links that fail"))
 		g.inv.asking, g.inv.all = g.inv.asking[:1], true
 	}
 	g.noAnswer("")

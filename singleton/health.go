@@ -12,6 +12,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/holdfast-go/holdfast/internal/asker"
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/gate"
 	"github.com/holdfast-go/holdfast/internal/inquiry"
 	"github.com/holdfast-go/holdfast/internal/meters"
@@ -218,7 +219,8 @@ func (t *troubles) meter(old, now Status) {
 	add(i.relayed, now.Relayed-old.Relayed)
 	add(i.unordered, now.Unordered-old.Unordered)
 	if now.Unordered > old.Unordered {
-		t.log.Warn("mail went on before all that was sent the old way was known to have arrived")
+		t.log.Warn("mail went on before all that was sent the old way was known to have arrived",
+			boundary.Do("look at the links and the load of the nodes that it was on"))
 		t.event(Event{Kind: OrderNotKept, Token: now.Token})
 	}
 }

@@ -59,7 +59,8 @@ func (h *host) suspect(incarnation string, ttl time.Duration) {
 	h.clock.AfterFunc(ttl+ttl/2, func() {
 		h.post(func() {
 			if at := h.record.Owner; h.known && at.Incarnation == incarnation {
-				h.log.Error("another node has this node's ID (lease.Config.ID)", zap.String("id", at.ID), zap.String("address", at.Address))
+				h.log.Error("another node has this node's ID (lease.Config.ID)", zap.String("id", at.ID), zap.String("address", at.Address),
+					boundary.Do("give each node an ID of its own"))
 			}
 		})
 	})

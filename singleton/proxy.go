@@ -249,9 +249,7 @@ func (p *proxy) Members() []*wire.Node { return transport.Of(p.system).Members()
 // letters, and with word to its sender if that waits for a reply.
 func (p *proxy) Refuse(it *route.Item, reason wire.Reason, detail string) {
 	p.undeliverable++
-	if missed, ok := p.warned.Open(p.Now()); ok {
-		p.log.Warn("undeliverable message", zap.Stringer("reason", hosting.Reason(reason)), zap.String("detail", detail), zap.Int("missed", missed))
-	}
+	p.warned.Warn(p.log, p.Now(), "undeliverable message", zap.Stringer("reason", hosting.Reason(reason)), zap.String("detail", detail))
 	p.answer(it, reason, detail)
 }
 

@@ -27,6 +27,7 @@ type tenure struct {
 	waiting   int // number of the present wait
 	unwait    func() bool
 	failures  int  // failed acquisitions in a row
+	failing   bool // the last failed, which was logged
 	unused    bool // the last acquisition was won, and lost before a child had begun
 
 	moved   bool          // this node gave up hosting, so that another node hosts
@@ -50,6 +51,7 @@ func (t *tenure) acquire(f func(context.Context) (bool, error)) {
 
 func (t *tenure) onAcquired(won bool, err error) {
 	t.storeSaid(err)
+	t.failing = t.failing && err != nil
 	switch {
 	case won:
 		t.unused = true // until a child has begun
@@ -59,8 +61,9 @@ func (t *tenure) onAcquired(won bool, err error) {
 		t.try("the lease", func() { t.term, t.free = lease.TermOf(t.lease) })
 		t.fire(handover.Won)
 	case err != nil:
-		if !errors.Is(err, context.Canceled) {
-			t.log.Warn("acquiring failed", zap.Error(err))
+		if !errors.Is(err, context.Canceled) && !t.failing {
+			t.failing = true
+			t.log.Warn("acquiring failed, trying on", zap.Error(err))
 		}
 		t.fire(failed)
 	default:

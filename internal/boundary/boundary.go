@@ -116,6 +116,16 @@ func (l *Line) Open(now time.Duration) (missed int, ok bool) {
 	return missed, true
 }
 
+// Warn logs a line that may be logged now, with how many were left out since the last (missed).
+func (l *Line) Warn(log *zap.Logger, now time.Duration, text string, fields ...zap.Field) {
+	if missed, ok := l.Open(now); ok {
+		log.Warn(text, append(fields, zap.Int("missed", missed))...)
+	}
+}
+
+// Do is the field of a line that says what to do about it, where one would not know.
+func Do(what string) zap.Field { return zap.String("do", what) }
+
 // most bounds what Cut returns, in bytes.
 const most = 128
 

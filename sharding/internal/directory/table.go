@@ -168,7 +168,8 @@ func (t *Table) count(ev store.Event) bool {
 		if missed, ok := t.others.Open(t.c.Elapsed()); ok {
 			t.differs.Store(&of)
 			t.c.Log.Error("a node differs on the number of shards", zap.String("record", name), zap.Int("there", n),
-				zap.Int("here", t.c.Shards), zap.String("peer", ev.Record.Owner.ID), zap.Int("missed", missed))
+				zap.Int("here", t.c.Shards), zap.String("peer", ev.Record.Owner.ID), zap.Int("missed", missed),
+				boundary.Do("give all nodes the same sharding.Type.Shards"))
 		}
 		return false
 	}
