@@ -72,6 +72,9 @@ func guardProgram() error {
 		return nil // it is not needed
 	}
 	p := *first.Start
+	if sharedClock() >= first.Deadline-p.Grace { // this process was slow, or stopped
+		return json.NewEncoder(out).Encode(report{Stopped: true})
+	}
 	attr := &os.ProcAttr{Env: append(os.Environ(), p.Env...), Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}, Sys: attributes(p.Foreground)}
 	started, err := os.StartProcess(p.Path, p.Args, attr)
 	if err != nil {
@@ -123,7 +126,7 @@ func (w *ward) reap() {
 
 // guard returns when nothing of the program is left.
 func (w *ward) guard(orders <-chan order) (r report) {
-	again := 2 * time.Millisecond // until the next SIGKILL
+	var again, pause time.Duration // the next SIGKILL
 	for {
 		now := sharedClock()
 		next := w.termAt
@@ -133,13 +136,13 @@ func (w *ward) guard(orders <-chan order) (r report) {
 			w.signal(syscall.SIGTERM)
 			w.signal(syscall.SIGCONT)
 		}
-		if w.termed {
-			next = w.killAt
-		}
-		if now >= w.killAt {
+		if w.termed && now >= max(w.killAt, again) {
 			w.signal(syscall.SIGKILL)
-			next = now + again
-			again = min(2*again, time.Second)
+			pause = min(2*pause+time.Millisecond, time.Second)
+			again = now + pause
+		}
+		if w.termed {
+			next = max(w.killAt, again)
 		}
 		select {
 		case o, told := <-orders:

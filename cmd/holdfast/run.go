@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -207,11 +208,16 @@ func (j *job) run() error {
 	defer cancel()
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, passedOn()...)
-	defer signal.Stop(signals)
-	go func() {
+	var passing sync.WaitGroup
+	passing.Go(func() {
 		for s := range signals {
 			j.pass(s.(syscall.Signal), cancel)
 		}
+	})
+	defer func() {
+		signal.Stop(signals)
+		close(signals)
+		passing.Wait()
 	}()
 	k, done, err := j.runKeeper(ctx)
 	var l *lease.Handle
@@ -222,6 +228,8 @@ func (j *job) run() error {
 	switch {
 	case errors.Is(err, lease.ErrInvalid):
 		return &coded{codeUsage, fmt.Errorf("run: %w", err)}
+	case ctx.Err() != nil:
+		return j.exit(outcome{}, nil)
 	case err != nil:
 		return fmt.Errorf("run: the store could not be opened: %w", err)
 	}
@@ -362,6 +370,9 @@ func (j *job) stopped(why error) error {
 
 // start runs the program once, to its end and that of all that it started.
 func (j *job) start(t lease.Term) (started bool, r report) {
+	if !t.CheckAlive() {
+		return false, report{Stopped: true}
+	}
 	g, err := j.ready, error(nil)
 	j.ready = nil
 	if g == nil {
@@ -398,42 +409,37 @@ func (j *job) start(t lease.Term) (started bool, r report) {
 	return true, r
 }
 
-// exit says how this process ends.
+// exit says how this process ends: with the program's status, if it ran and nothing else is to be said.
 func (j *job) exit(o outcome, err error) error {
-	fail := func(code int, err error) error {
-		if j.quiet && code == codeHeld {
-			err = nil
-		}
-		return &coded{code, err}
-	}
-	var held *lease.HeldError
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	code, held := codeError, (*lease.HeldError)(nil)
 	switch {
 	case o.lost != nil:
-		return fail(codeLost, j.stopped(o.lost))
+		code, err = codeLost, j.stopped(o.lost)
 	case o.Err != "":
-		return fail(o.Status, fmt.Errorf("run: %s", o.Err))
-	case o.ran && err != nil && errors.Is(err, lease.ErrUnknown):
-		err = fmt.Errorf("the store did not confirm the release of lease %q: it ends within %v: %w", j.name, j.ttl, err)
-		if o.Status == 0 {
-			return fail(codeUnknown, err)
-		}
-		j.say("%v", err)
-		return fail(o.Status, nil)
+		code, err = o.Status, errors.New(o.Err)
+	case o.ran && errors.Is(err, lease.ErrUnknown):
+		err = fmt.Errorf("the store did not confirm the release of lease %q, which ends within %v: %w", j.name, j.ttl, err)
+		code = cmp.Or(o.Status, codeUnknown)
 	case o.ran:
-		if o.Status == 0 {
-			return nil
-		}
-		return fail(o.Status, nil)
+		code, err = o.Status, nil
 	case j.asked != 0:
-		return fail(128+int(j.asked), nil)
+		code, err = 128+int(j.asked), nil
 	case errors.As(err, &held):
-		return fail(codeHeld, errors.New(holder(j.name, held.Record)))
+		code, err = codeHeld, errors.New(holder(j.name, held.Record))
 	case errors.Is(err, lease.ErrUnknown):
-		return fail(codeUnknown, err)
+		code = codeUnknown
 	case errors.Is(err, lease.ErrHeld), errors.Is(err, context.DeadlineExceeded):
-		return fail(codeHeld, fmt.Errorf("lease %q is another's, after %v", j.name, j.patience))
+		code, err = codeHeld, fmt.Errorf("%q: another held it", j.name)
 	}
-	return err
+	if code == codeOK {
+		return nil
+	}
+	if code == codeHeld && j.quiet {
+		err = nil
+	}
+	return &coded{code, err}
 }
 
 // passedOn are the signals for the program, but for those that are ignored, as by nohup.
