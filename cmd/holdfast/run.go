@@ -95,7 +95,7 @@ func (a *app) runCommand() *cobra.Command {
 	f.DurationVar(&j.ttl, "ttl", 10*time.Second, "how long the lease outlives a machine that dies")
 	f.DurationVar(&j.grace, "grace", 0, "time from SIGTERM to SIGKILL (default: a third of --ttl, at most 10s)")
 	f.StringVar(&j.id, "id", "", "who holds it, for people (default: host name and process)")
-	f.BoolVar(&j.quiet, "quiet", false, "say nothing but errors")
+	f.BoolVar(&j.quiet, "quiet", false, "say nothing but errors; that another holds the lease is none")
 	f.BoolVar(&guarding, "guard", false, "")
 	_ = f.MarkHidden("guard") // what this program starts itself with, see guard.go
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &coded{codeUsage, err} })

@@ -322,6 +322,21 @@ func TestRunNeverRunsTwice(t *testing.T) {
 	}
 }
 
+// The guard hears of renewals: the program outlives the first deadline.
+func TestRunOutlivesTheTTL(t *testing.T) {
+	newMachine(t).exits(0, "", "--ttl 3s --grace 0", "sleep", "4")
+}
+
+func TestRunAndItsGuardAreKilled(t *testing.T) {
+	m := newMachine(t)
+	p := m.start("", "echo $$ >$DIR/program; exec sleep 1000")
+	program := m.pid("program")
+	guard := p.guardOf()
+	require.NoError(t, p.Signal(syscall.SIGSTOP))
+	require.NoError(t, syscall.Kill(guard, syscall.SIGKILL))
+	m.dead(program)
+}
+
 // A record that is removed by hand frees the name at once. The program has its grace all the same.
 func TestRunOfARecordThatIsGone(t *testing.T) {
 	m := newMachine(t)
