@@ -17,6 +17,7 @@ func Scenarios() []scene.Scenario {
 		{Name: "requests", About: "what one process asks of each store's server for as long as it holds 1, 1000 and 100 000 names", Do: allRequests},
 		{Name: "outage", About: "the store's server is killed for minutes under holders, and comes back with its data", Do: outage},
 		{Name: "serverless", About: "very many processes, each for a moment, have keys by their owners' names; many are killed", Do: serverless},
+		{Name: "guard", About: "programs under holdfast run, which is killed, stopped and cut off, by a journal of the programs' own; beside etcdctl lock and flock", Do: guardScenario},
 		{Name: "grains", About: "requests to another node's actor by its PID, as an entity and as a grain of protoactor's cluster", Do: grainsScenario},
 		{Name: "bloat", About: "renewals in PostgreSQL: how the tables grow, with autovacuum, without, and beside an idle transaction", Do: bloat},
 		{Name: "pg-idle", About: "calls for as long as another client's transaction is idle in PostgreSQL", Do: besideIdle},
