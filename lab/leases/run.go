@@ -61,7 +61,11 @@ func (c *contest) begin(ctx context.Context) (end func()) {
 				args := append(c.command(i), c.Dir+"/beat", c.journal)
 				cmd := osexec.Command(args[0], args[1:]...)
 				cmd.Stderr = log
-				p := scene.Must(child.Start(cmd))
+				p, err := child.Start(cmd)
+				if err != nil {
+					c.Violation("%v", err)
+					return
+				}
 				c.mu.Lock()
 				c.procs[i] = p
 				c.mu.Unlock()
