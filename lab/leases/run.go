@@ -91,6 +91,7 @@ func (c *contest) begin(ctx context.Context) (end func()) {
 	return func() {
 		cancel()
 		c.wait.Wait()
+		c.endOld(0)
 		_ = log.Close()
 	}
 }
@@ -193,13 +194,18 @@ func (c *contest) inflict(ctx context.Context, fault string) time.Duration {
 	if fault != killProgram {
 		scene.Check(lab.Pause(ctx, 300*time.Millisecond)) // what one that went on would note
 	}
+	c.endOld(next.pid)
+	return since - began
+}
+
+// endOld ends programs that were left behind.
+func (c *contest) endOld(but int) {
 	c.news()
-	for _, b := range c.all { // programs that were left behind go now
-		if b.pid != next.pid && lab.Now()-b.at < 100*time.Millisecond {
-			_ = syscall.Kill(b.pid, syscall.SIGKILL)
+	for _, b := range c.all {
+		if b.pid != but && lab.Now()-b.at < 100*time.Millisecond {
+			_ = syscall.Kill(b.pid, syscall.SIGKILL) // an error: it has ended
 		}
 	}
-	return since - began
 }
 
 // overlaps are programs that noted something after another's first note, and for how long at the most.
