@@ -1,0 +1,306 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+	"sigs.k8s.io/yaml"
+
+	"github.com/holdfast-go/holdfast/console"
+)
+
+// formats are those of --output. Tables may change; the others have the version of the console's JSON.
+var formats = []string{"table", "wide", "json", "jsonl", "yaml", "name"}
+
+// kind is how things of one kind are printed: by members of their JSON. A path goes down by dots; '|'
+// is or, '/' joins two, '~' is how long before the snapshot a time was. Columns behind the semicolon
+// are for -o wide.
+type kind struct{ name, columns string }
+
+const leaseColumns = "NAME name, STATE state, HOLDER owner.id, FOR ~since|~free_since, TOKEN token; " +
+	"KIND kind, TTL ttl_ms, LEFT left_ms, WAITING waiting, SESSION session"
+
+var kinds = map[string]kind{
+	"names":      {"name", ""},
+	"leases":     {"name", leaseColumns},
+	"all leases": {"name", leaseColumns},
+	"nodes": {"id", "NODE id, STATE state, LEADER leader, ADDRESS address, ROLES roles, FOR ~joined, " +
+		"LEASES sessions.leases, STORE P99 store.p99_ms; GROUP group, VERSION version, ANSWERED answered_ms, SOURCE source"},
+	"singletons": {"name", "NAME name, PHASE phase, HOST host.id, FOR ~hostless_since|~since, " +
+		"MESSAGES waiting, REASON reason; TOKEN token, CANDIDATES candidates.id, LEASE lease"},
+	"types": {"group/type", "TYPE group/type, SHARDS shards, HOSTED hosted, UNASSIGNED unassigned, MOVING moving, " +
+		"ENTITIES entities, MESSAGES waiting, COORDINATOR coordinator.id; TOKEN token"},
+	"shards": {"shard", "SHARD shard, OWNER owner, PHASE phase, TO to, ENTITIES entities, MESSAGES waiting, " +
+		"FOR ~since; TOKEN token"},
+	"map":   {"map", "FROM from, OWNERS map"},
+	"moves": {"type/shard", "TYPE type, SHARD shard, FROM from, TO to, PHASE phase, FOR ~started"},
+	"events": {"id", "AT at, NODE node, KIND kind, NAME name, PEER peer, TOOK took_ms, COUNT count, REASON reason; " +
+		"TOKEN token, SOURCE source"},
+	"problems": {"subject", "SEVERITY severity, SUBJECT subject, PROBLEM text, FOR ~since, DETAIL detail; CODE code"},
+	"checks":   {"check", "CHECK check, SEVERITY severity, RESULT text"},
+	"causes":   {"cause", "CAUSE cause, DO do"},
+	"advice": {"ttl_ms", "TTL ttl_ms, RENEWAL renewal_ms, MARGIN margin_ms, OUTAGE outage_ms, " +
+		"LONGEST longest_ms, LOST/HOUR false_losses_per_hour, RESTS ON rests_on"},
+	"times": {"what", "WHAT what, N n, P50 p50_ms, P90 p90_ms, P99 p99_ms, MAX max_ms"},
+}
+
+// print prints a list of a kind, or one thing of it.
+func (a *app) print(s snapshot, of string, things any) error {
+	items, list := things.([]any)
+	if !list {
+		items = []any{things}
+	}
+	switch k := kinds[of]; a.output {
+	case "json", "yaml":
+		if list {
+			things = struct {
+				API   string `json:"api"`
+				Kind  string `json:"kind"`
+				Items []any  `json:"items"`
+			}{console.Version, of, append([]any{}, items...)}
+		}
+		return a.object(things)
+	case "jsonl":
+		for _, x := range items {
+			if err := a.object(x); err != nil {
+				return err
+			}
+		}
+		return nil
+	case "name":
+		for _, x := range items {
+			name := text(s, plain(x), k.name)
+			if isTerminal(a.out) {
+				name = safe(name)
+			}
+			if _, err := fmt.Fprintln(a.out, name); err != nil {
+				return err
+			}
+		}
+		return nil
+	default:
+		switch {
+		case of == "subject":
+			return a.describe(s, things)
+		case len(items) == 0:
+			fmt.Fprintf(a.log, "holdfast: no %s\n", of)
+			return nil
+		}
+		return a.table(s, k.columns, items, true)
+	}
+}
+
+// table prints columns of items.
+func (a *app) table(s snapshot, columns string, items []any, head bool) error {
+	columns, more, _ := strings.Cut(columns, "; ")
+	if a.output == "wide" && more != "" {
+		columns += ", " + more
+	}
+	rows := make([][]string, len(items)+1)
+	for column := range strings.SplitSeq(columns, ", ") {
+		space := strings.LastIndexByte(column, ' ')
+		rows[0] = append(rows[0], column[:max(0, space)])
+		for i, x := range items {
+			rows[i+1] = append(rows[i+1], text(s, plain(x), column[space+1:]))
+		}
+	}
+	if !head {
+		rows = rows[1:]
+	}
+	return a.rows(rows)
+}
+
+// rows prints cells as columns.
+func (a *app) rows(rows [][]string) error {
+	widths := map[int]int{}
+	for _, row := range rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(safe(cell)))
+		}
+	}
+	colour := isTerminal(a.out) && os.Getenv("NO_COLOR") == ""
+	for _, row := range rows {
+		line := ""
+		for i, cell := range row {
+			shown := safe(cell)
+			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(shown)+2)
+			if c := colours[cell]; colour && c != "" {
+				shown = c + shown + "\x1b[0m"
+			}
+			line += shown + pad
+		}
+		if _, err := fmt.Fprintln(a.out, strings.TrimRight(line, " ")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var colours = map[string]string{
+	console.Bad: "\x1b[31m", "hostless": "\x1b[31m", "gone": "\x1b[31m", "lost": "\x1b[31m",
+	console.Warn: "\x1b[33m", "free": "\x1b[33m", "draining": "\x1b[33m", "leaving": "\x1b[33m",
+}
+
+// object prints x as JSON, on one line for jsonl, or as YAML.
+func (a *app) object(x any) error {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if a.output != "jsonl" {
+		e.SetIndent("", "  ")
+	}
+	if err := e.Encode(x); err != nil {
+		return err
+	}
+	text := escaped(b.String())
+	if a.output == "yaml" {
+		all, err := yaml.JSONToYAML([]byte(text))
+		if err != nil {
+			return err
+		}
+		text = escaped(string(all))
+	}
+	_, err := io.WriteString(a.out, text)
+	return err
+}
+
+// plain is x as its JSON says it.
+func plain(x any) (y any) {
+	if b, err := json.Marshal(x); err == nil {
+		_ = json.Unmarshal(b, &y)
+	}
+	return y
+}
+
+// text is what a path leads to, for people.
+func text(s snapshot, x any, path string) string {
+	for one := range strings.SplitSeq(path, "|") {
+		var joined []string
+		for part := range strings.SplitSeq(one, "/") {
+			keys := strings.Split(strings.TrimPrefix(part, "~"), ".")
+			joined = append(joined, show(s, dig(x, keys), part))
+		}
+		if t := strings.Join(joined, "/"); t != "" {
+			return t
+		}
+	}
+	return ""
+}
+
+func dig(x any, keys []string) any {
+	switch y := x.(type) {
+	case []any:
+		var all []any
+		for _, z := range y {
+			all = append(all, dig(z, keys))
+		}
+		return all
+	case map[string]any:
+		if len(keys) > 0 {
+			return dig(y[keys[0]], keys[1:])
+		}
+	}
+	return x
+}
+
+// show shows a value; of many, numbers are added up.
+func show(s snapshot, x any, path string) string {
+	switch x := x.(type) {
+	case bool:
+		return map[bool]string{true: "yes"}[x]
+	case float64:
+		if strings.HasSuffix(path, "_ms") {
+			return span(time.Duration(x * float64(time.Millisecond)))
+		}
+		return strconv.FormatFloat(x, 'g', 6, 64)
+	case string:
+		if t, err := time.Parse(time.RFC3339, x); err != nil {
+			return x
+		} else if path[0] == '~' {
+			return span(max(0, s.At.Sub(t)))
+		} else {
+			return clock(t)
+		}
+	case map[string]any:
+		var all []any
+		for _, k := range slices.Sorted(maps.Keys(x)) {
+			if n, ok := x[k].(float64); ok {
+				all = append(all, n)
+			} else {
+				all = append(all, fmt.Sprintf("%s=%v", k, x[k]))
+			}
+		}
+		return show(s, all, path)
+	case []any:
+		var texts []string
+		sum := 0.
+		for _, y := range x {
+			if n, ok := y.(float64); ok {
+				sum += n
+			} else {
+				texts = append(texts, show(s, y, path))
+			}
+		}
+		if len(texts) == 0 && len(x) > 0 {
+			return show(s, sum, path)
+		}
+		return strings.Join(texts, ", ")
+	}
+	return ""
+}
+
+// escaped writes what a terminal may take for a command as JSON does, but for ends of lines.
+func escaped(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		if r == '\n' || strconv.IsPrint(r) {
+			b.WriteRune(r)
+		} else {
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
+}
+
+// safe is s on one line, with nothing that a terminal may take for a command.
+func safe(s string) string { return escaped(strings.ReplaceAll(s, "\n", `\n`)) }
+
+func isTerminal(x any) bool {
+	f, ok := x.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// span is a duration for people, to two units.
+func span(d time.Duration) string {
+	names := []string{"d", "h", "min", "s"}
+	units := []time.Duration{24 * time.Hour, time.Hour, time.Minute, time.Second}
+	for i, unit := range units[:3] {
+		if d < unit {
+			continue
+		}
+		whole, rest := fmt.Sprintf("%d %s", d/unit, names[i]), d%unit/units[i+1]
+		if rest > 0 {
+			whole += fmt.Sprintf(" %d %s", rest, names[i+1])
+		}
+		return whole
+	}
+	if d >= time.Second {
+		return strings.Replace(fmt.Sprintf("%.1f s", d.Seconds()), ".0", "", 1)
+	}
+	return strconv.FormatFloat(millis(d), 'g', 3, 64) + " ms"
+}
+
+func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// clock is a time for people, in UTC.
+func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000") }

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfast-go/holdfast/console"
+)
+
+const (
+	answerTime   = 10 * time.Second // for a store or a node to answer
+	maxAnswer    = 64 << 20         // bytes of one
+	reach        = time.Hour        // how far back events reach, by default
+	storeExample = "etcd://localhost:2379"
+	nodeExample  = "http://localhost:8080/admin/holdfast/"
+)
+
+// source is what the commands read from: a store, or a node's page.
+type source interface {
+	Snapshot(ctx context.Context, since time.Duration) (console.Snapshot, error)
+	// Changes calls f with what stands, and again after changes, until ctx is done.
+	Changes(ctx context.Context, f func(console.Snapshot)) error
+	Act(ctx context.Context, r console.Request) (console.Accepted, error)
+	Close()
+}
+
+// source opens what was named.
+func (a *app) source(ctx context.Context) (source, error) {
+	if a.node != "" {
+		u, err := url.Parse(a.node)
+		if err != nil || u.Host == "" || !slices.Contains([]string{"http", "https"}, u.Scheme) {
+			return nil, usage("--node: not the URL of a node's page, such as %s", nodeExample)
+		}
+		u.Path = strings.TrimSuffix(u.Path, "/") + "/"
+		return page{u}, nil
+	}
+	if a.store == "" {
+		return nil, usage("no store and no node: give --store or HOLDFAST_STORE, such as %s, "+
+			"or --node or HOLDFAST_NODE, such as %s", storeExample, nodeExample)
+	}
+	o, err := a.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if o.console, err = console.New(o.keeper, nil, console.Config{}); err != nil {
+		o.Close()
+		return nil, err
+	}
+	return o, nil
+}
+
+// with opens the source for f.
+func (a *app) with(ctx context.Context, f func(source) error) error {
+	from, err := a.source(ctx)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	return f(from)
+}
+
+// snapshot reads once, and says on the log what the answer lacks.
+func (a *app) snapshot(ctx context.Context, since time.Duration) (s console.Snapshot, err error) {
+	ctx, stop := context.WithTimeout(ctx, answerTime)
+	defer stop()
+	err = a.with(ctx, func(from source) error { s, err = from.Snapshot(ctx, since); return err })
+	for _, m := range s.Missing {
+		fmt.Fprintf(a.log, "holdfast: %s did not answer: %s\n", safe(m.Node), safe(m.Error))
+	}
+	if why := s.Cluster.StoreFailure; why != "" && err == nil {
+		fmt.Fprintf(a.log, "holdfast: the records may be out of date: %s\n", safe(why))
+	}
+	return s, err
+}
+
+// page is a node's page.
+type page struct{ at *url.URL }
+
+func (p page) Close() { http.DefaultClient.CloseIdleConnections() }
+
+func (p page) fail(format string, args ...any) error {
+	return fmt.Errorf("node %s: "+format, append([]any{p.at.Redacted()}, args...)...)
+}
+
+// call sends a request, and returns the body of an answer below 400.
+func (p page) call(ctx context.Context, method, path string, body []byte) (io.ReadCloser, error) {
+	q, err := http.NewRequestWithContext(ctx, method, p.at.String()+"api/"+console.Version+"/"+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, p.fail("%w", err)
+	}
+	q.Header.Set("Content-Type", "application/json")
+	q.Header.Set("Holdfast-Action", "1")
+	r, err := http.DefaultClient.Do(q)
+	if err != nil {
+		var dial *net.OpError
+		if method == "POST" && !(errors.As(err, &dial) && dial.Op == "dial") {
+			return nil, &coded{codeUnknown, fmt.Errorf("node %w: it may or may not have been begun", err)}
+		}
+		return nil, fmt.Errorf("node %w", err) // it has the URL, without a password
+	}
+	if r.StatusCode < 400 {
+		return r.Body, nil
+	}
+	defer func() { _ = r.Body.Close() }()
+	var f console.Failure
+	if json.NewDecoder(io.LimitReader(r.Body, maxAnswer)).Decode(&f) != nil || f.Error.Code == "" {
+		return nil, p.fail("%s: is a Holdfast page mounted there?", r.Status)
+	}
+	code := map[string]int{"conflict": codeHeld, "invalid": codeUsage}[f.Error.Code]
+	if f.Error.Code == "unavailable" && method == "POST" {
+		code = codeUnknown
+	}
+	return nil, &coded{max(code, codeError), p.fail("%s: %s", f.Error.Code, f.Error.Text)}
+}
+
+func (p page) read(ctx context.Context, method, path string, body []byte, into any) error {
+	r, err := p.call(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = r.Close() }()
+	if err = json.NewDecoder(io.LimitReader(r, maxAnswer)).Decode(into); err != nil {
+		return p.fail("its answer is no JSON of a Holdfast page: %w", err)
+	}
+	return nil
+}
+
+func (p page) Snapshot(ctx context.Context, since time.Duration) (s console.Snapshot, err error) {
+	return s, p.read(ctx, "GET", "snapshot?since="+since.String(), nil, &s)
+}
+
+func (p page) Act(ctx context.Context, r console.Request) (a console.Accepted, err error) {
+	ctx, stop := context.WithTimeout(ctx, answerTime)
+	defer stop()
+	body, err := json.Marshal(r)
+	if err != nil {
+		return a, err
+	}
+	return a, p.read(ctx, "POST", "actions", body, &a)
+}
+
+// Changes follows the page's stream: snapshots, and patches that have some of their members.
+func (p page) Changes(ctx context.Context, f func(console.Snapshot)) error {
+	r, err := p.call(ctx, "GET", "stream", nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = r.Close() }()
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, maxAnswer)
+	var members map[string]json.RawMessage
+	event := ""
+	for lines.Scan() {
+		field, value, _ := strings.Cut(lines.Text(), ":")
+		value = strings.TrimPrefix(value, " ")
+		switch {
+		case field == "event":
+			event = value
+		case field != "data" || !slices.Contains([]string{"snapshot", "patch"}, event):
+			continue
+		case event == "snapshot":
+			members = map[string]json.RawMessage{}
+			fallthrough
+		default:
+			var s console.Snapshot
+			err = json.Unmarshal([]byte(value), &members)
+			if whole, e := json.Marshal(members); err == nil && e == nil {
+				err = json.Unmarshal(whole, &s)
+			}
+			if err != nil {
+				return p.fail("stream: %w", err)
+			}
+			f(s)
+		}
+	}
+	err = lines.Err()
+	if err == nil {
+		err = io.ErrUnexpectedEOF
+	}
+	return p.fail("the stream has ended: %w", err)
+}
