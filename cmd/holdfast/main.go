@@ -120,8 +120,8 @@ or the page of any one node, which knows more:  --node http://host/admin/holdfas
 		}
 		root.AddCommand(all...)
 	}
-	add("See:", a.lists()...)
-	add("Steer:", a.runCommand())
+	add("See:", append(a.lists(), a.uiCommand())...)
+	add("Steer:", append(a.steering(), a.runCommand())...)
 	root.AddCommand(a.command("version", "Print the version", "holdfast version", "", func(context.Context, []string) error {
 		version := "(devel)"
 		if b, ok := debug.ReadBuildInfo(); ok {
