@@ -122,6 +122,7 @@ or the page of any one node, which knows more:  --node http://host/admin/holdfas
 	}
 	add("See:", append(a.lists(), a.uiCommand())...)
 	add("Steer:", append(a.steering(), a.runCommand())...)
+	add("The store:", a.checkCommand(), a.tuneCommand(), a.benchCommand(), a.migrateCommand())
 	root.AddCommand(a.command("version", "Print the version", "holdfast version", "", func(context.Context, []string) error {
 		version := "(devel)"
 		if b, ok := debug.ReadBuildInfo(); ok {
