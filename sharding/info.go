@@ -11,7 +11,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/handover"
-	"github.com/holdfast-go/holdfast/internal/inquiry"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -21,10 +20,7 @@ type Info struct {
 	Group, Type string
 	Node        string // the id of the node that was asked
 	Shards      int
-	// Coordinator is where the coordinator runs, and Token its fencing token; zero
-	// if no node coordinates.
-	Coordinator lease.Owner
-	Token       lease.Token
+	CoordinatorInfo
 	// Nodes take part, by id.
 	Nodes []NodeInfo
 	// Table says who holds each shard, by its number.
@@ -35,14 +31,22 @@ type Info struct {
 	// Draining: this node gives its shards up and takes none (Region.Drain, Stop, or as no entity
 	// works here).
 	Draining bool `json:",omitempty"`
-	// Moves are under way, by shard: those of shards that have a host. They are known on the
-	// node whose coordinator is in charge.
-	Moves []MoveInfo `json:",omitempty"`
 	// Since Start, on this node: messages dropped because a buffer was full, undeliverable ones,
 	// those that are not known to have arrived when their link broke, those forwarded for
 	// others; moves that may have broken the order; handlers that overran a loss; entities that panicked, and that were passivated;
 	// shards handed off.
 	Dropped, Undeliverable, Unconfirmed, Relayed, Unordered, Overruns, Crashes, Passivated, HandedOff int64
+}
+
+// CoordinatorInfo is what a node knows of the coordinator.
+type CoordinatorInfo struct {
+	// Coordinator is where the coordinator runs, and Token its fencing token; zero
+	// if no node coordinates.
+	Coordinator lease.Owner
+	Token       lease.Token
+	// Moves are under way, by shard: those of shards that have a host. They are known on the
+	// node whose coordinator is in charge.
+	Moves []MoveInfo `json:",omitempty"`
 }
 
 // NodeInfo is a node that takes part.
@@ -131,25 +135,6 @@ func (c *census) info(table bool) Info {
 	}
 	in.Nodes = c.nodes(held)
 	return in
-}
-
-// tell tells of this node's part in the type.
-func (c *census) tell(_ context.Context, _ inquiry.Request, to *inquiry.Report) {
-	in := c.info(true)
-	x := inquiry.Type{Group: in.Group, Type: in.Type, Shards: in.Shards, Hosts: !c.set.proxyOnly, Entities: in.Entities, Waiting: in.Waiting,
-		Counters: map[string]int64{"dropped": in.Dropped, "undeliverable": in.Undeliverable, "unconfirmed": in.Unconfirmed, "relayed": in.Relayed,
-			"unordered": in.Unordered, "overruns": in.Overruns, "crashes": in.Crashes, "passivated": in.Passivated, "handed off": in.HandedOff}}
-	x.Draining = in.Draining
-	to.Draining = to.Draining || in.Draining
-	for _, s := range in.Table {
-		if s.Phase != "" {
-			x.Own = append(x.Own, inquiry.Shard{N: s.Shard, Phase: s.Phase, Entities: s.Entities, Waiting: s.Waiting})
-		}
-	}
-	for _, m := range in.Moves {
-		x.Moves = append(x.Moves, inquiry.Move(m))
-	}
-	to.Types = append(to.Types, x)
 }
 
 func (c *census) nodes(held map[string]int) (all []NodeInfo) {

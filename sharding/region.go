@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/asker"
 	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/internal/inquiry"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding/internal/coordinator"
@@ -247,6 +248,25 @@ func (r *Region) Info() Info {
 		}
 	})
 	return in
+}
+
+// tell tells of this node's part in the type.
+func (r *Region) tell(_ context.Context, _ inquiry.Request, to *inquiry.Report) {
+	in := r.Info()
+	x := inquiry.Type{Group: in.Group, Type: in.Type, Shards: in.Shards, Hosts: !r.set.proxyOnly, Entities: in.Entities, Waiting: in.Waiting,
+		Counters: map[string]int64{"dropped": in.Dropped, "undeliverable": in.Undeliverable, "unconfirmed": in.Unconfirmed, "relayed": in.Relayed,
+			"unordered": in.Unordered, "overruns": in.Overruns, "crashes": in.Crashes, "passivated": in.Passivated, "handed off": in.HandedOff}}
+	x.Draining = in.Draining
+	to.Draining = to.Draining || in.Draining
+	for _, s := range in.Table {
+		if s.Phase != "" {
+			x.Own = append(x.Own, inquiry.Shard{N: s.Shard, Phase: s.Phase, Entities: s.Entities, Waiting: s.Waiting})
+		}
+	}
+	for _, m := range in.Moves {
+		x.Moves = append(x.Moves, inquiry.Move(m))
+	}
+	to.Types = append(to.Types, x)
 }
 
 // hostless is for how long no shard may have a host while all is well: a type that begins.

@@ -104,7 +104,7 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 	}
 	desk := inquiry.Of(system)
 	desk.Keep(keeper)
-	desk.Tell(&r.door, r.census.tell)
+	desk.Tell(&r.door, r.tell)
 	r.onEnd(func() {
 		desk.Tell(&r.door, nil)
 		reg.Delete(names.Key)
