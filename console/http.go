@@ -90,7 +90,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 var errPanic = errors.New("the console panicked: see the log of its process")
 
-// guarded makes an error of a panic, which is one of users' code.
+// guarded makes an error of a panic, as Authorize may have one.
 func guarded(f func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {

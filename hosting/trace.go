@@ -13,7 +13,7 @@ import (
 var w3c propagation.TraceContext
 
 // WithTrace returns msg with the trace of ctx in its headers, traceparent and tracestate, as W3C Trace
-// Context has them: for what is told (a PID of a singleton, sharding.Region.Tell), as singleton.Ask and
+// Context has them: for what has no answer (a PID of a singleton, sharding.Region.Tell), as singleton.Ask and
 // sharding.Ask do so themselves. msg may be an *actor.MessageEnvelope, which is not changed. Without a
 // trace in ctx it is returned as it is.
 func WithTrace(ctx context.Context, msg any) any {

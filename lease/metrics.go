@@ -127,7 +127,7 @@ func nameOfLoss(reason error) string {
 	return "other"
 }
 
-// What is asked of a store, and what comes of it.
+// What is asked of a store, and how it answers.
 const (
 	askOpenSession = iota
 	askCloseSession

@@ -178,7 +178,7 @@ type moveRequest struct {
 	why   error // it was not, of late
 }
 
-// ask waits for what comes of a move.
+// ask asks for a move, and waits for its end.
 func (m *Manager) ask(r *moveRequest) (err error) {
 	if !hasEnded(m) {
 		m.tell(r)

@@ -1,4 +1,4 @@
-//go:build unix
+//go:build linux
 
 package main
 
@@ -409,7 +409,7 @@ func (j *job) start(t lease.Term) (started bool, r report) {
 	return true, r
 }
 
-// exit says how this process ends: with the program's status, if it ran and nothing else is to be said.
+// exit says how this process ends: with the program's status, if it ran and there is nothing else to say.
 func (j *job) exit(o outcome, err error) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()

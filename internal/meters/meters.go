@@ -69,7 +69,7 @@ func (m *Maker) counter(to interface {
 	return c
 }
 
-// Counter makes a counter. It counts from 0, which is told at once: the first event is a change, which
+// Counter makes a counter. It begins by adding 0: the first event is a change, which
 // alarms see.
 func (m *Maker) Counter(name, what string) Counter {
 	return m.counter(of(m, func() (metric.Int64Counter, error) {

@@ -128,7 +128,7 @@ func (o *Outlet) Undeliverable(reason int32, pid *actor.PID, message any) {
 	o.letter(pid, msg, sender, func() { o.system.DeadLetter.SendUserMessage(pid, message) })
 }
 
-// Counts are the dead letters of users' messages that came to the outlet, by reason; those that are 0
+// Counts are the dead letters, but those of the system's messages, that came to the outlet, by reason; those that are 0
 // are left out.
 func (o *Outlet) Counts() map[string]int64 {
 	all := map[string]int64{}
