@@ -67,7 +67,7 @@ func (h *Handle) Release(ctx context.Context) error {
 	if err := h.check(ctx); err != nil {
 		return err
 	}
-	_, err := h.k.ops.traced(ctx, &op{Op: settle.Op{Kind: settle.Release}, h: &h.entry})
+	_, err := traced(ctx, &h.k.ops, &op{Op: settle.Op{Kind: settle.Release}, h: &h.entry})
 	return err
 }
 
@@ -86,7 +86,7 @@ func (h *Handle) Transfer(ctx context.Context, o Offer) error {
 	if _, ok := h.k.given.(store.Transferrer); !ok {
 		return h.k.errorf(h.name, ErrUnsupported)
 	}
-	_, err := h.k.ops.traced(ctx, &op{Op: settle.Op{Kind: settle.Transfer, Offer: o.Nonce}, h: &h.entry, offer: &o})
+	_, err := traced(ctx, &h.k.ops, &op{Op: settle.Op{Kind: settle.Transfer, Offer: o.Nonce}, h: &h.entry, offer: &o})
 	return err
 }
 
@@ -101,7 +101,7 @@ func (h *Handle) Adopt(ctx context.Context, o Offer) (bool, error) {
 	if o.Name != h.name || o.Owner.Incarnation != h.k.owner.Incarnation {
 		return false, fmt.Errorf("lease.Offer: %w: made for %q by %s, not by this lease", ErrInvalid, o.Name, o.Owner.ID)
 	}
-	won, err := h.k.ops.traced(ctx, &op{Op: settle.Op{Offer: o.Nonce}, h: &h.entry, offer: &o})
+	won, err := traced(ctx, &h.k.ops, &op{Op: settle.Op{Offer: o.Nonce}, h: &h.entry, offer: &o})
 	h.k.mu.Lock()
 	h.k.offers.closeLocked(h.name, o.Nonce)
 	h.k.mu.Unlock()
@@ -242,12 +242,12 @@ func (h *Handle) acquire(ctx context.Context) (*op, bool, error) {
 	if o.term = h.current.Load(); o.term != nil && o.term.CheckAlive() {
 		return o, true, nil
 	}
-	won, err := h.k.ops.traced(ctx, o)
+	won, err := traced(ctx, &h.k.ops, o)
 	return o, won, err
 }
 
 // traced is do under a span.
-func (k *operations) traced(ctx context.Context, o *op) (won bool, err error) {
+func traced(ctx context.Context, k *operations, o *op) (won bool, err error) {
 	if k.store.traces.Off() {
 		return k.do(ctx, o)
 	}

@@ -61,9 +61,14 @@ type settings struct {
 	leadership   membership.Leadership
 	leaseOptions []lease.Option
 	logger       *zap.Logger
-	meters       metric.MeterProvider
-	tracing      trace.TracerProvider
-	journal      func(name string, token lease.Token, at time.Duration)
+	telemetry
+	journal func(name string, token lease.Token, at time.Duration)
+}
+
+// telemetry is where metrics and spans go.
+type telemetry struct {
+	meters  metric.MeterProvider
+	tracing trace.TracerProvider
 }
 
 // WithProxyOnly makes this node reach the entities and never host any: for a node without the

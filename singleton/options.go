@@ -35,16 +35,21 @@ type settings struct {
 	drop         hosting.DropPolicy
 	linger       time.Duration
 	logger       *zap.Logger
-	meters       metric.MeterProvider
-	tracing      trace.TracerProvider
-	journal      func(name string, token lease.Token, at time.Duration)
-	stopWith     func() any
-	stopWithin   time.Duration
-	overdue      hosting.Overdue
-	settle       time.Duration
-	preferred    []string
-	group        *membership.Group // in which prefer compares nodes
-	prefer       membership.Preferences
+	telemetry
+	journal    func(name string, token lease.Token, at time.Duration)
+	stopWith   func() any
+	stopWithin time.Duration
+	overdue    hosting.Overdue
+	settle     time.Duration
+	preferred  []string
+	group      *membership.Group // in which prefer compares nodes
+	prefer     membership.Preferences
+}
+
+// telemetry is where metrics and spans go.
+type telemetry struct {
+	meters  metric.MeterProvider
+	tracing trace.TracerProvider
 }
 
 // WithLease makes the singleton obey l in place of a lease of the Keeper, which may then be

@@ -26,7 +26,7 @@ type seen struct {
 	by  map[string]int
 }
 
-// watches is a child that notes the trace of each message, and needs a second for "slow".
+// watches is a child that notes the trace of each message, and needs three seconds for "slow".
 func (s *seen) watches(n *node) *actor.Props {
 	return actor.PropsFromFunc(func(c actor.Context) {
 		text := ""
@@ -46,8 +46,8 @@ func (s *seen) watches(n *node) *actor.Props {
 		if c.Sender() != nil {
 			c.Respond(done{Node: n.id})
 		}
-		if text == "slow" {
-			time.Sleep(time.Second)
+		if text == "slow" { // longer than it takes to ask a candidate again
+			time.Sleep(3 * time.Second)
 		}
 	})
 }
@@ -105,7 +105,8 @@ func TestTracesTravelWithMessages(t *testing.T) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		require.Equal(t, want, s.all)
-		require.Equal(t, map[string]int{"n0": 10, "n1": 4}, s.by)
+		require.Equal(t, len(want), s.by["n0"]+s.by["n1"], "each once")
+		require.GreaterOrEqual(t, s.by["n1"], 4, "the last came behind one that was being handled")
 
 		var given, taken sdktrace.ReadOnlySpan
 		for _, x := range spans.Ended() {
