@@ -326,3 +326,225 @@ func shardMap(t console.Type) (rows []any) {
 	}
 	return rows
 }
+
+// subject is all that a snapshot has of one name.
+type subject struct {
+	Lease     *console.Lease     `json:"lease,omitempty"`
+	Singleton *console.Singleton `json:"singleton,omitempty"`
+	Problems  []any              `json:"problems"`
+	Events    []any              `json:"events"` // the newest last
+}
+
+// lookUp finds a lease, or a singleton by its own name or its lease's.
+func lookUp(s snapshot, name string) (x subject, lease string) {
+	lease = name
+	for _, y := range s.Singletons {
+		if y.Name == name || y.Lease == name {
+			x.Singleton, lease = &y, y.Lease
+		}
+	}
+	for _, l := range allLeases(s) {
+		if l.Name == lease {
+			x.Lease = &l
+		}
+	}
+	x.Problems = boxed(s.Problems, func(p console.Problem) bool { return p.Subject == lease })
+	x.Events = boxed(s.Events, func(e console.Event) bool { return e.Name == lease })
+	return x, lease
+}
+
+func (x subject) known() bool { return x.Lease != nil || x.Singleton != nil }
+
+// working reports whether a node holds the name, and works.
+func (x subject) working() bool {
+	if x.Singleton != nil {
+		return slices.Contains([]string{"active", "held"}, x.Singleton.Phase)
+	}
+	return x.Lease != nil && x.Lease.Owner != nil
+}
+
+// described are the lines and the tables of a page about a subject.
+var described = []struct{ title, of, columns string }{
+	{"", "lease", "Name name, Kind kind, State state, Holder owner.id, Address owner.address, Token token, " +
+		"Granted granted, Since since, Held for ~since, Free since free_since, Last token last_token, TTL ttl_ms, " +
+		"Left left_ms, Session session, Waiting waiting, Metadata metadata"},
+	{"Singleton", "singleton", "Name name, Phase phase, Host host.id, Child since since, No host since hostless_since, " +
+		"Last host last_host, Told to stop stopping_since, Reason reason, Messages waiting waiting"},
+	{"Problems", "problems", "severity, text, ~since, detail"},
+	{"Candidates", "singleton.candidates", "id, phase, why_not"},
+	{"Hand-overs, and how long none ran", "singleton.handovers", "at, from, to, kind, gap_ms, reason"},
+	{"Held by", "lease.history", "token, holder, from, to, ended, reason"},
+	{"Events", "events", "at, node, kind, peer, took_ms, reason"},
+}
+
+func (a *app) describeCommand() *cobra.Command {
+	return a.list("describe NAME", "Say all that is known of a lease or a singleton", "holdfast describe report-mailer --since 30m",
+		"names", func(s snapshot, args []string) (string, any, error) {
+			x, _ := lookUp(s, args[0])
+			if !x.known() {
+				return "", nil, unknown(args[0])
+			}
+			return "subject", x, nil
+		})
+}
+
+// describe prints the page about a subject.
+func (a *app) describe(s snapshot, x any) error {
+	for _, part := range described {
+		of := dig(plain(x), strings.Split(part.of, "."))
+		items, _ := of.([]any)
+		items = items[max(0, len(items)-20):]
+		if thing, is := of.(map[string]any); is {
+			for column := range strings.SplitSeq(part.columns, ", ") {
+				space := strings.LastIndexByte(column, ' ')
+				if t := text(s, thing, column[space+1:]); t != "" {
+					items = append(items, map[string]any{"head": column[:space] + ":", "text": t})
+				}
+			}
+			part.columns = "head, text"
+		}
+		if len(items) == 0 {
+			continue
+		}
+		if part.title != "" {
+			fmt.Fprintf(a.out, "\n%s\n", part.title)
+		}
+		if err := a.table(s, part.columns, items, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cause is why no node hosts a name, perhaps, and what to do about it.
+type cause struct {
+	Cause string `json:"cause"`
+	Do    string `json:"do"`
+}
+
+func (a *app) doctorCommand() *cobra.Command {
+	c := a.command("doctor NAME", "Say why no node hosts a name, the likeliest cause first", "holdfast doctor report-mailer",
+		"names", func(ctx context.Context, args []string) error {
+			s, err := a.snapshot(ctx, reach)
+			if err != nil {
+				return err
+			}
+			verdict, all := diagnose(&s, args[0])
+			if a.output != "table" && a.output != "wide" {
+				return a.print(&s, "causes", boxed(all, nil))
+			}
+			_, err = fmt.Fprintln(a.out, safe(verdict))
+			for i, c := range all {
+				fmt.Fprintf(a.out, "\n%d. %s\n   Do: %s\n", i+1, safe(c.Cause), safe(c.Do))
+			}
+			return err
+		})
+	c.Long = c.Short + `.
+It reads the record, the members, what the nodes say of the name, the problems, and what happened in the
+last hour. With --store it has the records alone: ask a node (--node) for more.`
+	return c
+}
+
+const (
+	doStore = "bring the store back, or its network: holdfast check --store URL measures it"
+	doStop  = "see what its work waits for; to end that process frees the name within a TTL"
+)
+
+// does is what to do about a problem, by its code.
+var does = map[string]string{
+	"hostless":     "mend what is said here or below, then restart that node or call Manager.Resume",
+	"not_stopping": doStop, "not_renewed": doStore, "store_slow": doStore,
+	"lost":  doStore + "; docs/choosing-a-ttl.md says how long a TTL must be",
+	"twice": "see the logs of both nodes, and the fence of what they write to, at once",
+}
+
+// diagnose says how it is with a name, and why that may be, the likeliest first.
+func diagnose(s snapshot, name string) (verdict string, all []cause) {
+	say := func(do, format string, args ...any) {
+		all = append(all, cause{fmt.Sprintf(format, args...), do})
+	}
+	x, lease := lookUp(s, name)
+	if why := s.Cluster.StoreFailure; why != "" {
+		say(doStore, "The store does not answer, so that no lease can be acquired: %s", why)
+	}
+	for _, p := range x.Problems {
+		p := p.(console.Problem)
+		say(cmp.Or(does[p.Code], "holdfast describe has its events"), "It %s since %s. %s", p.Text, clock(p.Since), p.Detail)
+	}
+	working := x.working()
+	switch {
+	case !x.known():
+		verdict = "is not known"
+		do := "start a node or a program that uses the name, or correct it: holdfast ls lists all"
+		last := name[strings.LastIndexByte(name, '/')+1:]
+		alike := slices.DeleteFunc(names(s, "names"), func(other string) bool { return !strings.Contains(other, last) })
+		if len(alike) > 0 {
+			do = "did you mean " + strings.Join(alike[:min(3, len(alike))], ", ") + "?"
+		}
+		say(do, "No record has the name, and no node that was asked offers it: it is misspelt, or not started.")
+	case working && x.Lease != nil:
+		verdict = "is held by " + id(x.Lease.Owner)
+	case working:
+		verdict = "has a host, " + id(x.Singleton.Host)
+	default:
+		verdict = "has no host that works"
+		x.causes(s, say)
+	}
+	for _, m := range s.Missing {
+		say("see whether its process runs, and its address is reached", "%s does not answer (%s): what it knows is not here.", m.Node, m.Error)
+	}
+	told := map[string]bool{"": true}
+	for _, e := range slices.Backward(x.Events) {
+		if e := e.(console.Event); !working && !told[e.Reason] && len(told) < 4 {
+			told[e.Reason] = true
+			say("see the log of "+e.Node+" at that time", "Before: %s on %s at %s: %s", e.Kind, e.Node, clock(e.At), e.Reason)
+		}
+	}
+	return fmt.Sprintf("%s %s.", lease, verdict), all
+}
+
+// causes says why no node works under a name that is known.
+func (x subject) causes(s snapshot, say func(do, format string, args ...any)) {
+	may := map[string]bool{} // nodes that would host it
+	if y := x.Singleton; y != nil {
+		why := map[string][]string{}
+		for _, k := range y.Candidates {
+			if may[k.ID] = k.Eligible; !k.Eligible {
+				why[k.Why] = append(why[k.Why], k.ID)
+			}
+		}
+		switch {
+		case y.Reason != "" && y.Host == nil:
+			say(does["hostless"], "%s says: %s", cmp.Or(y.LastHost, "A node"), y.Reason)
+		case y.Host != nil && !y.Stopping.IsZero():
+			say(doStop, "%s was told to stop at %s and still runs, so its lease stays with it.", y.Host.ID, clock(y.Stopping))
+		case len(y.Candidates) == 0 && s.Node != "":
+			say("start one whose program has the singleton", "No node that answered has this singleton.")
+		}
+		for _, reason := range slices.Sorted(maps.Keys(why)) {
+			say("start a node that may, or change that", "%s may not host it: %s", strings.Join(why[reason], ", "), cmp.Or(reason, "it does not say why"))
+		}
+	}
+	up := 0
+	for _, n := range s.Nodes {
+		switch {
+		case n.State == "up":
+			up++
+		case may[n.ID] && n.State != "gone":
+			say("holdfast undrain "+n.ID+", or wait until it has left", "%s is %s, and takes nothing on.", n.ID, n.State)
+		}
+	}
+	if up == 0 {
+		say("start a node, and see the logs of those that should run", "No node is up.")
+	}
+	switch l := x.Lease; {
+	case l != nil && l.Owner != nil && x.Singleton != nil && x.Singleton.Host == nil:
+		say("wait: if "+l.Owner.ID+" has died, the lease is free when that ends", "The record is still held by %s, for %s.",
+			l.Owner.ID, show(s, l.Left, "left_ms"))
+	case l != nil && len(l.Waiting) > 0:
+		say("wait a moment; then see their logs, and holdfast check --store URL", "It is free, and %s would hold it: "+
+			"they are about to acquire it, or the store refuses them.", strings.Join(l.Waiting, ", "))
+	case l != nil && l.Owner == nil && x.Singleton == nil:
+		say("start the program that asks for it, and see its log", "It is free, and no node asks for it.")
+	}
+}

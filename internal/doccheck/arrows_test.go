@@ -107,13 +107,6 @@ var layered = []layers{
 		// what knows none of that
 		"record.go", "events.go", "options.go", "machine.go",
 	}, 0, 1},
-	{"cmd/holdfast", []string{
-		"main.go",
-		// the commands
-		"run.go", "run_other.go", "guard.go", "steer.go", "ui.go", "probe.go", "lists.go", "describe.go",
-		// what they read, and how it is written
-		"output.go", "source.go", "store.go", "app.go",
-	}, 0, 1},
 }
 
 // TestFilesUseFilesBelowThem: a file that uses what a file above it declares makes a package
