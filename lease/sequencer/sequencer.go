@@ -3,6 +3,7 @@ package sequencer
 import (
 	"fmt"
 	"math"
+	"net/url"
 	"strconv"
 	"strings"
 
@@ -102,70 +103,20 @@ func Parse(text string) (Sequencer, error) {
 	if !ok {
 		return bad("no @, must be a lease's name, @, and a token")
 	}
-	token, err := parseToken(digits)
+	token, err := strconv.ParseUint(digits, 10, 64)
 	if err != nil {
-		return bad("token %.32q: %v", digits, err)
+		return bad("token %.32q: must be a number from 1 to %d", digits, uint64(math.MaxUint64))
 	}
-	name, err := unescape(escaped)
+	name, err := url.PathUnescape(escaped)
 	if err != nil {
 		return bad("name: %v", err)
 	}
-	s := Sequencer{name, token}
+	s := Sequencer{name, lease.Token(token)}
 	if err := s.Validate(); err != nil {
 		return Sequencer{}, fmt.Errorf("sequencer %.64q: %w", text, err)
 	}
+	if written := s.String(); written != text {
+		return bad("must be written as %.64s", written)
+	}
 	return s, nil
-}
-
-func parseToken(digits string) (lease.Token, error) {
-	if digits == "" || digits[0] == '0' {
-		return 0, fmt.Errorf("must be a number above 0, without leading zeros")
-	}
-	for i := range len(digits) {
-		if digits[i] < '0' || digits[i] > '9' {
-			return 0, fmt.Errorf("must have digits alone")
-		}
-	}
-	n, err := strconv.ParseUint(digits, 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("at most %d", uint64(math.MaxUint64))
-	}
-	return lease.Token(n), nil
-}
-
-func unescape(escaped string) (string, error) {
-	if strings.IndexByte(escaped, '%') < 0 {
-		for i := range len(escaped) {
-			if !plain(escaped[i]) {
-				return "", fmt.Errorf("byte %d must be written as %%%02X", i, escaped[i])
-			}
-		}
-		return escaped, nil
-	}
-	name := make([]byte, 0, len(escaped))
-	for i := 0; i < len(escaped); i++ {
-		c := escaped[i]
-		if c == '%' {
-			high, low := nibble(escaped, i+1), nibble(escaped, i+2)
-			if high < 0 || low < 0 {
-				return "", fmt.Errorf("%% at byte %d must be followed by two of 0-9 and A-F", i)
-			}
-			c = byte(high<<4 | low)
-			if i += 2; plain(c) {
-				return "", fmt.Errorf("%%%02X must be written as %c", c, c)
-			}
-		} else if !plain(c) {
-			return "", fmt.Errorf("byte %d must be written as %%%02X", i, c)
-		}
-		name = append(name, c)
-	}
-	return string(name), nil
-}
-
-// nibble is the hexadecimal digit at i; -1 if there is none.
-func nibble(s string, i int) int {
-	if i >= len(s) {
-		return -1
-	}
-	return strings.IndexByte("0123456789ABCDEF", s[i])
 }
