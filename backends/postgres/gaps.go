@@ -24,7 +24,7 @@ type gaps struct {
 const mostMissing = 100_000
 
 // asked are the numbers to read beside those above last.
-func (g *gaps) asked() []int64 { return slices.Sorted(maps.Keys(g.missing)) }
+func (g *gaps) asked() []int64 { return append([]int64{}, slices.Sorted(maps.Keys(g.missing))...) }
 
 // floor is the number up to which nothing is missing.
 func (g *gaps) floor() int64 {

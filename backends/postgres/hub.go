@@ -277,7 +277,6 @@ func (r *run) read() bool {
 // page reads one page of changes; more: it was full.
 func (r *run) page(ctx context.Context) (more bool, err error) {
 	h := r.hub
-	missing := r.gaps.asked() // of the reader alone, but for floor
 	var state struct {
 		trimmed, last int64
 		writers       []string
@@ -289,8 +288,8 @@ func (r *run) page(ctx context.Context) (more bool, err error) {
 		"coalesce(name, ''), coalesce(format, 0)::bigint, " +
 		"session, rev, nonce, meta, owner, incarnation, address, ttl FROM " +
 		r.hub.conn.function("watch_read") + "($1::bigint, $2::bigint[], $3::int)"
-	numbers := db.Numbers(missing, func(n int64) int64 { return n })
-	err = r.hub.conn.call(ctx, "watch", query, []any{r.gaps.last, numbers, int64(pageChanges)},
+	// The gaps are of the reader alone, but for floor.
+	err = r.hub.conn.call(ctx, "watch", query, []any{r.gaps.last, r.gaps.asked(), int64(pageChanges)},
 		func(scan db.Scan) error {
 			var kind string
 			var seq, put, at int64

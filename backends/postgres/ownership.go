@@ -138,16 +138,16 @@ func (s *Store) Acquire(ctx context.Context, want store.Session, claims []store.
 		"($1::bigint, $2::text, $3::text[], $4::bigint[], $5::bigint[], $6::text[], " +
 		"$7::text[], $8::bigint[], $9::bigint[], $10::bigint)"
 	request := func(pending []int, row func(db.Scan) error) error {
-		num := func(f func(store.Claim) int64) string {
-			return db.Numbers(pending, func(i int) int64 { return f(claims[i]) })
+		num := func(f func(store.Claim) int64) []int64 {
+			return db.Array(pending, func(i int) int64 { return f(claims[i]) })
 		}
 		return s.call(ctx, "acquire", query, []any{int64(want.ID), db.Escape(want.Owner.Incarnation),
-			db.Texts(pending, func(i int) string { return names[i] }),
+			db.Array(pending, func(i int) string { return names[i] }),
 			num(func(c store.Claim) int64 { return int64(c.Nonce) }),
 			num(func(c store.Claim) int64 { return int64(c.Supersedes) }),
-			db.Array(len(pending), func(k int) *string { return metas[pending[k]] }),
-			db.Array(len(pending), func(k int) *string {
-				if on := claims[pending[k]].While; on != (store.Held{}) {
+			db.Array(pending, func(i int) *string { return metas[i] }),
+			db.Array(pending, func(i int) *string {
+				if on := claims[i].While; on != (store.Held{}) {
 					return &on.Name
 				}
 				return nil
@@ -183,9 +183,9 @@ func (s *Store) Release(ctx context.Context, held []store.Held) ([]store.Outcome
 	}
 	query := "SELECT " + decidedColumns + " FROM " + s.function("release") + "($1::text[], $2::bigint[], $3::bigint[])"
 	request := func(pending []int, row func(db.Scan) error) error {
-		return s.call(ctx, "release", query, []any{db.Texts(pending, func(i int) string { return names[i] }),
-			db.Numbers(pending, func(i int) int64 { return int64(held[i].Token) }),
-			db.Numbers(pending, func(i int) int64 { return int64(held[i].Nonce) })}, row)
+		return s.call(ctx, "release", query, []any{db.Array(pending, func(i int) string { return names[i] }),
+			db.Array(pending, func(i int) int64 { return int64(held[i].Token) }),
+			db.Array(pending, func(i int) int64 { return int64(held[i].Nonce) })}, row)
 	}
 	return s.ask(ctx, "release", names, outs, pending, request, func(i int, d *decided) {
 		switch d.answer {
@@ -225,16 +225,16 @@ func (s *Store) Transfer(ctx context.Context, moves []store.Transfer) ([]store.O
 	query := "SELECT " + decidedColumns + " FROM " + s.function("transfer") +
 		"($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::bigint[], $7::text[], $8::bigint)"
 	request := func(pending []int, row func(db.Scan) error) error {
-		num := func(f func(store.Transfer) int64) string {
-			return db.Numbers(pending, func(i int) int64 { return f(moves[i]) })
+		num := func(f func(store.Transfer) int64) []int64 {
+			return db.Array(pending, func(i int) int64 { return f(moves[i]) })
 		}
-		return s.call(ctx, "transfer", query, []any{db.Texts(pending, func(i int) string { return names[i] }),
+		return s.call(ctx, "transfer", query, []any{db.Array(pending, func(i int) string { return names[i] }),
 			num(func(m store.Transfer) int64 { return int64(m.Token) }),
 			num(func(m store.Transfer) int64 { return int64(m.Nonce) }),
 			num(func(m store.Transfer) int64 { return int64(m.To.Session) }),
-			db.Texts(pending, func(i int) string { return db.Escape(moves[i].To.Owner.Incarnation) }),
+			db.Array(pending, func(i int) string { return db.Escape(moves[i].To.Owner.Incarnation) }),
 			num(func(m store.Transfer) int64 { return int64(m.To.Nonce) }),
-			db.Array(len(pending), func(k int) *string { return metas[pending[k]] }), s.history.seen.Load()}, row)
+			db.Array(pending, func(i int) *string { return metas[i] }), s.history.seen.Load()}, row)
 	}
 	return s.ask(ctx, "transfer", names, outs, pending, request, func(i int, d *decided) {
 		switch d.answer {

@@ -32,7 +32,7 @@ func (s *Store) Get(ctx context.Context, names ...string) ([]store.Record, error
 	}
 	var recs []store.Record
 	err := s.call(ctx, "get", "SELECT "+columns+" FROM "+s.function("get")+"($1::text[])",
-		[]any{db.Texts(valid, func(n string) string { return n })}, func(scan db.Scan) error {
+		[]any{db.Array(valid, func(n string) string { return n })}, func(scan db.Scan) error {
 			var r row
 			if err := scan(r.dest()...); err != nil {
 				return err

@@ -123,8 +123,8 @@ func (s *Store) Renew(ctx context.Context, sessions []store.Session) ([]store.Gr
 func (s *Store) renew(ctx context.Context, sessions []store.Session, now []int) (map[store.SessionID]int64, error) {
 	ttls := make(map[store.SessionID]int64, len(now))
 	err := s.call(ctx, "renew", "SELECT id, ttl FROM "+s.function("renew")+"($1::bigint[], $2::text[])",
-		[]any{db.Numbers(now, func(i int) int64 { return int64(sessions[i].ID) }),
-			db.Texts(now, func(i int) string { return db.Escape(sessions[i].Owner.Incarnation) })},
+		[]any{db.Array(now, func(i int) int64 { return int64(sessions[i].ID) }),
+			db.Array(now, func(i int) string { return db.Escape(sessions[i].Owner.Incarnation) })},
 		func(scan db.Scan) error {
 			var id, ttl int64
 			err := scan(&id, &ttl)

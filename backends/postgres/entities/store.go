@@ -152,7 +152,7 @@ func (s *Store) Update(ctx context.Context, o lease.Ownership, add, remove []str
 		applied, mark := false, int64(0)
 		query := "SELECT applied, mark FROM " + s.function("entities_update") +
 			"($1::text, $2::bigint, $3::bigint, $4::text[], $5::text[])"
-		err := s.run(ctx, query, []any{name, int64(token), sh.mark, db.Texts(add, db.Escape), db.Texts(remove, db.Escape)},
+		err := s.run(ctx, query, []any{name, int64(token), sh.mark, db.Array(add, db.Escape), db.Array(remove, db.Escape)},
 			func(scan db.Scan) error { return scan(&applied, &mark) })
 		if err != nil {
 			return explain(ctx, "update", name, token, err)
