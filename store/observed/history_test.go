@@ -24,7 +24,7 @@ const ttl = 10 * time.Second
 var histories = simulate.New("observed", 10, 300)
 
 // Three holders on machines with clocks of their own compete for the same names over
-// objects that are slow, lose requests and replies, panic, end the goroutine, and apply some
+// objects that are slow, lose requests and replies, fail, and apply some
 // long after their callers gave up. Holders are cut off, crash, and come back as others. Each
 // trusts by the rules: a session's deadline counts from the sending of what renewed
 // it. At every moment what a holder trusts in stands in the objects under a session
@@ -191,7 +191,7 @@ func (w *world) fault(ctx context.Context, _, _ string, apply func()) error {
 		if w.n(2) == 0 {
 			apply()
 		}
-		panic("rude")
+		return errors.New("rude")
 	}
 	if err := wait(w.upTo(ttl / 200)); err != nil {
 		return err

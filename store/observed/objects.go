@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"net/url"
 	"strings"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -61,40 +61,6 @@ type Sized interface {
 // Limited is implemented by Objects that bound what a Store over them is asked for.
 type Limited interface {
 	Limits() store.Limits
-}
-
-// careful is Objects that answer, or fail: a panic is an error.
-type careful struct{ objects Objects }
-
-func (c careful) Get(ctx context.Context, key string) (o Object, ok bool, err error) {
-	err = boundary.Call(func() (err error) { o, ok, err = c.objects.Get(ctx, key); return err })
-	return o, ok, err
-}
-
-func (c careful) Put(
-	ctx context.Context, key string, value []byte, ifVersion string,
-) (version string, ok bool, err error) {
-	err = boundary.Call(func() (err error) { version, ok, err = c.objects.Put(ctx, key, value, ifVersion); return err })
-	return version, ok, err
-}
-
-func (c careful) Delete(ctx context.Context, key, ifVersion string) (ok bool, err error) {
-	err = boundary.Call(func() (err error) { ok, err = c.objects.Delete(ctx, key, ifVersion); return err })
-	return ok, err
-}
-
-// all is List whole.
-func (c careful) all(ctx context.Context, prefix string) (all []Object, err error) {
-	err = boundary.Call(func() error {
-		for o, err := range c.objects.List(ctx, prefix) {
-			if err != nil {
-				return err
-			}
-			all = append(all, o)
-		}
-		return nil
-	})
-	return all, err
 }
 
 // format is written in every object; what bears another is no record to this version.
@@ -181,8 +147,6 @@ func decodeRecord(name string, value []byte, counted bool) (r record, err error)
 func sessionKey(id store.SessionID) string { return fmt.Sprint(sessionPrefix, int64(id)) }
 func recordKey(name string) string         { return recordPrefix + escape(name) }
 
-const digits = "0123456789abcdef"
-
 // escape makes a key of a name, or the beginning of a key of that of a name: byte by
 // byte, and in small letters only, for stores that fold their case.
 func escape(name string) string {
@@ -192,7 +156,7 @@ func escape(name string) string {
 		case 'a' <= c && c <= 'z', '0' <= c && c <= '9', c == '-':
 			b.WriteByte(c)
 		default:
-			b.Write([]byte{'_', digits[c>>4], digits[c&15]})
+			fmt.Fprintf(&b, "_%02x", c)
 		}
 	}
 	return b.String()
@@ -200,21 +164,6 @@ func escape(name string) string {
 
 // unescape is the name of a key; false if escape made no such key.
 func unescape(key string) (string, bool) {
-	var b strings.Builder
-	for i := 0; i < len(key); i++ {
-		c := key[i]
-		if c == '_' {
-			if i+2 >= len(key) {
-				return "", false
-			}
-			high, low := strings.IndexByte(digits, key[i+1]), strings.IndexByte(digits, key[i+2])
-			if high < 0 || low < 0 {
-				return "", false
-			}
-			c, i = byte(high<<4|low), i+2
-		}
-		b.WriteByte(c)
-	}
-	name := b.String()
+	name, _ := url.PathUnescape(strings.ReplaceAll(key, "_", "%"))
 	return name, escape(name) == key
 }

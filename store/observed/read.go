@@ -203,7 +203,7 @@ func (s *Store) List(ctx context.Context, q store.Query) iter.Seq2[store.Record,
 			return
 		}
 		prefix := recordKey(q.Prefix)
-		objects, err := s.objects.all(ctx, prefix)
+		objects, err := s.all(ctx, prefix)
 		if err != nil {
 			yield(store.Record{}, s.unknown(op, prefix, err))
 			return

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -131,7 +132,7 @@ func (s *Store) OpenSession(ctx context.Context, want store.Session) (store.Gran
 				s.limits.Name, op, want.ID, want.Owner.ID, store.ErrInvalid, g.ID, g.Incarnation)
 		}
 		if there {
-			if _, ok, err := s.beat(ctx, op, want.ID, g); err != nil || ok {
+			if ok, err := s.beat(ctx, op, want.ID, g); err != nil || ok {
 				return store.Grant{TTL: g.TTL}, err
 			}
 			continue
@@ -148,14 +149,14 @@ func (s *Store) OpenSession(ctx context.Context, want store.Session) (store.Gran
 }
 
 // beat rewrites a session's object; false if it is not as it was seen.
-func (s *Store) beat(ctx context.Context, op string, id store.SessionID, g sight) (sight, bool, error) {
+func (s *Store) beat(ctx context.Context, op string, id store.SessionID, g sight) (bool, error) {
 	next := g.session
 	next.Beat++
 	version, ok, err := s.put(ctx, op, sessionKey(id), encode(next), g.version)
-	if err != nil || !ok {
-		return sight{}, false, err
+	if ok {
+		s.note(id, next, version)
 	}
-	return s.note(id, next, version), true, nil
+	return ok, err
 }
 
 // Renew renews every session, also if some fail. One that this Store saw
@@ -172,8 +173,9 @@ func (s *Store) Renew(ctx context.Context, sessions []store.Session) ([]store.Gr
 	return grants, nil
 }
 
-func (s *Store) renew(ctx context.Context, of store.Session) store.Grant {
+func (s *Store) renew(ctx context.Context, of store.Session) (grant store.Grant) {
 	const op = "renew"
+	defer boundary.Contain(&grant.Err)
 	now := s.clock.Now().Mono
 	s.mu.Lock()
 	g, known := s.sights[of.ID]
@@ -189,7 +191,7 @@ func (s *Store) renew(ctx context.Context, of store.Session) store.Grant {
 		if !known || !g.is(of) {
 			return store.Grant{Err: s.gone(op, of)}
 		}
-		_, ok, err := s.beat(ctx, op, of.ID, g)
+		ok, err := s.beat(ctx, op, of.ID, g)
 		if err != nil {
 			return store.Grant{Err: err}
 		}
@@ -233,7 +235,7 @@ func (s *Store) tidySeldom(ctx context.Context, ttl time.Duration) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, ttl/10)
 	defer cancel()
-	if records, err := s.objects.all(ctx, recordPrefix); err == nil {
+	if records, err := s.all(ctx, recordPrefix); err == nil {
 		s.tidy(ctx, records)
 	}
 }
@@ -242,7 +244,7 @@ func (s *Store) tidySeldom(ctx context.Context, ttl time.Duration) {
 // before, it deletes those without a session, where versions are Numbered. What fails the next does.
 func (s *Store) tidy(ctx context.Context, records []Object) {
 	s.tidied.Store(int64(s.clock.Now().Mono))
-	all, err := s.objects.all(ctx, sessionPrefix)
+	all, err := s.all(ctx, sessionPrefix)
 	if err != nil {
 		return
 	}

@@ -24,7 +24,7 @@ var (
 // Store is a store.Store over Objects. Make one with New. It is safe for concurrent
 // use and needs no closing; no goroutine outlives a call.
 type Store struct {
-	objects           careful
+	objects           Objects
 	number            func(version string) (store.Token, error) // nil: tokens are counted
 	longKey, longBody int                                       // bounds; 0: none
 	limits            store.Limits
@@ -56,14 +56,11 @@ const (
 
 // New returns a Store over objects. It sends nothing. An error is store.ErrInvalid
 // and names what is out of its bounds.
-//
-// A request in which the objects panic is one that
-// failed.
 func New(objects Objects, opts ...Option) (*Store, error) {
 	if input.Nil(objects) {
 		return nil, fmt.Errorf("observed.New: objects: %w: nil", store.ErrInvalid)
 	}
-	s := &Store{objects: careful{objects}, clock: store.SystemClock(), sights: map[store.SessionID]sight{}}
+	s := &Store{objects: objects, clock: store.SystemClock(), sights: map[store.SessionID]sight{}}
 	for _, o := range opts {
 		if o != nil {
 			o(s)
@@ -73,10 +70,7 @@ func New(objects Objects, opts ...Option) (*Store, error) {
 		return nil, fmt.Errorf("observed.WithClock: %w: nil, must be a clock such as lease.SystemClock()", store.ErrInvalid)
 	}
 	if n, ok := objects.(Numbered); ok {
-		s.number = func(version string) (token store.Token, err error) {
-			err = boundary.Call(func() (err error) { token, err = n.Number(version); return err })
-			return token, err
-		}
+		s.number = n.Number
 	}
 	if z, ok := objects.(Sized); ok {
 		s.longKey, s.longBody = z.Sizes()
@@ -146,8 +140,9 @@ func (s *Store) gone(op string, of store.Session) error {
 
 // each runs f(0) … f(n-1), at most width at once, and returns all of their errors.
 func each(n int, f func(i int) error) error {
+	contained := func(i int) error { return boundary.Call(func() error { return f(i) }) }
 	if n == 1 {
-		return f(0)
+		return contained(0)
 	}
 	errs := make([]error, n)
 	var next atomic.Int64
@@ -155,7 +150,7 @@ func each(n int, f func(i int) error) error {
 	for range min(n, width) {
 		wg.Go(func() {
 			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
-				errs[i] = f(i)
+				errs[i] = contained(i)
 			}
 		})
 	}
@@ -163,7 +158,18 @@ func each(n int, f func(i int) error) error {
 	return errors.Join(errs...)
 }
 
-// put writes an object, if that is not too long.
+// all lists all objects under prefix.
+func (s *Store) all(ctx context.Context, prefix string) (all []Object, err error) {
+	for o, err := range s.objects.List(ctx, prefix) {
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, o)
+	}
+	return all, nil
+}
+
+// put writes an object.
 func (s *Store) put(ctx context.Context, op, key string, value []byte, ifVersion string) (string, bool, error) {
 	version, ok, err := s.objects.Put(ctx, key, value, ifVersion)
 	if err == nil && ok && version == "" {
