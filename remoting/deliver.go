@@ -59,12 +59,9 @@ func (n *Node) post(b *remote.MessageBatch, e *remote.MessageEnvelope, msg any) 
 	if h := e.MessageHeader.GetHeaderData(); sender != nil || h != nil {
 		msg = &actor.MessageEnvelope{Header: h, Message: msg, Sender: sender}
 	}
-	defer func() {
-		if r := recover(); r != nil {
-			n.warn("remoting: a mailbox panicked", "target", boundary.Cut(target.Id), "panic", r)
-		}
-	}()
-	n.root.Send(target, msg)
+	if err := boundary.Contained(func() { n.root.Send(target, msg) }); err != nil {
+		n.warn("remoting: a mailbox failed", "target", boundary.Cut(target.Id), "error", err)
+	}
 }
 
 // undelivered makes dead letters of a batch whose link can't be made. Whoever sent one of its

@@ -15,6 +15,8 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+
+	"github.com/holdfast-go/holdfast/internal/boundary"
 )
 
 // PeerCheck decides whether the node that has a certificate, which is verified
@@ -34,17 +36,12 @@ func hostOfPeer(certificate *x509.Certificate, address string) error {
 }
 
 // of answers for what a connection was authenticated with.
-func (c PeerCheck) of(info credentials.AuthInfo, address string) (err error) {
+func (c PeerCheck) of(info credentials.AuthInfo, address string) error {
 	shown, ok := info.(credentials.TLSInfo)
 	if !ok || len(shown.State.PeerCertificates) == 0 {
 		return fmt.Errorf("no certificate for %.300q", address)
 	}
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("the check of a peer's certificate panicked: %v", r)
-		}
-	}()
-	if err := c(shown.State.PeerCertificates[0], address); err != nil {
+	if err := boundary.Call(func() error { return c(shown.State.PeerCertificates[0], address) }); err != nil {
 		return fmt.Errorf("its certificate is not that of %.300q: %w", address, err)
 	}
 	return nil

@@ -103,7 +103,8 @@ func (e *entry) encode(msg any) (string, []byte, error) {
 }
 
 func encodeProto(m proto.Message, limit int) (name string, payload []byte, err error) {
-	defer containProto(m, &err)
+	defer explainProto(m, &err)
+	defer boundary.Contain(&err)
 	name, size, err := measure(m, limit)
 	if err != nil {
 		return "", nil, err
@@ -112,12 +113,8 @@ func encodeProto(m proto.Message, limit int) (name string, payload []byte, err e
 	return name, payload, err
 }
 
-// containProto turns a panic of m's methods into an error, and says of errors whose
-// they are.
-func containProto(m proto.Message, err *error) {
-	if r := recover(); r != nil {
-		*err = fmt.Errorf("panic: %v", r)
-	}
+// explainProto says of errors of m's methods whose they are.
+func explainProto(m proto.Message, err *error) {
 	if *err != nil && !errors.Is(*err, ErrTooLarge) {
 		*err = fmt.Errorf("%w: %T: %w", ErrUnencodable, m, *err)
 	}
@@ -249,7 +246,8 @@ func (r *Registry) Plain(msg any, limit int) *Encoded {
 var errNotPlain = errors.New("may not travel as it is")
 
 func (r *Registry) encodePlain(m proto.Message, limit int) (e *Encoded, err error) {
-	defer containProto(m, &err)
+	defer explainProto(m, &err)
+	defer boundary.Contain(&err)
 	v := m.ProtoReflect()
 	if !v.IsValid() || !r.plain(m, v) {
 		return nil, errNotPlain
