@@ -89,10 +89,10 @@ func New(api discoveryclient.EndpointSlicesGetter, cfg Config) (*Service, error)
 			return invalid("Ports", "Port of number %d must be 1 to 65535", i)
 		}
 		if p.Protocol == nil {
-			p.Protocol = ptr(core.ProtocolTCP)
+			p.Protocol = new(core.ProtocolTCP)
 		}
 		if p.Name == nil {
-			p.Name = ptr("")
+			p.Name = new("")
 		}
 	}
 	address = address.Unmap()
@@ -106,7 +106,7 @@ func New(api discoveryclient.EndpointSlicesGetter, cfg Config) (*Service, error)
 	s.slice.Ports = ports
 	e := discovery.Endpoint{
 		Addresses:  []string{address.String()},
-		Conditions: discovery.EndpointConditions{Ready: ptr(true), Serving: ptr(true), Terminating: ptr(false)},
+		Conditions: discovery.EndpointConditions{Ready: new(true), Serving: new(true), Terminating: new(false)},
 	}
 	if cfg.Pod != "" {
 		e.TargetRef = &core.ObjectReference{Kind: "Pod", Namespace: cfg.Namespace, Name: cfg.Pod}
@@ -167,7 +167,7 @@ func (s *Service) name(ctx context.Context, own lease.Ownership) error {
 			}
 		}
 		failed = err != nil
-		rest(ctx, pause)
+		_ = boundary.Pause(ctx, pause)
 	}
 	return nil
 }
@@ -181,17 +181,10 @@ func (s *Service) takeOff(ctx context.Context, own lease.Ownership) error {
 		if err == nil || errors.Is(err, lease.ErrStale) {
 			return nil
 		}
-		if rest(ctx, retry); ctx.Err() != nil {
+		if boundary.Pause(ctx, retry) != nil {
 			return fmt.Errorf("the pod may still be named in EndpointSlice %s: %w", s.slice.Name, err)
 		}
 	}
-}
-
-// rest waits for d, or until ctx is done.
-func rest(ctx context.Context, d time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, d)
-	defer cancel()
-	<-ctx.Done()
 }
 
 // write has the EndpointSlice name these endpoints under own's token, unless it has a higher one:
@@ -226,5 +219,3 @@ func (s *Service) write(ctx context.Context, own lease.Ownership, endpoints []di
 	}
 	return err
 }
-
-func ptr[T any](v T) *T { return &v }
