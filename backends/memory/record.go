@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"maps"
 	"strings"
 	"time"
 
@@ -18,9 +19,9 @@ type record struct {
 	session    *session
 	token      store.Token
 	nonce      uint64
-	granted    int64    // wall clock
-	metadata   []string // key, value, key, value: a third of a map's size
-	prev, next *record  // the other records of the session
+	granted    int64 // wall clock
+	metadata   map[string]string
+	prev, next *record // the other records of the session
 }
 
 // Get returns the records of the names that are held, in the order of names.
@@ -98,28 +99,14 @@ func (r *record) held() store.Held { return store.Held{Name: r.name, Token: r.to
 func (r *record) public(left time.Duration) store.Record {
 	return store.Record{
 		Name: r.name, Owner: r.session.owner, Session: r.session.id, Token: r.token, Nonce: r.nonce,
-		TTL: r.session.ttl, Left: left, Granted: time.Unix(0, r.granted), Metadata: unpack(r.metadata),
+		TTL: r.session.ttl, Left: left, Granted: time.Unix(0, r.granted), Metadata: maps.Clone(r.metadata),
 	}
 }
 
-func pack(m map[string]string) []string {
+// copied is a copy of metadata; nil if there are none.
+func copied(m map[string]string) map[string]string {
 	if len(m) == 0 {
 		return nil
 	}
-	p := make([]string, 0, 2*len(m))
-	for k, v := range m {
-		p = append(p, k, v)
-	}
-	return p
-}
-
-func unpack(p []string) map[string]string {
-	if len(p) == 0 {
-		return nil
-	}
-	m := make(map[string]string, len(p)/2)
-	for i := 0; i < len(p); i += 2 {
-		m[p[i]] = p[i+1]
-	}
-	return m
+	return maps.Clone(m)
 }

@@ -193,7 +193,7 @@ func (s *Store) claim(now time.Duration, own *session, c store.Claim) store.Outc
 		return store.Outcome{Record: old.public(old.session.left(now))}
 	}
 	r := s.put(now, old, &record{
-		name: strings.Clone(c.Name), session: own, nonce: c.Nonce, metadata: pack(c.Metadata),
+		name: strings.Clone(c.Name), session: own, nonce: c.Nonce, metadata: copied(c.Metadata),
 	})
 	out := store.Outcome{OK: true, Record: r.public(own.left(now))}
 	if old != nil {
@@ -263,7 +263,7 @@ func (s *Store) move(now time.Duration, m store.Transfer) store.Outcome {
 	}
 	metadata := old.metadata
 	if m.Metadata != nil {
-		metadata = pack(m.Metadata)
+		metadata = copied(m.Metadata)
 	}
 	r := s.put(now, old, &record{name: old.name, session: target, nonce: m.To.Nonce, metadata: metadata})
 	return store.Outcome{OK: true, Record: r.public(target.left(now))}
