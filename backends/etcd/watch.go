@@ -132,9 +132,8 @@ func (s *Store) askProgress(ctx context.Context, within time.Duration) {
 // passes a refusal on as text.
 func refusal(err error) error {
 	if _, desc, ok := strings.Cut(err.Error(), " desc = "); ok {
-		var known rpctypes.EtcdError
-		if meant := rpctypes.Error(errors.New(desc)); errors.As(meant, &known) {
-			return meant
+		if known, ok := errors.AsType[rpctypes.EtcdError](rpctypes.Error(errors.New(desc))); ok {
+			return known
 		}
 	}
 	return err

@@ -64,8 +64,7 @@ func gone(want store.Session) error {
 
 // code is SQLite's primary result code; 0 if err has none.
 func code(err error) int {
-	var e *sqlite3.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*sqlite3.Error](err); ok {
 		return e.Code() & 0xff
 	}
 	return 0

@@ -172,9 +172,8 @@ func representable(typ reflect.Type) error {
 	if typ.Kind() == reflect.Struct && typ.NumField() > 0 && !marshals(typ) && !slices.ContainsFunc(reflect.VisibleFields(typ), written) {
 		return errors.New("no field is exported: it would arrive empty")
 	}
-	var unsupported *json.UnsupportedTypeError
 	err := boundary.Call(func() error { _, err := json.Marshal(reflect.Zero(typ).Interface()); return err })
-	if errors.As(err, &unsupported) {
+	if _, never := errors.AsType[*json.UnsupportedTypeError](err); never {
 		return err
 	}
 	return nil

@@ -148,8 +148,7 @@ func late(ctx context.Context, err error) error {
 	if end, ok := ctx.Deadline(); over == nil && ok && !time.Now().Before(end) {
 		over = context.DeadlineExceeded
 	}
-	var answer rpctypes.EtcdError
-	if over == nil || !errors.As(err, &answer) || answer.Code() != codes.Unavailable {
+	if answer, ok := errors.AsType[rpctypes.EtcdError](err); over == nil || !ok || answer.Code() != codes.Unavailable {
 		return err
 	}
 	return fmt.Errorf("%w: %w", over, err)
