@@ -16,16 +16,6 @@ import (
 	"github.com/holdfast-go/holdfast/store"
 )
 
-// client is all that a Store asks of a Redis client. Neither method repeats what may have been
-// applied.
-type client interface {
-	// run runs a script, which may write. With a wait, acked is how many replicas have confirmed it.
-	run(ctx context.Context, of *script, args []any) (answer any, acked int64, err error)
-	// changes waits for entries of the stream behind after, for up to block, and returns up to
-	// pageChanges of them.
-	changes(ctx context.Context, after string, block time.Duration) ([]goredis.XMessage, error)
-}
-
 // script is one that the server runs. Without flags it is refused as a whole when memory is
 // short; those that free memory, or keep what stands, are not.
 type script struct {
@@ -68,7 +58,7 @@ var (
 // pageChanges is how many changes one request reads.
 const pageChanges = 1000
 
-// goRedis is a client of go-redis.
+// goRedis is a client of go-redis. None of its methods repeats what may have been applied.
 type goRedis struct {
 	client  goredis.UniversalClient
 	keys    []string
@@ -118,8 +108,9 @@ type onceRead struct{ *goredis.XStreamSliceCmd }
 
 func (onceRead) NoRetry() bool { return true }
 
-func (g *goRedis) run(ctx context.Context, of *script, args []any) (any, int64, error) {
-	answer, acked, err := g.send(ctx, "evalsha", of.sha, of.waits, args)
+// run runs a script, which may write. With a wait, acked is how many replicas have confirmed it.
+func (g *goRedis) run(ctx context.Context, of *script, args []any) (answer any, acked int64, err error) {
+	answer, acked, err = g.send(ctx, "evalsha", of.sha, of.waits, args)
 	if goredis.HasErrorPrefix(err, "NOSCRIPT") {
 		answer, acked, err = g.send(ctx, "eval", of.source, of.waits, args)
 	}
@@ -165,6 +156,8 @@ func (g *goRedis) node(ctx context.Context) (goredis.UniversalClient, error) {
 	return g.client, nil
 }
 
+// changes waits for entries of the stream behind after, for up to block, and returns up to pageChanges
+// of them.
 func (g *goRedis) changes(ctx context.Context, after string, block time.Duration) ([]goredis.XMessage, error) {
 	// A client of a cluster may send what only reads to a replica.
 	node, err := g.node(ctx)

@@ -30,7 +30,7 @@ var (
 // Store is a store.Store in Redis. Make one with New, and end it with Close. It is safe for
 // concurrent use.
 type Store struct {
-	client   client
+	client   *goRedis
 	limits   store.Limits
 	prefix   string
 	wait     wait
