@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/feed"
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/store"
 )
@@ -32,7 +33,7 @@ type Store struct {
 	records  map[string]*record
 	sessions map[store.SessionID]*session
 	due      expiryQueue // every session, the next to expire first
-	watchers map[*watcher]struct{}
+	watchers feed.Watches[change]
 	alarm    alarm
 	stats    Stats
 }
@@ -43,7 +44,7 @@ func New() *Store {
 		clock:    store.SystemClock(),
 		records:  map[string]*record{},
 		sessions: map[store.SessionID]*session{},
-		watchers: map[*watcher]struct{}{},
+		watchers: feed.Watches[change]{},
 	}
 }
 

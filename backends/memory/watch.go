@@ -44,13 +44,7 @@ func (c change) event() (ev store.Event, ok bool) {
 type watcher = feed.Watch[change]
 
 // tell queues c for each watcher of its name.
-func (s *Store) tell(c change) {
-	for w := range s.watchers {
-		if w.Concerns(c.record.name, c.deleted != 0) {
-			w.Push(c)
-		}
-	}
-}
+func (s *Store) tell(c change) { s.watchers.Push(c.record.name, c.deleted != 0, c) }
 
 // Watch yields the records of the scope as they stood when the iteration began,
 // store.EventSynced, and then every change, in the order in which the Store

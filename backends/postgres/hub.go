@@ -57,10 +57,10 @@ type run struct {
 	wake  chan struct{} // has room for one
 	heard bool          // the bell would be; guarded by hub.mu
 
-	watchers map[*watcher]struct{} // guarded by hub.mu
-	gaps     gaps                  // guarded by hub.mu
-	history  string                // of the reader alone
-	good     time.Time             // when the last request succeeded; of the reader alone
+	watchers feed.Watches[change] // guarded by hub.mu
+	gaps     gaps                 // guarded by hub.mu
+	history  string               // of the reader alone
+	good     time.Time            // when the last request succeeded; of the reader alone
 }
 
 func (h *hub) subscribe(w *watcher) *run {
@@ -69,7 +69,7 @@ func (h *hub) subscribe(w *watcher) *run {
 	r := h.run
 	if r == nil {
 		r = &run{hub: h, house: h.house, began: make(chan struct{}), wake: make(chan struct{}, 1),
-			watchers: map[*watcher]struct{}{}}
+			watchers: feed.Watches[change]{}}
 		r.ctx, r.end = context.WithCancel(context.Background())
 		h.run = r
 		go r.loop()
@@ -138,9 +138,7 @@ func (r *run) fail(err error) {
 	if h.run == r {
 		h.run = nil
 	}
-	for w := range r.watchers {
-		w.Fail(err)
-	}
+	r.watchers.Fail(err)
 	r.end()
 }
 
@@ -266,11 +264,7 @@ func (r *run) read() bool {
 	h := r.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for w := range r.watchers {
-		if w.Due(time.Now()) {
-			w.Push(change{event: store.Event{Kind: store.EventProgress}})
-		}
-	}
+	r.watchers.Reassure(time.Now(), change{event: store.Event{Kind: store.EventProgress}})
 	return true
 }
 
@@ -345,11 +339,7 @@ func (r *run) page(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	for _, c := range changes {
-		for w := range r.watchers {
-			if w.Concerns(c.event.Record.Name, c.event.Kind == store.EventDelete) {
-				w.Push(c)
-			}
-		}
+		r.watchers.Push(c.event.Record.Name, c.event.Kind == store.EventDelete, c)
 	}
 	return above >= pageChanges, nil
 }

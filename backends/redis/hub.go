@@ -57,7 +57,7 @@ type run struct {
 	end   context.CancelFunc
 	began chan struct{} // closed when at is known, or it has failed
 
-	watchers map[*watcher]struct{} // guarded by hub.mu
+	watchers feed.Watches[change] // guarded by hub.mu
 
 	// Of the reader alone:
 	at     int64     // all up to this revision was read
@@ -84,7 +84,7 @@ func (h *hub) subscribe(w *watcher) (*run, error) {
 	defer h.mu.Unlock()
 	r := h.run
 	if r == nil {
-		r = &run{store: h.store, began: make(chan struct{}), watchers: map[*watcher]struct{}{}}
+		r = &run{store: h.store, began: make(chan struct{}), watchers: feed.Watches[change]{}}
 		r.ctx, r.end = context.WithCancel(context.Background())
 		if err := h.store.enter(r.loop); err != nil {
 			r.end()
@@ -121,9 +121,7 @@ func (r *run) failLocked(err error) {
 	if h := &r.store.hub; h.run == r {
 		h.run = nil
 	}
-	for w := range r.watchers {
-		w.Fail(err)
-	}
+	r.watchers.Fail(err)
 	r.end()
 }
 
@@ -211,21 +209,15 @@ func (r *run) read(ctx context.Context) error {
 			return fmt.Errorf("%w: change %s came after %d, and the last that was read is %d", errLost, e.ID, prev, r.at)
 		}
 		r.at = c.rev
-		for w := range r.watchers {
-			if c.event.Kind != 0 && w.Concerns(c.event.Record.Name, c.event.Kind == store.EventDelete) {
-				w.Push(c)
-			}
+		if c.event.Kind != 0 {
+			r.watchers.Push(c.event.Record.Name, c.event.Kind == store.EventDelete, c)
 		}
 		if soon := r.looked.Add(often); c.event.Kind == store.EventPut && soon.Before(r.due) {
 			r.due = soon
 		}
 	}
 	if len(entries) < pageChanges && r.at >= r.top {
-		for w := range r.watchers {
-			if w.Due(time.Now()) {
-				w.Push(change{event: store.Event{Kind: store.EventProgress}})
-			}
-		}
+		r.watchers.Reassure(time.Now(), change{event: store.Event{Kind: store.EventProgress}})
 	}
 	r.top = r.at
 	return nil

@@ -22,14 +22,14 @@ type follower struct {
 	w        *writes
 	interval time.Duration
 
-	watchers map[*watcher]struct{}
+	watchers feed.Watches[change]
 	woken    chan struct{} // has room for one
 	cursor   int64         // the last change that was told
 	stop     context.CancelFunc
 }
 
 func (f *follower) beginLocked(w *watcher, from int64) {
-	f.watchers, f.woken, f.cursor = map[*watcher]struct{}{w: {}}, make(chan struct{}, 1), from
+	f.watchers, f.woken, f.cursor = feed.Watches[change]{w: {}}, make(chan struct{}, 1), from
 	var ctx context.Context
 	ctx, f.stop = context.WithCancel(context.Background())
 	woken := f.woken
@@ -46,9 +46,7 @@ func (f *follower) removeLocked(w *watcher) {
 
 // endLocked ends every watch.
 func (f *follower) endLocked(err error) {
-	for w := range f.watchers {
-		w.Fail(err)
-	}
+	f.watchers.Fail(err)
 	clear(f.watchers)
 	if f.stop != nil {
 		f.stop()
@@ -159,13 +157,8 @@ func (f *follower) reassure(ctx context.Context, n *news) {
 	}
 	f.w.mu.Lock()
 	defer f.w.mu.Unlock()
-	if ctx.Err() != nil { // the watchers are another goroutine's
-		return
-	}
-	for w := range f.watchers {
-		if w.Due(time.Now()) {
-			w.Push(change{Event: store.Event{Kind: store.EventProgress}})
-		}
+	if ctx.Err() == nil { // else the watchers are another goroutine's
+		f.watchers.Reassure(time.Now(), change{Event: store.Event{Kind: store.EventProgress}})
 	}
 }
 
@@ -216,18 +209,10 @@ func (f *follower) lookOn(ctx context.Context, n *news) (more bool, err error) {
 		return false, nil
 	}
 	for _, c := range found {
-		f.tellLocked(c)
+		f.watchers.Push(c.Record.Name, c.Kind == store.EventDelete, c)
 	}
 	f.cursor = found[len(found)-1].seq
 	return len(found) == lookShare, nil
-}
-
-func (f *follower) tellLocked(c change) {
-	for w := range f.watchers {
-		if w.Concerns(c.Record.Name, c.Kind == store.EventDelete) {
-			w.Push(c)
-		}
-	}
 }
 
 // The kinds of holdfast_change.

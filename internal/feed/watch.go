@@ -38,19 +38,34 @@ func NewWatch[C any](prefix string, deletions bool, progress time.Duration, boun
 	return &Watch[C]{Prefix: prefix, Deletions: deletions, Progress: progress, told: time.Now(), bound: bound, ready: make(chan struct{}, 1)}
 }
 
-// Due reports whether it is time, at now, to tell the watch that it runs, and counts it as told. It is
-// early by half of Progress, since its caller looks from time to time. Calls must not overlap.
-func (w *Watch[C]) Due(now time.Time) bool {
-	if w.Progress <= 0 || now.Sub(w.told) < w.Progress/2 {
-		return false
+// Watches are those of a store that run. Its owner's mutex guards it, and is taken before theirs.
+type Watches[C any] map[*Watch[C]]struct{}
+
+// Push queues a change of name for each watch that wants it.
+func (ws Watches[C]) Push(name string, deleted bool, c C) {
+	for w := range ws {
+		if strings.HasPrefix(name, w.Prefix) && (deleted || !w.Deletions) {
+			w.Push(c)
+		}
 	}
-	w.told = now
-	return true
 }
 
-// Concerns reports whether a change of name is wanted.
-func (w *Watch[C]) Concerns(name string, deleted bool) bool {
-	return strings.HasPrefix(name, w.Prefix) && (deleted || !w.Deletions)
+// Reassure queues c, which says that a watch runs, for each that is to be told so at now. That is early
+// by half of Progress, since its caller looks from time to time.
+func (ws Watches[C]) Reassure(now time.Time, c C) {
+	for w := range ws {
+		if w.Progress > 0 && now.Sub(w.told) >= w.Progress/2 {
+			w.told = now
+			w.Push(c)
+		}
+	}
+}
+
+// Fail ends each watch with err.
+func (ws Watches[C]) Fail(err error) {
+	for w := range ws {
+		w.Fail(err)
+	}
 }
 
 // Push queues a change. A full queue is dropped, and ends the watch with ErrOverrun.

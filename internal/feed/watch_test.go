@@ -14,10 +14,11 @@ import (
 
 func TestAWatchTakesWaitingEvents(t *testing.T) {
 	w := feed.NewWatch[int]("a/", true, 0, 3)
-	require.True(t, w.Concerns("a/1", true))
-	require.False(t, w.Concerns("a/1", false), "deletions alone")
-	require.False(t, w.Concerns("b/1", true))
-	w.Push(1)
+	ws := feed.Watches[int]{w: {}}
+	ws.Push("a/1", true, 1)
+	ws.Push("a/1", false, 7) // deletions alone
+	ws.Push("b/1", true, 7)
+	ws.Reassure(time.Now().Add(time.Hour), 7) // it needs none
 	w.Push(2)
 	got, err := w.Take(t.Context())
 	require.NoError(t, err)
