@@ -103,41 +103,30 @@ func (e *entry) encode(msg any) (string, []byte, error) {
 }
 
 func encodeProto(m proto.Message, limit int) (name string, payload []byte, err error) {
-	defer explainProto(m, &err)
-	defer boundary.Contain(&err)
-	name, size, err := measure(m, limit)
-	if err != nil {
-		return "", nil, err
+	defer func() {
+		if err != nil && !errors.Is(err, ErrTooLarge) {
+			err = fmt.Errorf("%w: %T: %w", ErrUnencodable, m, err)
+		}
+	}()
+	defer boundary.Contain(&err) // code of the type may panic
+	r := m.ProtoReflect()
+	if !r.IsValid() {
+		return "", nil, errors.New("nil")
+	}
+	name = string(r.Descriptor().FullName())
+	if !ofItself(m, r) {
+		return "", nil, fmt.Errorf("only embeds %s and is not registered", name)
+	}
+	size := proto.Size(m)
+	if size > limit {
+		return "", nil, tooLarge(name, size, limit)
 	}
 	payload, err = measured.MarshalAppend(make([]byte, 0, size), m)
 	return name, payload, err
 }
 
-// explainProto says of errors of m's methods whose they are.
-func explainProto(m proto.Message, err *error) {
-	if *err != nil && !errors.Is(*err, ErrTooLarge) {
-		*err = fmt.Errorf("%w: %T: %w", ErrUnencodable, m, *err)
-	}
-}
-
 // measured writes what was measured just now.
 var measured = proto.MarshalOptions{UseCachedSize: true}
-
-// measure returns m's name and size, or an error if it can't be sent.
-func measure(m proto.Message, limit int) (name string, size int, err error) {
-	r := m.ProtoReflect()
-	if !r.IsValid() {
-		return "", 0, errors.New("nil")
-	}
-	name = string(r.Descriptor().FullName())
-	if !ofItself(m, r) {
-		return "", 0, fmt.Errorf("only embeds %s and is not registered", name)
-	}
-	if size = proto.Size(m); size > limit {
-		return "", 0, tooLarge(name, size, limit)
-	}
-	return name, size, nil
-}
 
 // ofItself reports whether r, which m reflects to, is of m's type, and of no message that m
 // only embeds. What it found is kept for each type: to find it costs a tenth of an encoding.
@@ -231,35 +220,28 @@ type small struct {
 // Plain encodes a message that may travel to a peer as it is, in no Envelope; nil if
 // it may not: a registered type, one of protoactor's own, or one that Encode
 // refuses. No payload is longer than limit, which is above 0.
-func (r *Registry) Plain(msg any, limit int) *Encoded {
+func (r *Registry) Plain(msg any, limit int) (e *Encoded) {
 	m, ok := msg.(proto.Message)
 	if !ok {
 		return nil
 	}
-	e, err := r.encodePlain(m, limit)
-	if err != nil {
-		return nil
-	}
-	return e
-}
-
-var errNotPlain = errors.New("may not travel as it is")
-
-func (r *Registry) encodePlain(m proto.Message, limit int) (e *Encoded, err error) {
-	defer explainProto(m, &err)
-	defer boundary.Contain(&err)
+	defer func() {
+		if recover() != nil { // code of the type did
+			e = nil
+		}
+	}()
 	v := m.ProtoReflect()
 	if !v.IsValid() || !r.plain(m, v) {
-		return nil, errNotPlain
+		return nil
 	}
 	name := string(v.Descriptor().FullName())
 	if strings.HasPrefix(name, "actor.") || strings.HasPrefix(name, "remote.") || strings.HasPrefix(name, "cluster.") {
-		return nil, errNotPlain // one of protoactor's own
+		return nil // one of protoactor's own
 	}
 	size := proto.Size(m)
 	switch {
 	case size > limit:
-		return nil, ErrTooLarge
+		return nil
 	case size <= len(small{}.room):
 		s := &small{}
 		e, s.payload = &s.Encoded, s.room[:0]
@@ -267,8 +249,11 @@ func (r *Registry) encodePlain(m proto.Message, limit int) (e *Encoded, err erro
 		e = &Encoded{payload: make([]byte, 0, size)}
 	}
 	e.Message = v
-	e.payload, err = measured.MarshalAppend(e.payload, m)
-	return e, err
+	var err error
+	if e.payload, err = measured.MarshalAppend(e.payload, m); err != nil {
+		return nil
+	}
+	return e
 }
 
 // plain reports whether messages of m's type may travel as they are, as far as the type says: it is
