@@ -50,6 +50,11 @@ type Session struct {
 	TTL   time.Duration // asked for in OpenSession, granted afterwards
 }
 
+// Gone returns ErrSessionGone, and says of which session.
+func (s Session) Gone() error {
+	return fmt.Errorf("session %d of %s: %w", s.ID, s.Owner.ID, ErrSessionGone)
+}
+
 // Record is what a store knows of one held name.
 type Record struct {
 	Name     string
@@ -227,6 +232,14 @@ type Event struct {
 	// counter issues all tokens, what it stands at will do. For
 	// EventPut it is Record.Token; for EventBad it does not count.
 	Revision Token
+}
+
+// EventOf is the EventPut of a record; the EventBad of its name if it could not be read, as err says.
+func EventOf(r Record, err error) Event {
+	if err != nil {
+		return Event{Kind: EventBad, Record: r}
+	}
+	return Event{Kind: EventPut, Record: r, Revision: r.Token}
 }
 
 // Watcher is implemented by stores that tell of changes.

@@ -227,13 +227,5 @@ func (rs *records) event(e *clientv3.Event) store.Event {
 		name := strings.TrimPrefix(string(e.Kv.Key), rs.prefix)
 		return store.Event{Kind: store.EventDelete, Record: store.Record{Name: name}, Revision: store.Token(e.Kv.ModRevision)}
 	}
-	return rs.put(e.Kv)
-}
-
-func (rs *records) put(kv *mvccpb.KeyValue) store.Event {
-	rec, err := rs.decode(kv)
-	if err != nil {
-		return store.Event{Kind: store.EventBad, Record: rec}
-	}
-	return store.Event{Kind: store.EventPut, Record: rec, Revision: rec.Token}
+	return store.EventOf(rs.decode(e.Kv))
 }

@@ -41,7 +41,7 @@ func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event
 				rev = page.Header.Revision
 			}
 			for _, kv := range page.Kvs {
-				if !yield(s.put(kv), nil) {
+				if !yield(store.EventOf(s.decode(kv)), nil) {
 					return
 				}
 			}

@@ -312,7 +312,7 @@ func (r *run) page(ctx context.Context) (more bool, err error) {
 			}
 			if put != 0 {
 				x.since = &at
-				c.event = x.put()
+				c.event = store.EventOf(x.record())
 			} else {
 				c.event = store.Event{Kind: store.EventDelete, Record: store.Record{Name: x.name}}
 				if x.rev != nil {

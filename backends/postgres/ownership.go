@@ -240,7 +240,7 @@ func (s *Store) Transfer(ctx context.Context, moves []store.Transfer) ([]store.O
 		switch d.answer {
 		case "gone":
 			to := moves[i].To
-			outs[i] = d.failed("transfer", names[i], gone(store.Session{ID: to.Session, Owner: to.Owner}))
+			outs[i] = d.failed("transfer", names[i], store.Session{ID: to.Session, Owner: to.Owner}.Gone())
 		case "guarded":
 			outs[i] = d.failed("transfer", names[i], ErrGuarded)
 		default:

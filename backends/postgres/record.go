@@ -95,12 +95,3 @@ func unpack(t *string) (m map[string]string, err error) {
 	}
 	return m, nil
 }
-
-// put is the event that the row stands.
-func (r *row) put() store.Event {
-	rec, err := r.record()
-	if err != nil {
-		return store.Event{Kind: store.EventBad, Record: rec}
-	}
-	return store.Event{Kind: store.EventPut, Record: rec, Revision: rec.Token}
-}

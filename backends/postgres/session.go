@@ -29,16 +29,12 @@ func (s *Store) OpenSession(ctx context.Context, want store.Session) (store.Gran
 	case err != nil:
 		return store.Grant{}, err
 	case ttl == 0:
-		return store.Grant{}, fmt.Errorf("postgres: open session: %w", gone(want))
+		return store.Grant{}, fmt.Errorf("postgres: open session: %w", want.Gone())
 	case ttl < 0:
 		return store.Grant{}, fmt.Errorf("postgres: open session %d of %s: %w: the session is of another incarnation",
 			want.ID, want.Owner.ID, store.ErrInvalid)
 	}
 	return store.Grant{TTL: time.Duration(ttl) * time.Millisecond}, nil
-}
-
-func gone(want store.Session) error {
-	return fmt.Errorf("session %d of %s: %w", want.ID, want.Owner.ID, store.ErrSessionGone)
 }
 
 // closing is how many records one request of CloseSession removes.
@@ -111,7 +107,7 @@ func (s *Store) Renew(ctx context.Context, sessions []store.Session) ([]store.Gr
 			if ttl := ttls[sessions[i].ID]; ttl != 0 {
 				grants[i].TTL = time.Duration(ttl) * time.Millisecond
 			} else {
-				grants[i].Err = fmt.Errorf("postgres: renew: %w", gone(sessions[i]))
+				grants[i].Err = fmt.Errorf("postgres: renew: %w", sessions[i].Gone())
 			}
 		}
 		pending = later

@@ -70,7 +70,7 @@ func (s *Store) snapshot(ctx context.Context, w *watcher, floor int64) (
 			if r.format == format {
 				s.history.saw(r.rev)
 			}
-			recs = append(recs, change{event: r.put()})
+			recs = append(recs, change{event: store.EventOf(r.record())})
 		}
 		return nil
 	})

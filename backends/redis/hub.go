@@ -246,7 +246,7 @@ func changeOf(e goredis.XMessage) (prev int64, c change) {
 	name := text(e.Values["name"])
 	switch text(e.Values["kind"]) {
 	case "put":
-		c.event = row{name: name, value: text(e.Values["value"]), owner: text(e.Values["owner"])}.put()
+		c.event = store.EventOf(row{name: name, value: text(e.Values["value"]), owner: text(e.Values["owner"])}.record())
 	case "gone":
 		c.event = store.Event{Kind: store.EventDelete, Record: store.Record{Name: name}, Revision: store.Token(c.rev)}
 	}

@@ -71,15 +71,6 @@ func (r row) parse() (store.Record, error) {
 	return rec, errors.Join(err1, err2, err3, err4, err5, err6)
 }
 
-// put is the event that a row stands.
-func (r row) put() store.Event {
-	rec, err := r.record()
-	if err != nil {
-		return store.Event{Kind: store.EventBad, Record: rec}
-	}
-	return store.Event{Kind: store.EventPut, Record: rec, Revision: rec.Token}
-}
-
 // pack makes the text of metadata; empty if there are none.
 func pack(m map[string]string) string {
 	if len(m) == 0 {

@@ -8,10 +8,6 @@ import (
 	"github.com/holdfast-go/holdfast/store"
 )
 
-func gone(want store.Session) error {
-	return fmt.Errorf("session %d of %s: %w", want.ID, want.Owner.ID, store.ErrSessionGone)
-}
-
 // OpenSession implements store.Store. A TTL is rounded up to milliseconds. An error that is
 // store.ErrInvalid means that nothing was opened: store.Limits.ValidateSession refuses it, or the
 // ID is a session of another incarnation.
@@ -26,7 +22,7 @@ func (s *Store) OpenSession(ctx context.Context, want store.Session) (store.Gran
 	case err != nil:
 		return store.Grant{}, err
 	case r.said == "gone":
-		return store.Grant{}, failed(op, gone(want))
+		return store.Grant{}, failed(op, want.Gone())
 	case r.said == "other":
 		return store.Grant{}, failed(op, fmt.Errorf("session %d of %s: %w: it is of another incarnation",
 			want.ID, want.Owner.ID, store.ErrInvalid))
@@ -57,7 +53,7 @@ func (s *Store) Renew(ctx context.Context, sessions []store.Session) ([]store.Gr
 	}
 	grants := make([]store.Grant, len(sessions))
 	for i := range grants {
-		grants[i].Err = failed(op, gone(sessions[i]))
+		grants[i].Err = failed(op, sessions[i].Gone())
 	}
 	r, err := s.call(ctx, op, renewScript, len(sessions), args...)
 	if err != nil {

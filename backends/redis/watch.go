@@ -55,7 +55,7 @@ func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event
 						end(ctx.Err())
 						return
 					}
-					if !yield(row.put(), nil) {
+					if !yield(store.EventOf(row.record()), nil) {
 						return
 					}
 				}

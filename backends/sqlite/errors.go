@@ -58,10 +58,6 @@ func ended(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-func gone(want store.Session) error {
-	return fmt.Errorf("session %d of %s: %w", want.ID, want.Owner.ID, store.ErrSessionGone)
-}
-
 // code is SQLite's primary result code; 0 if err has none.
 func code(err error) int {
 	if e, ok := errors.AsType[*sqlite3.Error](err); ok {

@@ -62,7 +62,7 @@ func (s *Store) Acquire(ctx context.Context, want store.Session, claims []store.
 	err := s.write(ctx, op, len(asked) > 0, func(t *tx) error {
 		o, ok, err := t.live(want)
 		if err == nil && !ok {
-			err = gone(want)
+			err = want.Gone()
 		}
 		for i := range asked {
 			if err != nil {
@@ -187,7 +187,7 @@ func (t *tx) move(m move) (out store.Outcome, err error) {
 		return out, err
 	}
 	if !ok {
-		out.Err = failed("transfer", fmt.Errorf("%q: %w", m.held.Name, gone(m.to)))
+		out.Err = failed("transfer", fmt.Errorf("%q: %w", m.held.Name, m.to.Gone()))
 		return out, nil
 	}
 	if m.keep {

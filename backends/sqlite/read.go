@@ -72,12 +72,12 @@ func (v *view) of(session store.SessionID) ([]row, error) {
 	err := v.get("SELECT ends FROM holdfast_session WHERE id = ?", []any{int64(session)}, &ends)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return nil, gone(store.Session{ID: session})
+		return nil, store.Session{ID: session}.Gone()
 	case err != nil:
 		return nil, err
 	case ends <= int64(v.now):
 		v.over = !v.final
-		return nil, gone(store.Session{ID: session})
+		return nil, store.Session{ID: session}.Gone()
 	}
 	return v.rows("SELECT "+columns+" WHERE l.session = ?", v.now, v.tells, int64(session))
 }

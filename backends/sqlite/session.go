@@ -114,7 +114,7 @@ func (s *Store) Renew(ctx context.Context, sessions []store.Session) ([]store.Gr
 				return err
 			}
 			if !ok {
-				grants[i].Err = failed("renew", gone(want))
+				grants[i].Err = failed("renew", want.Gone())
 				continue
 			}
 			if err := t.renew(o); err != nil {

@@ -112,7 +112,7 @@ func (s *Store) snapshot(ctx context.Context, w *watcher) ([]change, moment, err
 	}
 	var found []change
 	for _, r := range rows {
-		found = append(found, change{Event: r.event()})
+		found = append(found, change{Event: store.EventOf(r.Record, r.err())})
 	}
 	return append(found, change{Event: store.Event{Kind: store.EventSynced, Revision: store.Token(last)}}), at, nil
 }
@@ -121,12 +121,4 @@ func (s *Store) unsubscribe(w *watcher) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.follow.removeLocked(w)
-}
-
-// event is the put of a row in a snapshot.
-func (r row) event() store.Event {
-	if r.bad {
-		return store.Event{Kind: store.EventBad, Record: store.Record{Name: r.Name}}
-	}
-	return store.Event{Kind: store.EventPut, Record: r.Record, Revision: r.Token}
 }
