@@ -20,7 +20,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/store"
-	"github.com/holdfast-go/holdfast/store/faultclock"
 	"github.com/holdfast-go/holdfast/store/faultstore"
 	"github.com/holdfast-go/holdfast/store/observed"
 	"github.com/holdfast-go/holdfast/store/observed/observedtest"
@@ -37,9 +36,9 @@ type peer struct {
 	session store.Session
 }
 
-func newPeer(t *testing.T, objects observed.Objects, id store.SessionID, opts ...observed.Option) *peer {
+func newPeer(t *testing.T, objects observed.Objects, id store.SessionID) *peer {
 	t.Helper()
-	s, err := observed.New(objects, opts...)
+	s, err := observed.New(objects)
 	require.NoError(t, err)
 	owner := store.Owner{ID: fmt.Sprint("node-", id), Incarnation: fmt.Sprint("i", id)}
 	p := &peer{t, s, store.Session{ID: id, Owner: owner, TTL: ttl}}
@@ -317,9 +316,9 @@ func fleet(objects observed.Objects) func() store.Store {
 	var n atomic.Int64
 	return func() store.Store {
 		i := time.Duration(n.Add(1))
-		s, err := observed.New(objects, observed.WithClock(askew{
+		s, err := observed.NewWithClock(objects, askew{
 			store.SystemClock(), i * 24 * time.Hour, (i%5 - 2) * 7 * time.Hour, 105 - i%2*10,
-		}))
+		})
 		if err != nil {
 			panic(err)
 		}
@@ -465,7 +464,7 @@ func TestADenialIsOfTheWholeCall(t *testing.T) {
 }
 
 func TestBadInput(t *testing.T) {
-	s, err := observed.New(observedtest.NewMap(), nil)
+	s, err := observed.New(observedtest.NewMap())
 	require.NoError(t, err)
 	inputtest.Contexts(t, s)
 	inputtest.Zeros(t, nil, new(observed.Store), new(observed.View))
@@ -477,15 +476,6 @@ func TestBadInput(t *testing.T) {
 		require.ErrorIs(t, err, store.ErrInvalid)
 		require.ErrorContains(t, err, "observed.New: objects")
 	}
-	_, err = observed.New(observedtest.NewMap(), observed.WithClock(nil))
-	require.ErrorIs(t, err, store.ErrInvalid)
-	require.ErrorContains(t, err, "observed.WithClock: invalid: nil, must be a clock such as leas")
-	inputtest.Options(t, map[string][]any{
-		"WithClock": {observed.WithClock, store.SystemClock()},
-	}, []any{(*faultclock.Clock)(nil)}, nil, func(o observed.Option) error {
-		_, err := observed.New(observedtest.NewMap(), o)
-		return err
-	})
 }
 
 var keepers = simulate.New("observed-keepers", 10, 200)
@@ -594,7 +584,7 @@ func compete(t *testing.T, k kit, seed uint64) int64 {
 
 func (g *race) add(objects observed.Objects, i int, names []string) {
 	clock := askew{store.SystemClock(), time.Duration(i+1) * time.Hour, time.Duration(i*i) * time.Hour, time.Duration(95 + 5*i)}
-	s, err := observed.New(objects, observed.WithClock(clock))
+	s, err := observed.NewWithClock(objects, clock)
 	require.NoError(g.t, err)
 	r := &rival{link: faultstore.Wrap(s)}
 	r.Keeper, err = lease.NewKeeper(r.link, lease.Config{

@@ -28,20 +28,13 @@ type Store struct {
 	number            func(version string) (store.Token, error) // nil: tokens are counted
 	longKey, longBody int                                       // bounds; 0: none
 	limits            store.Limits
-	clock             store.Clock
+	clock             store.Clock  // by which sessions are observed: its monotonic reading counts
 	tidied            atomic.Int64 // when all sessions were listed last, by it
 
 	mu      sync.Mutex
 	sights  map[store.SessionID]sight
 	sweepAt int // number of sights at which to look for those of long ago
 }
-
-// Option changes a setting of New.
-type Option func(*Store)
-
-// WithClock sets the clock by which sessions are observed, of which only the
-// monotonic reading counts; lease.SystemClock() by default.
-func WithClock(c store.Clock) Option { return func(s *Store) { s.clock = c } }
 
 const (
 	// margin is how much longer than its TTL a session must have been unchanged to be dead, in
@@ -56,19 +49,11 @@ const (
 
 // New returns a Store over objects. It sends nothing. An error is store.ErrInvalid
 // and names what is out of its bounds.
-func New(objects Objects, opts ...Option) (*Store, error) {
+func New(objects Objects) (*Store, error) {
 	if input.Nil(objects) {
 		return nil, fmt.Errorf("observed.New: objects: %w: nil", store.ErrInvalid)
 	}
 	s := &Store{objects: objects, clock: store.SystemClock(), sights: map[store.SessionID]sight{}}
-	for _, o := range opts {
-		if o != nil {
-			o(s)
-		}
-	}
-	if input.Nil(s.clock) {
-		return nil, fmt.Errorf("observed.WithClock: %w: nil, must be a clock such as lease.SystemClock()", store.ErrInvalid)
-	}
 	if n, ok := objects.(Numbered); ok {
 		s.number = n.Number
 	}
