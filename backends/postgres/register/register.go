@@ -21,7 +21,6 @@ package register
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"strconv"
 	"strings"
 
@@ -91,67 +90,39 @@ func parse(rest string) (*pgxpool.Config, settings, error) {
 		return invalid("'#', or '@' behind the hosts: " +
 			"in a user, a password and a database '@', '/', '?' and '#' must be escaped")
 	}
-	values := make(map[string][]string)
-	var others []string // as they are: escapes are read as psql does, in whose URLs '+' is no space
-	for pair := range strings.SplitSeq(query, "&") {
-		rawName, rawValue, _ := strings.Cut(pair, "=")
-		name, err := unescape(rawName)
-		if err != nil {
-			return invalid("what stands behind '?' is no query")
-		}
-		switch name {
-		case "holdfast_migrate", "holdfast_listen", "holdfast_schema":
-			value, err := unescape(rawValue)
-			if err != nil {
-				return invalid("setting %s: a '%%' that escapes nothing", name)
-			}
-			values[name] = append(values[name], value)
-			continue
-		}
-		if strings.HasPrefix(name, "holdfast_") {
-			return invalid("setting %.64q: is not known, of holdfast_listen, holdfast_migrate and holdfast_schema", name)
-		}
-		if strings.ContainsAny(name, "@/#") {
-			return invalid("a setting whose name has '@', '/' or '#': in a user and a password these and '?' must be escaped")
-		}
-		if pair != "" {
-			others = append(others, pair)
-		}
-	}
-	for _, b := range []struct {
-		name string
-		to   *bool
-	}{{"holdfast_migrate", &set.migrate}, {"holdfast_listen", &set.listen}} {
-		v, has := values[b.name]
-		if !has {
-			continue
-		}
-		var err error
-		if *b.to, err = strconv.ParseBool(v[0]); err != nil || len(v) != 1 {
-			return invalid("setting %s: must be true or false", b.name)
-		}
-	}
-	if v, has := values["holdfast_schema"]; has {
-		if set.schema = v[0]; len(v) != 1 {
-			return invalid("setting holdfast_schema: must have one value")
-		}
-	}
 	if !strings.ContainsAny(base[len("//"):], "@/") && strings.Contains(query, "@") {
 		return invalid("'@' behind '?', and no '/' before it: " +
 			"it would end a user and a password; escape it, or write a '/' behind the hosts")
 	}
-	rest = "postgres:" + base
-	if len(others) > 0 {
-		rest += "?" + strings.Join(others, "&")
-	}
-	config, err := pgxpool.ParseConfig(rest)
+	config, err := pgxpool.ParseConfig("postgres:" + rest)
 	if err != nil {
 		// Its error may show a part of the password.
 		return invalid("no connection string of PostgreSQL, or a file that it names can't be read; " +
 			"in a user and a password '@', '/', '?' and '#' must be escaped")
 	}
+	others := config.ConnConfig.RuntimeParams // what is no setting of pgx
+	for name, value := range others {
+		switch {
+		case name == "holdfast_schema":
+			set.schema = value
+		case name == "holdfast_migrate":
+			set.migrate, err = strconv.ParseBool(value)
+		case name == "holdfast_listen":
+			set.listen, err = strconv.ParseBool(value)
+		case strings.HasPrefix(name, "holdfast_"):
+			return invalid("setting %.64q: is not known, of holdfast_listen, holdfast_migrate and holdfast_schema", name)
+		case strings.ContainsAny(name, "@/#"):
+			return invalid("a setting whose name has '@', '/' or '#': in a user and a password these and '?' must be escaped")
+		default:
+			continue
+		}
+		if err != nil {
+			return invalid("setting %s: must be true or false", name)
+		}
+		if strings.Count(query, name) > 1 {
+			return invalid("setting %s: must have one value", name)
+		}
+		delete(others, name)
+	}
 	return config, set, nil
 }
-
-// unescape reads a name or a value as psql does: '+' is no space, and spaces around it are none.
-func unescape(raw string) (string, error) { return url.PathUnescape(strings.Trim(raw, " ")) }

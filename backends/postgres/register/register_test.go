@@ -34,9 +34,9 @@ func TestBadURLs(t *testing.T) {
 		"//u:secret@db/app?pool_max_conns=secret":                      "no connection string",
 		"//u:12/secret@db/app":                                         "behind the hosts",
 		"//u:12#secret@db/app":                                         "behind the hosts",
-		"//u:12?secret@db/app":                                         "a setting whose name",
+		"//u:12?secret@db/app":                                         "'@' behind '?'",
 		"//u:secret@db/app#x":                                          "behind the hosts",
-		"//u:secret@db/app?%zz":                                        "no query",
+		"//u:secret@db/app?%zz":                                        "no connection string",
 		"//u:secret@db/app?sslmode=verify-full&sslrootcert=/no/secret": "no connection string",
 	} {
 		for _, scheme := range []string{"postgres:", "postgresql:"} {
