@@ -457,7 +457,7 @@ func TestCloseCompletesWhatHasBegun(t *testing.T) {
 		begun <- s.write(ctx, "test", true, func(t *tx) error {
 			began <- true
 			<-goOn
-			_, err := t.claim(session{Session: sess}, claim{put: put{name: "job", nonce: 1}})
+			_, err := t.claim(session{Session: sess}, claim{Claim: store.Claim{Name: "job", Nonce: 1}})
 			return err
 		})
 	}()
@@ -514,7 +514,7 @@ func TestACallerThatLeftInATransaction(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	applied := make(chan error, 1)
 	err := s.write(ctx, "test", false, func(t *tx) error {
-		_, err := t.claim(session{Session: sess}, claim{put: put{name: "job", nonce: 1}})
+		_, err := t.claim(session{Session: sess}, claim{Claim: store.Claim{Name: "job", Nonce: 1}})
 		applied <- err
 		cancel()
 		return err

@@ -8,15 +8,9 @@ import (
 	"github.com/holdfast-go/holdfast/store"
 )
 
-// put is a record that is to stand under a name, as it is written.
-type put struct {
-	name     string
-	nonce    uint64
-	metadata any // see pack
-}
-
-// give has a name stand for o, under a new token, in the place of what stood there.
-func (t *tx) give(o session, p put) (store.Record, error) {
+// give has a name stand for o, under a new token, in the place of what stood there. metadata is
+// packed.
+func (t *tx) give(o session, name string, nonce uint64, metadata any) (store.Record, error) {
 	wall := t.wall()
 	var token int64
 	// Microseconds since 1970 put tokens above those that an older copy of the file forgot.
@@ -24,11 +18,11 @@ func (t *tx) give(o session, p put) (store.Record, error) {
 	if err != nil {
 		return store.Record{}, err
 	}
-	if err := t.exec("INSERT OR REPLACE INTO holdfast_lease VALUES (?, ?, ?, ?, ?, ?, ?)", p.name, format, token,
-		int64(o.ID), int64(p.nonce), wall.UnixNano(), p.metadata); err != nil {
+	if err := t.exec("INSERT OR REPLACE INTO holdfast_lease VALUES (?, ?, ?, ?, ?, ?, ?)", name, format, token,
+		int64(o.ID), int64(nonce), wall.UnixNano(), metadata); err != nil {
 		return store.Record{}, err
 	}
-	r, _, err := t.record(p.name, t.now)
+	r, _, err := t.record(name, t.now)
 	return r.Record, err
 }
 
@@ -39,10 +33,9 @@ func (t *tx) remove(name string) error {
 
 // claim is a store.Claim as it is decided.
 type claim struct {
-	put
-	supersedes store.Token
-	while      store.Held
-	err        error // of its arguments
+	store.Claim       // its Metadata is the caller's, who may have left
+	metadata    any   // see pack
+	err         error // of its arguments
 }
 
 // Acquire decides the claims in order, all at one moment, and is on the disk when it returns. A claim
@@ -53,10 +46,7 @@ func (s *Store) Acquire(ctx context.Context, want store.Session, claims []store.
 	const op = "acquire"
 	asked := make([]claim, len(claims)) // a copy: the caller may leave before it is read
 	for i, c := range claims {
-		asked[i] = claim{put{c.Name, c.Nonce, nil}, c.Supersedes, c.While, limits.ValidateClaim(c)}
-		if asked[i].err == nil {
-			asked[i].metadata = pack(c.Metadata)
-		}
+		asked[i] = claim{c, pack(c.Metadata), limits.ValidateClaim(c)}
 	}
 	out := make([]store.Outcome, len(asked))
 	err := s.write(ctx, op, len(asked) > 0, func(t *tx) error {
@@ -79,36 +69,36 @@ func (t *tx) claim(o session, c claim) (out store.Outcome, err error) {
 	if c.err != nil {
 		return store.Outcome{Err: failed("acquire", c.err)}, nil
 	}
-	if c.while != (store.Held{}) {
-		on, _, err := t.record(c.while.Name, t.now)
+	if c.While != (store.Held{}) {
+		on, _, err := t.record(c.While.Name, t.now)
 		if err != nil {
 			return out, err
 		}
-		if !on.is(c.while) {
-			err := fmt.Errorf("%q: %w: %q", c.name, store.ErrParentLost, c.while.Name)
+		if !on.is(c.While) {
+			err := fmt.Errorf("%q: %w: %q", c.Name, store.ErrParentLost, c.While.Name)
 			return store.Outcome{Err: failed("acquire", err)}, nil
 		}
 	}
-	r, found, err := t.record(c.name, t.now)
+	r, found, err := t.record(c.Name, t.now)
 	if err != nil {
 		return out, err
 	}
-	own := r.stands && c.supersedes != 0 && c.supersedes == r.Token && r.Owner.Incarnation == o.Owner.Incarnation
+	own := r.stands && c.Supersedes != 0 && c.Supersedes == r.Token && r.Owner.Incarnation == o.Owner.Incarnation
 	switch {
 	case r.bad:
 		return store.Outcome{Record: r.Record, Err: failed("acquire", r.err())}, nil
 	case r.stands && !own:
 		return store.Outcome{Record: r.Record}, nil
 	case found && !r.stands: // it has expired, which watches get before what comes after it
-		if err := t.remove(c.name); err != nil {
+		if err := t.remove(c.Name); err != nil {
 			return out, err
 		}
 	}
 	out.OK = true
 	if own {
-		out.Replaced = c.supersedes
+		out.Replaced = c.Supersedes
 	}
-	out.Record, err = t.give(o, c.put)
+	out.Record, err = t.give(o, c.Name, c.Nonce, c.metadata)
 	return out, err
 }
 
@@ -134,13 +124,12 @@ func (s *Store) Release(ctx context.Context, held []store.Held) ([]store.Outcome
 	return unless(err, out)
 }
 
-// move is a lease.Transfer as it is decided.
+// move is a store.Transfer as it is decided.
 type move struct {
-	held store.Held
-	to   store.Session
-	put
-	keep bool // the metadata
-	err  error
+	store.Transfer
+	metadata any
+	keep     bool // the metadata of the record
+	err      error
 }
 
 // Transfer decides the moves in order, all at one moment, and is on the disk when it returns. A
@@ -149,13 +138,7 @@ type move struct {
 func (s *Store) Transfer(ctx context.Context, moves []store.Transfer) ([]store.Outcome, error) {
 	asked := make([]move, len(moves))
 	for i, m := range moves {
-		asked[i] = move{
-			held: m.Held, to: store.Session{ID: m.To.Session, Owner: m.To.Owner}, put: put{m.Name, m.To.Nonce, nil},
-			keep: m.Metadata == nil, err: limits.ValidateTransfer(m),
-		}
-		if asked[i].err == nil {
-			asked[i].metadata = pack(m.Metadata)
-		}
+		asked[i] = move{m, pack(m.Metadata), m.Metadata == nil, limits.ValidateTransfer(m)}
 	}
 	out := make([]store.Outcome, len(asked))
 	err := s.write(ctx, "transfer", len(asked) > 0, func(t *tx) (err error) {
@@ -170,30 +153,31 @@ func (s *Store) Transfer(ctx context.Context, moves []store.Transfer) ([]store.O
 }
 
 func (t *tx) move(m move) (out store.Outcome, err error) {
-	r, _, err := t.record(m.held.Name, t.now)
+	r, _, err := t.record(m.Name, t.now)
 	if err != nil {
 		return out, err
 	}
 	out.Record = r.public()
-	if !r.is(m.held) {
+	if !r.is(m.Held) {
 		return out, nil
 	}
 	if m.err != nil {
 		out.Err = failed("transfer", m.err)
 		return out, nil
 	}
-	o, ok, err := t.live(m.to)
+	to := store.Session{ID: m.To.Session, Owner: m.To.Owner}
+	o, ok, err := t.live(to)
 	if err != nil {
 		return out, err
 	}
 	if !ok {
-		out.Err = failed("transfer", fmt.Errorf("%q: %w", m.held.Name, m.to.Gone()))
+		out.Err = failed("transfer", fmt.Errorf("%q: %w", m.Name, to.Gone()))
 		return out, nil
 	}
 	if m.keep {
 		m.metadata = pack(r.Metadata)
 	}
-	out.Record, err = t.give(o, m.put)
+	out.Record, err = t.give(o, m.Name, m.To.Nonce, m.metadata)
 	out.OK = err == nil
 	return out, err
 }
