@@ -378,9 +378,7 @@ func (id *identity) forged(b *remote.MessageBatch, e *remote.MessageEnvelope) bo
 // names are the addresses by which the sender of a message calls itself.
 func names(m proto.Message) []string {
 	switch m := m.(type) {
-	case *actor.Watch:
-		return []string{m.GetWatcher().GetAddress()}
-	case *actor.Unwatch:
+	case interface{ GetWatcher() *actor.PID }:
 		return []string{m.GetWatcher().GetAddress()}
 	case *actor.Terminated:
 		return []string{m.GetWho().GetAddress()}

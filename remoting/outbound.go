@@ -103,11 +103,8 @@ func (o *outbound) unsendable(pid *actor.PID, err error) {
 // ends the link if it is the target, and loses its message if it is the watcher.
 func signalText(pid *actor.PID, message any) error {
 	var watcher *actor.PID
-	switch m := message.(type) {
-	case *actor.Watch:
-		watcher = m.Watcher
-	case *actor.Unwatch:
-		watcher = m.Watcher
+	if m, ok := message.(interface{ GetWatcher() *actor.PID }); ok {
+		watcher = m.GetWatcher()
 	}
 	return cmp.Or(somewhere(pid), wire.CheckPID("target", pid), wire.CheckPID("watcher", watcher))
 }
