@@ -37,34 +37,47 @@ func newRoster(n names, self Member) roster {
 		members: map[string]Member{}, notices: map[string]notice{}, unreadable: map[string]bool{}}
 }
 
-// member takes up an event of a member record. An error says that it can't be read.
-func (r *roster) member(ev store.Event) error {
-	name := ev.Record.Name
-	key, ours := r.names.memberKey(name)
+// outdate drops what an event says is over of what records told, and reports whether the event is of a
+// later record. of has what records told by a key of their names, and token the token of the one of key.
+func outdate[V any](of map[string]V, key string, token lease.Token, ev store.Event) (later bool) {
 	switch ev.Kind {
-	case store.EventSynced:
-		r.synced.members = true
 	case store.EventReset:
-		clear(r.members)
+		clear(of)
 	case store.EventDelete:
-		delete(r.unreadable, name)
-		if ev.Revision >= r.members[key].Token {
-			delete(r.members, key)
+		if ev.Revision >= token {
+			delete(of, key)
 		}
 	case store.EventPut:
-		if !ours || ev.Record.Owner.Incarnation == r.self.Incarnation || ev.Record.Token <= r.members[key].Token {
-			return nil
-		}
-		delete(r.unreadable, name)
-		delete(r.members, key)
-		m, err := r.names.readMember(ev.Record)
-		if err != nil {
-			r.unreadable[name] = true
-			return err
-		}
-		m.Leaving = r.notices[key].of == m.Token
-		r.members[key] = m
+		return ev.Record.Token > token
 	}
+	return false
+}
+
+// reads reports whether a record is to be read, as outdate says: it may be readable where it was not
+// before. This node's own never are.
+func (r *roster) reads(ev store.Event, later bool) bool {
+	later = later && ev.Record.Owner.Incarnation != r.self.Incarnation
+	if later || ev.Kind == store.EventDelete {
+		delete(r.unreadable, ev.Record.Name)
+	}
+	return later
+}
+
+// member takes up an event of a member record. An error says that it can't be read.
+func (r *roster) member(ev store.Event) error {
+	key, ours := r.names.memberKey(ev.Record.Name)
+	r.synced.members = r.synced.members || ev.Kind == store.EventSynced
+	if !r.reads(ev, outdate(r.members, key, r.members[key].Token, ev) && ours) {
+		return nil
+	}
+	delete(r.members, key)
+	m, err := r.names.readMember(ev.Record)
+	if err != nil {
+		r.unreadable[ev.Record.Name] = true
+		return err
+	}
+	m.Leaving = r.notices[key].of == m.Token
+	r.members[key] = m
 	return nil
 }
 
@@ -72,33 +85,20 @@ func (r *roster) member(ev store.Event) error {
 // read. A member stays one that leaves when the record goes: the member's own goes
 // before, but they arrive by different watches.
 func (r *roster) notice(ev store.Event) error {
-	name := ev.Record.Name
-	key, ours := r.names.leavingKey(name)
-	switch ev.Kind {
-	case store.EventSynced:
-		r.synced.notices = true
-	case store.EventReset:
-		clear(r.notices)
-	case store.EventDelete:
-		delete(r.unreadable, name)
-		if ev.Revision >= r.notices[key].token {
-			delete(r.notices, key)
-		}
-	case store.EventPut:
-		if !ours || ev.Record.Owner.Incarnation == r.self.Incarnation || ev.Record.Token <= r.notices[key].token {
-			return nil
-		}
-		delete(r.unreadable, name)
-		of, err := r.names.readNotice(ev.Record)
-		if err != nil {
-			r.unreadable[name] = true
-			return err
-		}
-		r.notices[key] = notice{token: ev.Record.Token, of: of}
-		if m := r.members[key]; m.Token == of {
-			m.Leaving = true
-			r.members[key] = m
-		}
+	key, ours := r.names.leavingKey(ev.Record.Name)
+	r.synced.notices = r.synced.notices || ev.Kind == store.EventSynced
+	if !r.reads(ev, outdate(r.notices, key, r.notices[key].token, ev) && ours) {
+		return nil
+	}
+	of, err := r.names.readNotice(ev.Record)
+	if err != nil {
+		r.unreadable[ev.Record.Name] = true
+		return err
+	}
+	r.notices[key] = notice{token: ev.Record.Token, of: of}
+	if m := r.members[key]; m.Token == of {
+		m.Leaving = true
+		r.members[key] = m
 	}
 	return nil
 }

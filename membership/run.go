@@ -167,19 +167,12 @@ func (r *runner) hear(ev store.Event) {
 	defer r.change()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch name := ev.Record.Name; ev.Kind {
-	case store.EventSynced:
+	if ev.Kind == store.EventSynced {
 		r.synced()
-	case store.EventReset:
-		clear(r.candidates)
-	case store.EventDelete:
-		if ev.Revision >= r.candidates[name].Token {
-			delete(r.candidates, name)
-		}
-	case store.EventPut:
-		if ev.Record.Token > r.candidates[name].Token {
-			r.candidates[name] = ev.Record
-		}
+	}
+	name := ev.Record.Name
+	if outdate(r.candidates, name, r.candidates[name].Token, ev) {
+		r.candidates[name] = ev.Record
 	}
 }
 
