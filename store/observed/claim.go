@@ -24,7 +24,7 @@ type plan struct {
 func (s *Store) swap(
 	ctx context.Context, op string, names []string, sessions []store.SessionID, outs []store.Outcome,
 	decide func(i int, n standing, at map[store.SessionID]looked) plan,
-	gone func(at map[store.SessionID]looked) error,
+	gone func(at map[store.SessionID]looked) error, // nil for operations without a session of their own
 	done func(i int, n standing, r store.Record),
 ) ([]store.Outcome, error) {
 	wrote := false
@@ -38,7 +38,7 @@ func (s *Store) swap(
 			asked[k] = names[i]
 		}
 		found, at, err := s.read(ctx, op, asked, sessions...)
-		if err == nil {
+		if err == nil && gone != nil {
 			err = gone(at)
 		}
 		if err != nil {
@@ -198,9 +198,6 @@ func claimed(c store.Claim, of store.Session, life uint64) record {
 	}
 }
 
-// never is for operations without a session of their own.
-func never(map[store.SessionID]looked) error { return nil }
-
 // Release leaves a tombstone in the place of each record that still is that ownership,
 // or nothing where versions are Numbered.
 func (s *Store) Release(ctx context.Context, held []store.Held) ([]store.Outcome, error) {
@@ -220,7 +217,7 @@ func (s *Store) Release(ctx context.Context, held []store.Held) ([]store.Outcome
 			}
 			return plan{swap: true, next: record{Format: format, Name: n.Name}}
 		},
-		never,
+		nil,
 		func(i int, _ standing, _ store.Record) { outs[i] = store.Outcome{OK: true} })
 }
 
@@ -271,6 +268,6 @@ func (s *Store) Transfer(ctx context.Context, moves []store.Transfer) ([]store.O
 			}
 			return plan{swap: true, next: next}
 		},
-		never,
+		nil,
 		func(i int, _ standing, r store.Record) { outs[i] = store.Outcome{OK: true, Record: r} })
 }

@@ -166,13 +166,9 @@ func (s *Store) put(ctx context.Context, op, key string, value []byte, ifVersion
 	return version, ok, nil
 }
 
-// fits refuses an object that is too long to be written.
+// fits refuses a value that is too long to be written. Keys are checked with the names (Limits).
 func (s *Store) fits(op, key string, value []byte) error {
-	switch {
-	case s.longKey > 0 && len(key) > s.longKey:
-		return fmt.Errorf("%s: %s: %w: the key %.64q… has %d bytes, at most %d",
-			s.limits.Name, op, store.ErrInvalid, key, len(key), s.longKey)
-	case s.longBody > 0 && len(value) > s.longBody:
+	if s.longBody > 0 && len(value) > s.longBody {
 		return fmt.Errorf("%s: %s: %w: the object %.64q has %d bytes, at most %d",
 			s.limits.Name, op, store.ErrInvalid, key, len(value), s.longBody)
 	}
