@@ -11,19 +11,13 @@ import (
 	"github.com/holdfast-go/holdfast/store"
 )
 
-// plan is what an operation wants to become of one name, given what stands.
-type plan struct {
-	swap bool   // else it is decided, and nothing is written
-	next record // without its token
-}
-
-// swap makes of each name what decide plans, by compare-and-swap on the version that
-// was read, and tells done what was written. A name that was changed meanwhile is
-// read and planned again. decide and done get what concerns one name in order; the
+// swap makes of each name the record that decide plans, without its token, by compare-and-swap on the
+// version that was read, and tells done what was written. Where decide plans nil the name is decided,
+// and nothing is written. A name that was changed meanwhile is read and planned again. decide and done get what concerns one name in order; the
 // calls for several are one after the other. It returns outs, which they fill in, or why it failed.
 func (s *Store) swap(
 	ctx context.Context, op string, names []string, sessions []store.SessionID, outs []store.Outcome,
-	decide func(i int, n standing, at map[store.SessionID]looked) plan,
+	decide func(i int, n standing, at map[store.SessionID]looked) *record,
 	gone func(at map[store.SessionID]looked) error, // nil for operations without a session of their own
 	done func(i int, n standing, r store.Record),
 ) ([]store.Outcome, error) {
@@ -47,14 +41,14 @@ func (s *Store) swap(
 			}
 			return nil, err
 		}
-		plans := make([]plan, len(todo))
+		plans := make([]*record, len(todo))
 		tokens := make([]store.Token, len(todo))
 		for k, i := range todo {
 			plans[k] = decide(i, found[k], at)
 		}
 		if err := each(len(todo), func(k int) (err error) {
-			if plans[k].swap {
-				tokens[k], err = s.write(ctx, op, found[k], plans[k].next)
+			if plans[k] != nil {
+				tokens[k], err = s.write(ctx, op, found[k], *plans[k])
 			}
 			return err
 		}); err != nil {
@@ -62,8 +56,8 @@ func (s *Store) swap(
 		}
 		var again []int
 		for k, i := range todo {
-			switch next := plans[k].next; {
-			case !plans[k].swap:
+			switch next := plans[k]; {
+			case next == nil:
 			case tokens[k] == 0:
 				again = append(again, i)
 			case next.Session == 0:
@@ -72,7 +66,7 @@ func (s *Store) swap(
 			default:
 				wrote = true
 				g := at[next.Session].sight
-				done(i, found[k], g.record(next, tokens[k], g.left(s.clock.Now().Mono)))
+				done(i, found[k], g.record(*next, tokens[k], g.left(s.clock.Now().Mono)))
 			}
 		}
 		if todo = again; len(todo) == 0 {
@@ -158,7 +152,7 @@ func (s *Store) Acquire(ctx context.Context, want store.Session, claims []store.
 		names, of = append(names, c.Name), append(of, i)
 	}
 	return s.swap(ctx, op, names, []store.SessionID{want.ID}, outs,
-		func(i int, n standing, at map[store.SessionID]looked) plan {
+		func(i int, n standing, at map[store.SessionID]looked) *record {
 			c, out := claims[of[i]], &outs[of[i]]
 			supersedes := n.held && c.Supersedes == n.token && n.of.is(want)
 			if n.err != nil || n.held && !supersedes {
@@ -166,11 +160,11 @@ func (s *Store) Acquire(ctx context.Context, want store.Session, claims []store.
 				if n.err == nil {
 					out.Record = n.public()
 				}
-				return plan{}
+				return nil
 			}
 			next := claimed(c, want, at[want.ID].Life)
 			next.Granted = grantedAt(s.clock.Now())
-			return plan{swap: true, next: next}
+			return &next
 		},
 		func(at map[store.SessionID]looked) error {
 			own := at[want.ID]
@@ -210,12 +204,12 @@ func (s *Store) Release(ctx context.Context, held []store.Held) ([]store.Outcome
 		names[i] = h.Name
 	}
 	return s.swap(ctx, op, names, nil, outs,
-		func(i int, n standing, _ map[store.SessionID]looked) plan {
+		func(i int, n standing, _ map[store.SessionID]looked) *record {
 			if !n.is(held[i]) {
 				outs[i] = store.Outcome{Record: n.public()}
-				return plan{}
+				return nil
 			}
-			return plan{swap: true, next: record{Format: format, Name: n.Name}}
+			return &record{Format: format, Name: n.Name}
 		},
 		nil,
 		func(i int, _ standing, _ store.Record) { outs[i] = store.Outcome{OK: true} })
@@ -237,11 +231,11 @@ func (s *Store) Transfer(ctx context.Context, moves []store.Transfer) ([]store.O
 		targets = append(targets, m.To.Session)
 	}
 	return s.swap(ctx, op, names, targets, outs,
-		func(i int, n standing, at map[store.SessionID]looked) plan {
+		func(i int, n standing, at map[store.SessionID]looked) *record {
 			m := moves[i]
 			outs[i] = store.Outcome{Record: n.public()}
 			if !n.is(m.Held) {
-				return plan{}
+				return nil
 			}
 			to := store.Session{ID: m.To.Session, Owner: m.To.Owner}
 			target := at[to.ID]
@@ -264,9 +258,9 @@ func (s *Store) Transfer(ctx context.Context, moves []store.Transfer) ([]store.O
 			}
 			if err != nil {
 				outs[i].Err = fmt.Errorf("%s: %s: %w", s.limits.Name, op, err)
-				return plan{}
+				return nil
 			}
-			return plan{swap: true, next: next}
+			return &next
 		},
 		nil,
 		func(i int, _ standing, r store.Record) { outs[i] = store.Outcome{OK: true, Record: r} })
