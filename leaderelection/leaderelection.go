@@ -31,6 +31,7 @@
 package leaderelection
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -111,14 +112,10 @@ func NewLeaderElector(c LeaderElectionConfig) (*LeaderElector, error) {
 	bad := func(field string, got any, bound string) (*LeaderElector, error) {
 		return nil, fmt.Errorf("LeaderElectionConfig.%s: %w: %v, must be %s", field, lease.ErrInvalid, got, bound)
 	}
-	def := func(d *time.Duration, v time.Duration) {
-		if *d == 0 {
-			*d = v
-		}
-	}
-	def(&c.LeaseDuration, 15*time.Second)
-	def(&c.RenewDeadline, c.LeaseDuration/3*2)
-	def(&c.RetryPeriod, c.RenewDeadline/5)
+	c.LeaseDuration = cmp.Or(c.LeaseDuration, 15*time.Second)
+	c.RenewDeadline = cmp.Or(c.RenewDeadline, c.LeaseDuration/3*2)
+	c.RetryPeriod = cmp.Or(c.RetryPeriod, c.RenewDeadline/5)
+	c.Name = cmp.Or(c.Name, c.Lock.Name)
 	switch {
 	case c.Callbacks.OnStartedLeading == nil:
 		return bad("Callbacks.OnStartedLeading", "nil", "set")
@@ -134,9 +131,6 @@ func NewLeaderElector(c LeaderElectionConfig) (*LeaderElector, error) {
 		return bad("RenewDeadline", c.RenewDeadline, fmt.Sprintf("below LeaseDuration, %v", c.LeaseDuration))
 	case float64(c.RenewDeadline) <= jitterFactor*float64(c.RetryPeriod):
 		return bad("RenewDeadline", c.RenewDeadline, fmt.Sprintf("above %v times RetryPeriod, %v", jitterFactor, c.RetryPeriod))
-	}
-	if c.Name == "" {
-		c.Name = c.Lock.Name
 	}
 	le := &LeaderElector{config: c}
 	k, _, err := le.open()

@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 
@@ -93,9 +94,7 @@ func complete(keeper *lease.Keeper, opts []Option) (settings, error) {
 	if err := checkLabels(s.labels); err != nil {
 		return s, fmt.Errorf("WithLabels: %w", err)
 	}
-	if s.logger == nil {
-		s.logger = keeper.Logger()
-	}
+	s.logger = cmp.Or(s.logger, keeper.Logger())
 	if s.meters == nil {
 		s.meters = otel.GetMeterProvider()
 	}

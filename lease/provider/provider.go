@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -226,9 +227,7 @@ func (p *Provider) heedLimits() (err error) {
 	defer boundary.Contain(&err)
 	p.limits = p.store.Limits()
 	l := &p.limits
-	if l.Name == "" {
-		l.Name = strings.TrimPrefix(fmt.Sprintf("%T", p.store), "*")
-	}
+	l.Name = cmp.Or(l.Name, strings.TrimPrefix(fmt.Sprintf("%T", p.store), "*"))
 	p.ttls = span{max(always.least, l.MinTTL), always.most}
 	if l.MaxTTL > 0 {
 		p.ttls.most = min(always.most, l.MaxTTL)

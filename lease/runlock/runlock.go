@@ -1,6 +1,7 @@
 package runlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -101,12 +102,8 @@ func (l *Locks) Get(ctx context.Context, workflow, run string) (*Holder, error) 
 	case err != nil:
 		return nil, err
 	}
-	left := rec.TTL
-	if rec.Left > 0 {
-		left = rec.Left
-	}
 	return &Holder{
-		Owner: rec.Owner, Token: rec.Token, Since: rec.Granted, Expires: time.Now().Add(left),
+		Owner: rec.Owner, Token: rec.Token, Since: rec.Granted, Expires: time.Now().Add(cmp.Or(rec.Left, rec.TTL)),
 	}, nil
 }
 
