@@ -38,19 +38,13 @@ type names struct {
 	leaving string // the prefix of all
 }
 
-func namesOf(group string) (n names, err error) {
-	n.group = group
-	for _, x := range []struct {
-		to          *string
-		kind, after string
-	}{{&n.leader, "leader", ""}, {&n.members, "member", "/"}, {&n.leaving, "leaving", "/"}} {
-		name, err := lease.Name(x.kind, group)
-		if err != nil {
-			return names{}, err
-		}
-		*x.to = name + x.after
+func namesOf(group string) (names, error) {
+	leaving, err := lease.Name("leaving", group) // the longest of them
+	if err != nil {
+		return names{}, err
 	}
-	return n, nil
+	of := strings.TrimPrefix(leaving, "leaving")
+	return names{group, "leader" + of, "member" + of + "/", leaving + "/"}, nil
 }
 
 // own returns the names of one owner's leases.
