@@ -53,10 +53,7 @@ func (s *views) read(ctx context.Context, op string, f func(v *view) ([]row, err
 		}
 		return err
 	})
-	if err != nil { // rows may be written yet
-		return nil, err
-	}
-	return rows, nil
+	return unless(err, rows) // else rows may be written yet
 }
 
 // readWith is one read. The view's now is a moment before it: what stands in the transaction and

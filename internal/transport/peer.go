@@ -304,10 +304,6 @@ func (p *Peer) retire() (link uint64, ok bool) {
 	return p.s.link, ok
 }
 
-// current reports whether it may be used: a channel that was at rest for long may have
-// been given up.
-func (p *Peer) current() bool { return !p.stale.Load() }
-
 // This part hands what a Peer has queued to remote.
 
 // maxSpare is the largest queue whose memory is kept for the next burst.
@@ -409,7 +405,7 @@ func (o *Outbox) Init(n *Node, owner Owner, to string, limit int, lost *atomic.I
 
 // Channel returns the channel to address, for a caller that flushes it.
 func (o *Outbox) Channel(address string) *Peer {
-	if o.peer == nil || o.address != address || !o.peer.current() {
+	if o.peer == nil || o.address != address || o.peer.stale.Load() {
 		o.peer, o.address, o.pid = o.node.To(address), address, actor.NewPID(address, o.to)
 	}
 	return o.peer

@@ -66,13 +66,12 @@ func (s Sequencer) Check(ctx context.Context, r Reader) error {
 	}
 	var rec lease.Record
 	err := boundary.Call(func() (err error) { rec, err = r.Get(ctx, s.Name); return err })
-	switch {
-	case errors.Is(err, lease.ErrNotHeld):
-		return &StaleError{Sequencer: s}
-	case err == nil && (rec.Name != s.Name || rec.Token == 0):
+	if err == nil && (rec.Name != s.Name || rec.Token == 0) {
 		err = fmt.Errorf("%w: a record of %q under token %d", lease.ErrInconsistent, rec.Name, rec.Token)
 	}
 	switch {
+	case errors.Is(err, lease.ErrNotHeld):
+		return &StaleError{Sequencer: s}
 	case err != nil:
 		return fmt.Errorf("sequencer %v: %w: %w", s, lease.ErrUnknown, err)
 	case rec.Token != s.Token:
