@@ -23,7 +23,9 @@ import (
 	"github.com/holdfast-go/holdfast/store"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { // protoactor's log of dead letters ends a second later
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/asynkron/protoactor-go/actor.NewDeadLetter.NewThrottle.func4.1"))
+}
 
 type idle struct{}
 
