@@ -1,164 +1,21 @@
 package console_test
 
 import (
-	"context"
-	"fmt"
 	"net/http"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/console"
-	"github.com/holdfast-go/holdfast/internal/inquiry"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/node"
-	"github.com/holdfast-go/holdfast/store"
 )
 
 func TestMain(m *testing.M) { // protoactor's log of dead letters ends a second later
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/asynkron/protoactor-go/actor.NewDeadLetter.NewThrottle.func4.1"))
-}
-
-type idle struct{}
-
-func (idle) Receive(actor.Context) {}
-
-func props() *actor.Props { return actor.PropsFromProducer(func() actor.Actor { return idle{} }) }
-
-// start starts a node with a singleton and a sharded type.
-func start(t *testing.T, s store.Store, id string) *node.Node {
-	t.Helper()
-	n, err := node.Start(t.Context(), node.Config{ID: id, Store: s, Group: "shop", Listen: "127.0.0.1:0", Plaintext: true, Logger: zap.NewNop(),
-		Lease: lease.Config{TTL: 2 * time.Second}})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = n.Stop(context.Background()) })
-	_, err = n.Singleton("cron", props())
-	require.NoError(t, err)
-	_, err = n.Sharded("account", props())
-	require.NoError(t, err)
-	return n
-}
-
-func view(t *testing.T, n *node.Node) *console.Console {
-	t.Helper()
-	c, err := console.New(n.Keeper(), n.System(), console.Config{})
-	require.NoError(t, err)
-	t.Cleanup(c.Close)
-	return c
-}
-
-// eventually looks until a Snapshot is as it should be.
-func eventually(t *testing.T, c *console.Console, is func(s console.Snapshot) error) (s console.Snapshot) {
-	t.Helper()
-	ctx, stop := context.WithTimeoutCause(t.Context(), 30*time.Second, fmt.Errorf("not within 30 s"))
-	defer stop()
-	var last error
-	err := c.Changes(ctx, func(now console.Snapshot) {
-		if last = is(now); last == nil {
-			s = now
-			stop()
-		}
-	})
-	require.NoError(t, last, "%v", err)
-	return s
-}
-
-func lane(s console.Snapshot, name string) (l console.Lane) {
-	for _, l := range s.Timeline.Lanes {
-		if l.Name == name {
-			return l
-		}
-	}
-	return l
-}
-
-// What one node does not know it asks the other for; who left is seen in the other's journal.
-func TestTwoNodes(t *testing.T) {
-	s := memory.New()
-	a := start(t, s, "a")
-	b := start(t, s, "b")
-	c := view(t, b)
-	snap := eventually(t, c, func(s console.Snapshot) error {
-		switch {
-		case len(s.Answered) != 2:
-			return fmt.Errorf("answered: %v, missing: %v", s.Answered, s.Missing)
-		case len(s.Singletons) != 1 || s.Singletons[0].Phase != "active" || len(s.Singletons[0].Candidates) != 2:
-			return fmt.Errorf("singletons: %+v", s.Singletons)
-		case len(s.Types) != 1 || s.Types[0].Hosted != 256 || s.Types[0].Nodes[1].Shards != 128:
-			return fmt.Errorf("types: %+v", s.Types)
-		}
-		return nil
-	})
-	require.Equal(t, "b", snap.Node)
-	require.Equal(t, []string{"shop"}, snap.Cluster.Groups)
-	require.NotNil(t, snap.Cluster.ClockError)
-	require.Empty(t, snap.Problems)
-	require.Equal(t, "a", snap.Singletons[0].Host.ID)
-	require.True(t, snap.Nodes[0].Leader)
-	require.Equal(t, "asked", snap.Nodes[0].Source)
-	for _, x := range snap.Types[0].Table {
-		require.Equal(t, "active", x.Phase, "shard %d, of %s", x.Shard, x.Owner)
-	}
-	require.NoError(t, a.Stop(t.Context()))
-	snap = eventually(t, c, func(s console.Snapshot) error {
-		if x := s.Singletons[0]; x.Host == nil || x.Host.ID != "b" || len(x.Handovers) == 0 || s.Nodes[0].State != "gone" {
-			return fmt.Errorf("%+v of %+v", x, s.Nodes)
-		}
-		return nil
-	})
-	require.Equal(t, "b", snap.Singletons[0].Handovers[0].To)
-	spans := lane(snap, "singleton/cron").Spans
-	require.Equal(t, "a", spans[len(spans)-2].Holder)
-	require.False(t, spans[len(spans)-2].To.IsZero())
-	require.True(t, spans[len(spans)-1].RunTo.IsZero())
-	require.Equal(t, 256, snap.Types[0].Hosted)
-}
-
-// A node that does not answer is missing, and what the records say of it stands.
-func TestANodeThatDoesNotAnswer(t *testing.T) {
-	s := memory.New()
-	a := start(t, s, "a")
-	c := view(t, start(t, s, "b"))
-	a.Remoting().Shutdown(false)
-	snap := eventually(t, c, func(s console.Snapshot) error {
-		if len(s.Missing) != 1 {
-			return fmt.Errorf("missing: %+v", s.Missing)
-		}
-		return nil
-	})
-	require.Equal(t, "a", snap.Missing[0].Node)
-	require.Equal(t, "records", snap.Nodes[0].Source)
-	require.Equal(t, "held", snap.Singletons[0].Phase)
-	require.False(t, snap.Timeline.Complete)
-}
-
-// However many look, nodes are asked once a second.
-func TestManyViewersAreOne(t *testing.T) {
-	n := start(t, memory.New(), "a")
-	c := view(t, n)
-	var asked atomic.Int64
-	inquiry.Of(n.System()).Tell("test", func(context.Context, inquiry.Request, *inquiry.Report) { asked.Add(1) })
-	began := time.Now()
-	var all sync.WaitGroup
-	for range 50 {
-		all.Go(func() {
-			for range 20 {
-				_, err := c.Snapshot(t.Context(), time.Time{})
-				require.NoError(t, err)
-			}
-		})
-	}
-	all.Wait()
-	require.LessOrEqual(t, asked.Load(), int64(time.Since(began)/time.Second)+2)
-	require.NotZero(t, asked.Load())
 }
 
 // From the store alone there are records, and what only nodes know is absent. A minute after the last
@@ -203,85 +60,4 @@ func TestBadConfigs(t *testing.T) {
 	allow := func(*http.Request, console.Access) (string, error) { return "ada", nil }
 	_, err = console.New(k, nil, console.Config{Actions: true, Authorize: allow})
 	require.ErrorContains(t, err, "actor system")
-}
-
-// Actions go to the node that they concern, which carries them out only if it has them, too.
-func TestActions(t *testing.T) {
-	s := memory.New()
-	a, b := start(t, s, "a"), start(t, s, "b")
-	cfg := console.Config{Actions: true, Authorize: func(*http.Request, console.Access) (string, error) { return "ada", nil }}
-	c, err := console.New(b.Keeper(), b.System(), cfg)
-	require.NoError(t, err)
-	t.Cleanup(c.Close)
-	hostOf := func(want string) func(s console.Snapshot) error {
-		return func(s console.Snapshot) error {
-			if x := s.Singletons; len(x) != 1 || x[0].Phase != "active" || x[0].Host.ID != want || len(x[0].Candidates) != 2 || !x[0].Candidates[1].Eligible {
-				return fmt.Errorf("%+v", x)
-			}
-			return nil
-		}
-	}
-	eventually(t, c, hostOf("a"))
-	act := func(r console.Request) (string, error) {
-		done, err := c.Act(t.Context(), "ada", r)
-		return done.Text, err
-	}
-	_, err = act(console.Request{Action: "move", Name: "cron", To: "b"})
-	require.ErrorContains(t, err, "not enabled on that node")
-	inquiry.Of(a.System()).Allow()
-	for r, text := range map[console.Request]string{
-		{Action: "explode"}:                                   "must be one of",
-		{Action: "drain", Node: "c"}:                          "no node",
-		{Action: "move", Name: "other"}:                       "no lease",
-		{Action: "move", Name: "cron", Token: "1"}:            "by now",
-		{Action: "move", Name: "cron", To: "c"}:               "would not take over",
-		{Action: "release", Name: "member/shop/a"}:            "no lease",
-		{Action: "release", Name: "leader/shop"}:              "nothing to release",
-		{Action: "release", Name: "coordinator/shop/account"}: "nothing to release",
-	} {
-		_, err := act(r)
-		require.ErrorContains(t, err, text, "%+v", r)
-	}
-	text, err := act(console.Request{Action: "move", Name: "cron", To: "b"})
-	require.NoError(t, err)
-	require.Contains(t, text, "move")
-	snap := eventually(t, c, hostOf("b"))
-	require.Equal(t, "planned", snap.Singletons[0].Handovers[0].Kind, "%+v, %+v", lane(snap, "singleton/cron"), snap.Events)
-	asked := 0
-	for _, e := range snap.Events {
-		if e.Kind == "asked" && e.Name == "singleton/cron" && e.Node == "a" {
-			require.Contains(t, e.Reason, "move")
-			asked++
-		}
-	}
-	require.NotZero(t, asked)
-
-	_, err = act(console.Request{Action: "drain", Node: "b"})
-	require.NoError(t, err)
-	snap = eventually(t, c, func(s console.Snapshot) error {
-		if x := s.Singletons[0]; x.Host == nil || x.Host.ID != "a" || s.Types[0].Nodes[0].Shards != 256 || s.Nodes[1].State != "draining" {
-			return fmt.Errorf("%+v, %+v, %+v", x, s.Types[0].Nodes, s.Nodes[1])
-		}
-		return nil
-	})
-	_, err = act(console.Request{Action: "undrain", Node: "b"})
-	require.NoError(t, err)
-
-	h, err := a.Lease("outbox/orders")
-	require.NoError(t, err)
-	ended := make(chan error, 1)
-	go func() {
-		ended <- lease.Run(t.Context(), h, func(ctx context.Context, _ lease.Term) error { <-ctx.Done(); return nil })
-	}()
-	eventually(t, c, func(s console.Snapshot) error {
-		for _, l := range s.Leases {
-			if l.Name == "outbox/orders" && l.Owner != nil {
-				return nil
-			}
-		}
-		return fmt.Errorf("%+v", s.Leases)
-	})
-	_, err = act(console.Request{Action: "release", Name: "outbox/orders"})
-	require.NoError(t, err)
-	require.ErrorIs(t, <-ended, lease.ErrAsked)
 }

@@ -1,3 +1,7 @@
+//go:build !race
+
+// Two nodes in one process: see remoting.Start.
+
 package main
 
 import (
