@@ -61,13 +61,25 @@ func TestLanes(t *testing.T) {
 				{Holder: "a", Token: "1", From: at(0), To: at(502), RunFrom: at(1), RunTo: at(500), Ended: "handed over"},
 				{Holder: "b", Token: "3", From: at(502), RunFrom: at(504)}},
 			gaps: []float64{4}, kinds: "planned"},
+		"a planned hand-over that another node saw first": {events: `
+			0 a acquired singleton/x 1
+			1 a became_host singleton/x 1
+			500 a child_ended singleton/x 1
+			501 c seen_free singleton/x 1 a
+			502 a handed_over singleton/x 2 b
+			503 b acquired singleton/x 3
+			504 b became_host singleton/x 3`,
+			spans: []Span{
+				{Holder: "a", Token: "1", From: at(0), To: at(502), RunFrom: at(1), RunTo: at(500), Ended: "handed over"},
+				{Holder: "b", Token: "3", From: at(503), RunFrom: at(504)}},
+			gaps: []float64{4}, kinds: "planned"},
 		"a host that dies while others follow it": {events: `
 			0 a acquired singleton/x 1
 			1 a became_host singleton/x 1
 			9000 b seen_free singleton/x 1 a
 			9001 c seen_free singleton/x 1 a
 			9002 b acquired singleton/x 5
-			9003 b became_host singleton/x 5`, heard: map[string]time.Time{"a": at(700)},
+			9003 b became_host singleton/x 5`, heard: map[string]time.Time{"incarnation-a": at(700), "its next": at(9900)},
 			spans: []Span{
 				{Holder: "a", Token: "1", From: at(0), To: at(9000), RunFrom: at(1), RunTo: at(700), Ended: "gone"},
 				{Holder: "b", Token: "5", From: at(9002), RunFrom: at(9003)}},

@@ -258,7 +258,7 @@ func (c *Console) take(in *seen) {
 		if a.report == nil {
 			continue
 		}
-		c.heard[a.owner.ID] = in.at
+		c.heard[incarnation] = in.at
 		c.cursors[incarnation] = cursor{a.report.Boot, a.report.Last}
 		if a.report.Missing {
 			c.incomplete[incarnation] = in.at.Add(journal.Age)
@@ -284,6 +284,7 @@ func (c *Console) take(in *seen) {
 			delete(c.incomplete, incarnation)
 		}
 	}
+	maps.DeleteFunc(c.heard, func(_ string, at time.Time) bool { return in.at.Sub(at) > journal.Age })
 	in.events, in.missing, in.heard = c.events, len(c.incomplete) > 0, maps.Clone(c.heard)
 }
 

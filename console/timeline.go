@@ -28,8 +28,8 @@ var endings = map[string]string{journal.Released: "released", journal.HandedOver
 type lane struct {
 	name string
 	all  []*Span
-	told map[*Span]bool // by the holder: else it is known by the records
-	runs bool           // some node told of work under it; else the term is the work
+	told map[*Span]string // by the holder, of which it is the incarnation: else it is known by the records
+	runs bool             // some node told of work under it; else the term is the work
 }
 
 // lanesOf gathers the events by the names of leases; those of shards are left to unhosted.
@@ -41,7 +41,7 @@ func lanesOf(events []happened, heard map[string]time.Time) map[string]*lane {
 		}
 		l := lanes[e.Name]
 		if l == nil {
-			l = &lane{name: e.Name, told: map[*Span]bool{}}
+			l = &lane{name: e.Name, told: map[*Span]string{}}
 			lanes[e.Name] = l
 		}
 		l.take(e)
@@ -104,7 +104,9 @@ func (l *lane) take(e happened) {
 	if e.observed && e.Kind == journal.Seen {
 		return
 	}
-	l.told[s] = l.told[s] || !e.observed
+	if !e.observed {
+		l.told[s] = e.boot
+	}
 	switch e.Kind {
 	case journal.Acquired:
 		s.Holder, s.From = holder, e.At
@@ -120,16 +122,21 @@ func (l *lane) take(e happened) {
 	case "not stopping":
 		s.Stop = e.At.Add(-e.Took)
 	}
-	if how := endings[e.Kind]; how != "" && (s.To.IsZero() || e.At.After(s.To)) && (s.Ended == "" || how != "gone") {
+	how := endings[e.Kind]
+	if s.Ended == "gone" && how != "" && how != "gone" { // others saw the end before the holder told of it
+		s.To, s.Ended = time.Time{}, ""
+	}
+	if how != "" && (s.To.IsZero() || e.At.After(s.To)) && (s.Ended == "" || how != "gone") {
 		s.To = e.At
 		s.Ended, s.Reason = cmp.Or(s.Ended, how), cmp.Or(s.Reason, e.reason)
 	}
 }
 
-// finish closes terms that another followed, and says of holders that are gone when they were heard of last.
+// finish closes terms that another followed, and says of holders that are gone when they, by their
+// incarnations, were heard of last.
 func (l *lane) finish(heard map[string]time.Time) {
 	for i := len(l.all) - 2; i >= 0; i-- { // a lease that is handed over gets another token when it is taken up
-		if s, next := l.all[i], l.all[i+1]; s.Holder == next.Holder && !l.told[s] && l.told[next] {
+		if s, next := l.all[i], l.all[i+1]; s.Holder == next.Holder && l.told[s] == "" && l.told[next] != "" {
 			next.From = s.From
 			l.all = slices.Delete(l.all, i, i+1)
 		}
@@ -144,8 +151,9 @@ func (l *lane) finish(heard map[string]time.Time) {
 			s.RunFrom = s.From
 		}
 		if s.RunTo.IsZero() && !s.To.IsZero() && !s.RunFrom.IsZero() {
-			if s.RunTo = s.To; s.Ended == "gone" && heard[s.Holder].After(s.RunFrom) && heard[s.Holder].Before(s.To) {
-				s.RunTo = heard[s.Holder]
+			last := heard[l.told[s]]
+			if s.RunTo = s.To; s.Ended == "gone" && last.After(s.RunFrom) && last.Before(s.To) {
+				s.RunTo = last
 			}
 		}
 	}
