@@ -19,6 +19,7 @@ import (
 )
 
 func main() {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a write fails with EPIPE then; a child is not told
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()

@@ -178,6 +178,14 @@ func TestRunPassesTheStatusOn(t *testing.T) {
 	out, err := cmd.Output()
 	require.NoError(t, err)
 	require.Equal(t, "hello", string(out), "standard input is the program's, and flags end with its name")
+
+	in, closed, err := os.Pipe()
+	require.NoError(t, err)
+	require.NoError(t, in.Close())
+	cmd = exec.Command("/proc/self/exe", "version")
+	cmd.Env, cmd.Stdout = append(os.Environ(), asCommand+"=1"), closed
+	require.NoError(t, cmd.Run(), "SIGPIPE does not end the command")
+	require.NoError(t, closed.Close())
 }
 
 func TestRunRefusesWrongUse(t *testing.T) {
