@@ -124,6 +124,8 @@ func (j *job) check(args []string, waits, graced bool) (err error) {
 		return wrong("no lease is named: --lease cron/report")
 	case len(args) == 0:
 		return wrong("there is no program to run: put it last, after --")
+	case j.readOnly:
+		return wrong("it acquires a lease: leave --read-only out")
 	case j.store == "":
 		return wrong("there is no store: --store sqlite:///var/lib/holdfast/leases.db, or HOLDFAST_STORE")
 	case strings.HasPrefix(j.store, "memory:"):
@@ -133,7 +135,7 @@ func (j *job) check(args []string, waits, graced bool) (err error) {
 	case j.ttl < leastTTL:
 		return wrong("--ttl: %v, must be at least %v", j.ttl, leastTTL)
 	case j.grace < 0 || j.grace > j.ttl/3:
-		return wrong("--grace: %v, must be at least 0 and at most a third of --ttl, which is %v", j.grace, j.ttl/3)
+		return wrong("--grace: %v, must be at least 0 and at most a third of --ttl, which is %v", j.grace, (j.ttl / 3).Truncate(time.Millisecond))
 	case j.wait != endless:
 		if j.patience, err = seconds(j.wait); err != nil || j.patience < 0 {
 			return wrong("--wait=%s: must be a time, such as 30s", j.wait)
