@@ -78,7 +78,7 @@ func (a *app) completion(of string) cobra.CompletionFunc {
 }
 
 func unknown(name string) error {
-	return fmt.Errorf("there is no %q: holdfast ls and holdfast singletons list those there are", name)
+	return fmt.Errorf("there is no %q; a lease goes by its whole name: holdfast ls and holdfast singletons list those there are", name)
 }
 
 var passing = regexp.MustCompile(`"\w+_ms":[^,}]*`)
@@ -194,6 +194,9 @@ func (a *app) lists() []*cobra.Command {
 	ls := a.list("ls [PREFIX]", "List leases: who holds what, and for how long", "holdfast ls cron/ --holder shop-2",
 		"leases", func(s snapshot, args []string) (string, any, error) {
 			all := s.Leases
+			if state != "" && state != "held" && state != "free" {
+				return "", nil, usage("--state %s: must be held, or free", state)
+			}
 			if withShards {
 				all = allLeases(s)
 			}
@@ -205,6 +208,8 @@ func (a *app) lists() []*cobra.Command {
 	ls.Flags().StringVar(&ofKind, "kind", "", "only of this kind, such as singleton or application")
 	ls.Flags().StringVar(&holder, "holder", "", "only those this node holds, by its id")
 	ls.Flags().StringVar(&state, "state", "", "only held, or free")
+	_ = ls.RegisterFlagCompletionFunc("state", cobra.FixedCompletions([]string{"held", "free"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = ls.RegisterFlagCompletionFunc("holder", a.completion("nodes"))
 	ls.Flags().BoolVar(&withShards, "shards", false, "those of shards, too")
 
 	get := a.list("get NAME", "Print one lease", "holdfast get cron/nightly-report -o json", "all leases", nil)
@@ -452,7 +457,7 @@ const (
 
 // does is what to do about a problem, by its code.
 var does = map[string]string{
-	"hostless":     "mend what is said here or below, then restart that node or call Manager.Resume",
+	"hostless":     "mend what is said here or below; after failures of its child restart that node, or call Manager.Resume",
 	"not_stopping": doStop, "not_renewed": doStore, "store_slow": doStore,
 	"lost":  doStore + "; docs/choosing-a-ttl.md says how long a TTL must be",
 	"twice": "see the logs of both nodes, and the fence of what they write to, at once",
@@ -469,7 +474,11 @@ func diagnose(s snapshot, name string) (verdict string, all []cause) {
 	}
 	for _, p := range x.Problems {
 		p := p.(console.Problem)
-		say(cmp.Or(does[p.Code], "holdfast describe has its events"), "It %s since %s. %s", p.Text, clock(p.Since), p.Detail)
+		since := ""
+		if !p.Since.IsZero() {
+			since = " since " + clock(p.Since)
+		}
+		say(cmp.Or(does[p.Code], "holdfast describe has its events"), "It %s%s. %s", p.Text, since, p.Detail)
 	}
 	working := x.working()
 	switch {
@@ -522,7 +531,7 @@ func (x subject) causes(s snapshot, say func(do, format string, args ...any)) {
 			say("start one whose program has the singleton", "No node that answered has this singleton.")
 		}
 		for _, reason := range slices.Sorted(maps.Keys(why)) {
-			say("start a node that may, or change that", "%s may not host it: %s", strings.Join(why[reason], ", "), cmp.Or(reason, "it does not say why"))
+			say("start a node that may, or change that: its roles, or options such as WithProxyOnly", "%s may not host it: %s", strings.Join(why[reason], ", "), cmp.Or(reason, "it does not say why"))
 		}
 	}
 	up := 0

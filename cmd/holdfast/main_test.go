@@ -203,7 +203,7 @@ func TestWrongUse(t *testing.T) {
 		"ls --store etcd:/x":                          {2, "", "want etcd://host:port"},
 		"ls --store sqlite:/no/such":                  {1, "", `no file "/no/such"`},
 		"drain a --store memory:":                     {2, "", "drain asks a node: give --node"},
-		"transfer a --to b --store memory:":           {2, "", "move asks a node: give --node"},
+		"transfer a --to b --store memory:":           {2, "", "transfer asks a node: give --node"},
 		"transfer a --store memory:":                  {2, "", "holdfast transfer a --to NODE"},
 		"shards --map --store memory:":                {2, "", "holdfast shards GROUP/TYPE --map"},
 		"watch -o json --store memory:":               {2, "", "use jsonl"},

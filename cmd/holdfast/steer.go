@@ -57,13 +57,13 @@ is no force. With --store alone it acts only on a record whose session has ended
 
 // act asks before a request, and sends it.
 func (a *app) act(ctx context.Context, r console.Request) error {
+	verb := strings.Replace(r.Action, "move", "transfer", 1)
 	if a.readOnly {
-		return usage("%s would change something: leave --read-only out", r.Action)
+		return usage("%s would change something: leave --read-only out", verb)
 	}
 	if a.node == "" && a.store != "" {
-		return usage("%s asks a node: give --node or HOLDFAST_NODE, such as %s", r.Action, nodeExample)
+		return usage("%s asks a node: give --node or HOLDFAST_NODE, such as %s", verb, nodeExample)
 	}
-	verb := strings.Replace(r.Action, "move", "transfer", 1)
 	question := verb + " " + r.Node
 	if r.Name != "" {
 		s, err := a.snapshot(ctx, reach)
