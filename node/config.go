@@ -74,7 +74,7 @@ type Config struct {
 	StopWithin time.Duration
 
 	// Logger gets a line for each step and transition. Default: warnings and errors
-	// go to slog.Default().
+	// go to slog.Default(). For a *slog.Logger: lease.SlogLogger.
 	Logger *zap.Logger
 	// MeterProvider for metrics. Default: OpenTelemetry's global one.
 	MeterProvider metric.MeterProvider
