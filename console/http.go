@@ -209,6 +209,9 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request, user, name string
 		since, limit = q.ago("from", time.Hour), q.limit([2]int{200, 5000})
 	}
 	until := q.ago("to", 0)
+	if v := q.Get("min"); v != "" && v != Warn && v != Bad {
+		q.err = refuse("invalid", "min: %q is neither warn nor bad", v)
+	}
 	if q.err != nil {
 		return q.err
 	}

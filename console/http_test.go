@@ -174,6 +174,7 @@ func TestEachResourceIsAPartOfTheSnapshot(t *testing.T) {
 		{"events?kind=lost", 200, "", map[string]int{"events": 2}},
 		{"events?node=shop-3&prefix=singleton/&limit=5", 200, `"more":true`, map[string]int{"events": 5}},
 		{"events?from=yesterday", 400, "neither a duration", nil},
+		{"health?min=all", 400, "neither warn nor bad", nil},
 		{"snapshot?since=-1h", 400, `"code":"invalid"`, nil},
 		{"nothing", 404, `"code":"unknown"`, nil},
 	} {
