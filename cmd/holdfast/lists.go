@@ -500,7 +500,7 @@ func diagnose(s snapshot, name string) (verdict string, all []cause) {
 		x.causes(s, say)
 	}
 	for _, m := range s.Missing {
-		say("see whether its process runs, and its address is reached", "%s does not answer (%s): what it knows is not here.", m.Node, m.Error)
+		say("see whether its process runs, and its address is reached; if it has died, its leases are free within their TTL", "%s does not answer (%s): what it knows is not here.", m.Node, m.Error)
 	}
 	told := map[string]bool{"": true}
 	for _, e := range slices.Backward(x.Events) {

@@ -126,6 +126,8 @@ func (j *job) check(args []string, waits, graced bool) (err error) {
 		return wrong("there is no program to run: put it last, after --")
 	case j.readOnly:
 		return wrong("it acquires a lease: leave --read-only out")
+	case j.store == "" && j.node != "":
+		return wrong("it needs a store, and a node's page is none: --store instead of --node")
 	case j.store == "":
 		return wrong("there is no store: --store sqlite:///var/lib/holdfast/leases.db, or HOLDFAST_STORE")
 	case strings.HasPrefix(j.store, "memory:"):

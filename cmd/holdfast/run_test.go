@@ -202,6 +202,7 @@ func TestRunRefusesWrongUse(t *testing.T) {
 		{codeUsage, "no program", "", nil},
 		{codeUsage, "no lease", "--lease=", []string{"true", ""}},
 		{codeUsage, "there is no store", "--store=", []string{"true", ""}},
+		{codeUsage, "instead of --node", "--store= --node http://x/", []string{"true", ""}},
 		{codeUsage, "leave --read-only out", "--read-only", []string{"true", ""}},
 		{codeUsage, "memory", "--store memory:x", []string{"true", ""}},
 		{codeUsage, "is not known", "--store nosuch:x", []string{"true", ""}},
