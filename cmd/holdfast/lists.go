@@ -517,13 +517,14 @@ func (x subject) causes(s snapshot, say func(do, format string, args ...any)) {
 	may := map[string]bool{} // nodes that would host it
 	if y := x.Singleton; y != nil {
 		why := map[string][]string{}
+		said := func(p any) bool { return p.(console.Problem).Detail == y.Reason }
 		for _, k := range y.Candidates {
 			if may[k.ID] = k.Eligible; !k.Eligible {
 				why[k.Why] = append(why[k.Why], k.ID)
 			}
 		}
 		switch {
-		case y.Reason != "" && y.Host == nil:
+		case y.Reason != "" && y.Host == nil && !slices.ContainsFunc(x.Problems, said):
 			say(does["hostless"], "%s says: %s", cmp.Or(y.LastHost, "A node"), y.Reason)
 		case y.Host != nil && !y.Stopping.IsZero():
 			say(doStop, "%s was told to stop at %s and still runs, so its lease stays with it.", y.Host.ID, clock(y.Stopping))
