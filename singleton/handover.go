@@ -314,6 +314,8 @@ func (g *giving) move(m *moveRequest) (over bool, err error) {
 	switch {
 	case m.begun && m.moved:
 		return true, nil
+	case hosting && m.to == g.ownID() && !m.drain:
+		return true, fmt.Errorf("%w: to %.64q: it hosts it already", lease.ErrInvalid, m.to)
 	case m.begun && (hosting || g.phase == Starting), m.begun && g.phase.away():
 		return true, fmt.Errorf("not moved: %w", cmp.Or(m.why, errGivenUp))
 	case m.begun:

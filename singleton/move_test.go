@@ -62,7 +62,7 @@ func TestMovesThatAreRefused(t *testing.T) {
 		text string
 	}{
 		"unknown":        {nil, "abc", "d", lease.ErrInvalid, `to "d": that node would not take over; would: "`},
-		"here":           {nil, "abc", "a", lease.ErrInvalid, `would: "`},
+		"here":           {nil, "abc", "a", lease.ErrInvalid, "hosts it already"},
 		"alone":          {nil, "a", "", nil, "no other node is known that would take over"},
 		"less preferred": {[]singleton.Option{preferred}, "abc", "c", lease.ErrInvalid, `to "c": this node is preferred`},
 		"no other":       {[]singleton.Option{preferred}, "abc", "", lease.ErrInvalid, "drain this node"},
