@@ -77,7 +77,7 @@ func (k *core) see(ev store.Event) {
 	at := time.Unix(0, k.clock.Now().Wall)
 	switch {
 	case ev.Kind == store.EventDelete, ev.Kind == store.EventPut && ev.Record.Owner.Incarnation == k.owner.Incarnation:
-		k.past.Free(at, ev.Record.Name)
+		k.past.Free(at, ev.Record.Name, uint64(ev.Revision))
 	case ev.Kind == store.EventPut:
 		k.past.See(at, ev.Record.Name, uint64(ev.Record.Token), ev.Record.Owner.ID)
 	}

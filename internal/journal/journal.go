@@ -106,11 +106,14 @@ func (j *Journal) See(at time.Time, name string, token uint64, peer string) {
 	}
 }
 
-// Free notes that a name's record has gone, if another node held it.
-func (j *Journal) Free(at time.Time, name string) {
+// Free notes that a name's record has gone, of a token up to revision, if another node held it. Those
+// who tell of it may be late: a later record may have been seen.
+func (j *Journal) Free(at time.Time, name string, revision uint64) {
 	j.mu.Lock()
 	was, ok := j.seen[name]
-	delete(j.seen, name)
+	if ok = ok && was.token <= revision; ok {
+		delete(j.seen, name)
+	}
 	j.mu.Unlock()
 	if ok {
 		j.Add(Event{At: at, Kind: SeenFree, Name: name, Token: was.token, Peer: was.peer})
@@ -124,8 +127,14 @@ func (j *Journal) look(name string, now seen) (news bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	was, ok := j.seen[name]
-	if ok && was.token >= now.token || !ok && len(j.seen) >= mostSeen {
+	if ok && was.token >= now.token {
 		return false
+	}
+	if !ok && len(j.seen) >= mostSeen {
+		for any := range j.seen {
+			delete(j.seen, any)
+			break
+		}
 	}
 	if j.seen == nil {
 		j.seen = map[string]seen{}

@@ -40,6 +40,34 @@ func TestShardsLeaveSingletonsTheirEvents(t *testing.T) {
 	require.True(t, missing)
 }
 
+// Several watches tell of a name, some of them late: what they tell then is no news.
+func TestALateWatchTellsNoNews(t *testing.T) {
+	var j journal.Journal
+	at := time.Now()
+	j.See(at, "singleton/x", 3, "a")
+	j.Free(at, "singleton/x", 4)
+	j.See(at, "singleton/x", 5, "b")
+	j.Free(at, "singleton/x", 4)
+	j.See(at, "singleton/x", 5, "b")
+	events, _ := j.Since(0, at, 10)
+	var kinds []string
+	for _, e := range events {
+		kinds = append(kinds, e.Kind)
+	}
+	require.Equal(t, []string{journal.Seen, journal.SeenFree, journal.Seen}, kinds)
+}
+
+// Names that are never told to be free leave new ones their place.
+func TestNamesThatAreNotSeenToEnd(t *testing.T) {
+	var j journal.Journal
+	at := time.Now()
+	for i := range 5000 {
+		j.See(at, fmt.Sprint("member/g/a/", i), uint64(i+1), "a")
+	}
+	events, _ := j.Since(0, at, 10_000)
+	require.Equal(t, "member/g/a/4999", events[len(events)-1].Name)
+}
+
 func TestKinds(t *testing.T) {
 	for name, kind := range map[string]string{"singleton/a": "singleton", "shard/g/t/1": "shard", "singleton": "application", "outbox/x": "application",
 		"member/g/a/1": "member", "leader/g": "leader"} {
