@@ -3,6 +3,7 @@ package lease_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/internal/journal"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -34,6 +36,8 @@ func TestAnAskedReleaseWaitsForTheOwner(t *testing.T) {
 		require.ErrorIs(t, context.Cause(term.Context()), lease.ErrAsked)
 		require.ErrorIs(t, context.Cause(hangs.Context()), lease.ErrParentLost)
 		require.ErrorIs(t, a.AskRelease("job"), lease.ErrNotHeld, "it was asked")
+		past, _ := a.Journal().Since(0, time.Time{}, 100)
+		require.Equal(t, "acquired job, acquired child, lost child, asked job", toldOf(past))
 		time.Sleep(5 * ttl)
 		won, err = lb.Acquire(t.Context())
 		require.NoError(t, err)
@@ -148,4 +152,13 @@ func TestRunForeverStandsBack(t *testing.T) {
 			})
 		})
 	}
+}
+
+// toldOf is what a journal has of leases.
+func toldOf(past []journal.Event) string {
+	var all []string
+	for _, e := range past {
+		all = append(all, e.Kind+" "+e.Name)
+	}
+	return strings.Join(all, ", ")
 }

@@ -134,9 +134,12 @@ func (k *names) loseLocked(h *entry, reason error) {
 	}
 	k.meter.lost(reason)
 	what := journal.Lost
-	if h.lapsed = errors.Is(reason, ErrLapsed); h.lapsed {
+	switch h.lapsed = errors.Is(reason, ErrLapsed); {
+	case h.lapsed:
 		what = journal.Lapsed
-	} else {
+	case errors.Is(reason, ErrAsked):
+		what = journal.Asked // the work under it ends as planned, and then it is released
+	default:
 		k.reach.outage.lost++
 	}
 	k.note(k.clock.Now(), what, h.name, t.token, "", reason)
