@@ -256,6 +256,14 @@ func TestShardsAreFolded(t *testing.T) {
 	require.Equal(t, []Unhosted{{at(1000), 1}, {at(1003), 0}, {at(9000), 1}, {at(9100), 0}}, unhosted(events, "shard/g/t/"))
 }
 
+// A node is up again, and hosts, before all have noticed the end of its earlier life.
+func TestShardsOfANodeThatIsBackAtOnce(t *testing.T) {
+	events := told("0 a hosted shard/g/t/0 1\n500 a hosted shard/g/t/0 5\n900 b seen_free member/g/a/incarnation-a 2 a\n910 c seen_free member/g/a/incarnation-a 2 a")
+	events[1].boot = "incarnation-a2"
+	steps := unhosted(events, "shard/g/t/")
+	require.Empty(t, steps)
+}
+
 // What Config.Text hides is in no part of the answer.
 func TestTextIsHidden(t *testing.T) {
 	r := held("job/x", "a", 1)

@@ -117,9 +117,9 @@ func (b *builder) ofType(t Type, add func(Problem)) {
 		}
 		add(p)
 	}
-	last := map[string]happened{}
+	last, coordinator := map[string]happened{}, named("coordinator", t.Group, t.Type)
 	for _, e := range b.events {
-		if e.Name == named("coordinator", t.Group, t.Type) {
+		if e.Name == coordinator {
 			last[e.Kind] = e
 		}
 	}

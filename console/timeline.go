@@ -222,7 +222,7 @@ func (l *lane) twice() (most time.Duration, at time.Time) {
 
 // unhosted tells how many shards of a type, whose names begin with prefix, had no host, by the events.
 func unhosted(events []happened, prefix string) (steps []Unhosted) {
-	host := map[string]string{} // by shard: the holder's id; "": none
+	host := map[string]string{} // by shard: the holder's incarnation; "": none
 	missing := 0
 	set := func(name, id string, at time.Time) {
 		was, known := host[name]
@@ -240,16 +240,17 @@ func unhosted(events []happened, prefix string) (steps []Unhosted) {
 	}
 	for _, e := range events {
 		switch kind := journal.KindOf(e.Name); {
-		case kind == "member" && e.Kind == journal.SeenFree: // with a node, its shards lose their host
+		case kind == "member" && e.Kind == journal.SeenFree: // with a life of a node, its shards lose their host
+			life := e.Name[strings.LastIndexByte(e.Name, '/')+1:]
 			for name, id := range host {
-				if id == e.Peer {
+				if id == life {
 					set(name, "", e.At)
 				}
 			}
 		case kind != "shard" || !strings.HasPrefix(e.Name, prefix):
 		case e.Kind == "hosted":
-			set(e.Name, e.node, e.At)
-		case endings[e.Kind] != "" && (host[e.Name] == "" || host[e.Name] == e.node):
+			set(e.Name, e.boot, e.At)
+		case endings[e.Kind] != "" && (host[e.Name] == "" || host[e.Name] == e.boot):
 			set(e.Name, "", e.At)
 		}
 	}
