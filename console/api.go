@@ -264,6 +264,7 @@ type Span struct {
 	Stop    time.Time `json:"stop,omitzero"`   // since when the work was told to stop and has not
 	Ended   string    `json:"ended,omitempty"` // handed over, released, expired, lost, yielded
 	Reason  string    `json:"reason,omitempty"`
+	Error   float64   `json:"error_ms,omitempty"` // by how much the times may be off, beside the serving node's clock
 }
 
 // Unhosted is how many shards of a type have no host from At on.

@@ -194,6 +194,9 @@ func TestProblems(t *testing.T) {
 		"nothing":                             {},
 		"an overlap within the clocks' error": {events: overlap(2)},
 		"an overlap beyond it":                {events: overlap(30), want: []string{"bad twice job/x"}},
+		"one within the error at which their journals were read": {events: overlap(30), change: func(in *seen) {
+			in.events[3].doubt, in.events[4].doubt = 20*time.Millisecond, 11*time.Millisecond
+		}},
 		"a singleton that no node holds": {events: "0 a acquired singleton/x 1\n1 a became_host singleton/x 1\n100 a child_ended singleton/x 1\n101 a released singleton/x 1",
 			change: func(in *seen) {
 				in.answers["incarnation-a"].report.Singletons = []inquiry.Singleton{{Name: "x", Lease: "singleton/x", Phase: "standby", WhyNot: "the role is missing"}}

@@ -263,12 +263,14 @@ func (c *Console) take(in *seen) {
 		if a.report.Missing {
 			c.incomplete[incarnation] = in.at.Add(journal.Age)
 		}
-		shift := a.offset
-		if max(shift, -shift) <= a.took/2 || incarnation == in.store.Owner.Incarnation {
-			shift = 0
+		shift, doubt := a.offset, a.took/2
+		if incarnation == in.store.Owner.Incarnation {
+			shift, doubt = 0, 0
+		} else if off := max(shift, -shift); off <= doubt {
+			shift, doubt = 0, doubt+off
 		}
 		for _, e := range a.report.Events {
-			c.events = append(c.events, happened{node: a.owner.ID, boot: incarnation, reason: e.Reason,
+			c.events = append(c.events, happened{node: a.owner.ID, boot: incarnation, reason: e.Reason, doubt: doubt,
 				observed: e.Kind == journal.Seen || e.Kind == journal.SeenFree,
 				Event:    journal.Event{Number: e.N, At: e.At.Add(-shift).UTC().Truncate(time.Microsecond), Kind: e.Kind, Name: e.Name, Token: e.Token, Peer: e.Peer, Took: e.Took}})
 		}

@@ -33,10 +33,13 @@ func (b *builder) problems() {
 	}
 	b.ofLosses(add)
 	for name, l := range b.lanes {
-		d, at := l.twice()
-		if known := b.out.Cluster.ClockError; d > 0 && known != nil && millis(d) > *known {
+		known := b.out.Cluster.ClockError
+		if known == nil {
+			break
+		}
+		if d, at, may := l.twice(*known); d > 0 {
 			add(Problem{Code: "twice", Severity: Bad, Subject: name, Since: at, Text: "ran twice",
-				Detail: fmt.Sprintf("Two terms overlap by %v, as their nodes tell; their clocks differ by %.1f ms at most.", d.Round(time.Millisecond), *known)})
+				Detail: fmt.Sprintf("Two terms overlap by %v, as their nodes tell; their clocks differ by %.1f ms at most.", d.Round(time.Millisecond), may)})
 		}
 	}
 	for _, m := range b.out.Missing {

@@ -15,9 +15,10 @@ import (
 type happened struct {
 	journal.Event
 	reason   string
-	node     string // its id
-	boot     string // its incarnation
-	observed bool   // by a node that it did not happen to
+	node     string        // its id
+	boot     string        // its incarnation
+	observed bool          // by a node that it did not happen to
+	doubt    time.Duration // by how much At may be wrong, as the node's clock was not better known
 }
 
 // endings are how a term ends, by the kind of the event.
@@ -101,6 +102,7 @@ func (l *lane) take(e happened) {
 		}
 		s = l.begin(&Span{Holder: holder, Token: number(e.Token), From: e.At})
 	}
+	s.Error = max(s.Error, millis(e.doubt))
 	if e.observed && e.Kind == journal.Seen {
 		return
 	}
@@ -113,7 +115,7 @@ func (l *lane) take(e happened) {
 	case "became host", journal.Began:
 		if l.runs = true; !s.RunTo.IsZero() { // one more under this term
 			s.To, s.Ended = s.RunTo, "restarted"
-			s = l.begin(&Span{Holder: holder, Token: s.Token, From: s.RunTo})
+			s = l.begin(&Span{Holder: holder, Token: s.Token, From: s.RunTo, Error: s.Error})
 		}
 		s.RunFrom = e.At
 	case "child ended", journal.Ended:
@@ -206,18 +208,20 @@ func (l *lane) handovers(most int) (all []Handover) {
 	return all
 }
 
-// twice returns the most by which the work of two terms of a name overlapped.
-func (l *lane) twice() (most time.Duration, at time.Time) {
+// twice returns the most by which the work of two terms of a name overlapped, beyond what clocks that are
+// known to so many milliseconds may feign, and how many these were.
+func (l *lane) twice(known float64) (most time.Duration, at time.Time, doubt float64) {
 	for i := 1; i < len(l.all); i++ {
 		was, is := l.all[i-1], l.all[i]
 		if was.Token == is.Token || is.RunFrom.IsZero() || was.RunTo.IsZero() || was.Ended == "gone" {
 			continue
 		}
-		if d := was.RunTo.Sub(is.RunFrom); d > most {
-			most, at = d, is.RunFrom
+		may := max(known, was.Error+is.Error)
+		if d := was.RunTo.Sub(is.RunFrom); d > most && millis(d) > may {
+			most, at, doubt = d, is.RunFrom, may
 		}
 	}
-	return most, at
+	return most, at, doubt
 }
 
 // unhosted tells how many shards of a type, whose names begin with prefix, had no host, by the events.

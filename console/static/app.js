@@ -357,7 +357,7 @@ function analyse(l) {
   for (const s of work) {
     const a = ms(s.run_from), b = s.run_to ? ms(s.run_to) : Infinity;
     if (prev && a > end) gap(a, s);
-    else if (prev && s.token !== prev.token && Math.min(end, b) - a > (s.holder === prev.holder ? 0 : error)) twice.push([a, Math.min(end, b, at)]);
+    else if (prev && s.token !== prev.token && Math.min(end, b) - a > (s.holder === prev.holder ? 0 : Math.max(error, (s.error_ms ?? 0) + (prev.error_ms ?? 0)))) twice.push([a, Math.min(end, b, at)]);
     if (!prev || b >= end) { prev = s; end = b; }
   }
   if (prev?.run_to) gap(at, null);
