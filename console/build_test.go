@@ -93,6 +93,16 @@ func TestLanes(t *testing.T) {
 				{Holder: "a", Token: "1", From: at(0), To: at(9000), RunFrom: at(0), RunTo: at(9000), Ended: "gone"},
 				{Holder: "b", Token: "5", From: at(9002), RunFrom: at(9003)}},
 			gaps: []float64{3}, kinds: "unplanned"},
+		"a host whose end is noticed late": {events: `
+			0 a acquired singleton/x 1
+			1 a became_host singleton/x 1
+			9002 b acquired singleton/x 5
+			9003 b became_host singleton/x 5
+			9900 b seen_free singleton/x 1 a`,
+			spans: []Span{
+				{Holder: "a", Token: "1", From: at(0), To: at(9002), RunFrom: at(1), RunTo: at(9002), Ended: "gone"},
+				{Holder: "b", Token: "5", From: at(9002), RunFrom: at(9003)}},
+			gaps: []float64{1}, kinds: "unplanned"},
 		"a child that is started again": {events: `
 			0 a acquired singleton/x 1
 			1 a became_host singleton/x 1

@@ -144,7 +144,8 @@ func (l *lane) finish(heard map[string]time.Time) {
 		}
 	}
 	for i, s := range l.all {
-		if i+1 < len(l.all) && s.To.IsZero() {
+		// That a record is gone may be noticed long after another has taken its place.
+		if i+1 < len(l.all) && (s.To.IsZero() || s.Ended == "gone" && s.To.After(l.all[i+1].From)) {
 			if s.To = l.all[i+1].From; s.RunTo.IsZero() { // else its holder told
 				s.Ended = cmp.Or(s.Ended, "gone")
 			}
