@@ -24,10 +24,10 @@ type seen struct {
 	store   lease.Info
 	failure string // why the records may be out of date
 	records []lease.Record
-	answers map[string]answer // by incarnation
-	events  []happened        // in the order of their times
-	missing bool              // events are
-	heard   map[string]time.Time
+	answers map[string]answer    // by incarnation
+	events  []happened           // in the order of their times
+	missing bool                 // events are
+	heard   map[string]time.Time // when nodes answered last that fell silent then
 	text    func(string) string
 }
 

@@ -293,3 +293,29 @@ func TestTextIsHidden(t *testing.T) {
 	require.NotContains(t, string(body), "secret")
 	require.Equal(t, "secret", r.Metadata["k"], "records are not changed")
 }
+
+// When a node that is gone was heard of last says when its work ended only if it was asked again soon
+// after: else nobody had looked.
+func TestWhenANodeFellSilent(t *testing.T) {
+	c := &Console{cursors: map[string]cursor{}, heard: map[string]time.Time{}, silent: map[string]time.Time{}, incomplete: map[string]time.Time{}}
+	look := func(ms int, answers bool) map[string]time.Time {
+		in := cluster("")
+		in.at = at(ms)
+		if !answers {
+			in.answers["incarnation-b"] = answer{owner: in.answers["incarnation-b"].owner, err: fmt.Errorf("no answer")}
+		}
+		c.take(&in)
+		return in.heard
+	}
+	require.Empty(t, look(0, true))
+	require.Equal(t, map[string]time.Time{"b": at(0)}, look(1000, false))
+	require.Equal(t, map[string]time.Time{"b": at(0)}, look(20_000, false))
+	require.Empty(t, look(30_000, true))
+	require.Empty(t, look(2_400_000, false), "nobody looked for long")
+	require.Len(t, c.cursors, 2)
+	delete(c.heard, "a")
+	in := seen{at: at(8_000_000)}
+	c.take(&in)
+	require.Empty(t, c.cursors)
+	require.Empty(t, c.heard)
+}

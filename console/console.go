@@ -67,7 +67,8 @@ type Console struct {
 	last       *seen     // what was seen last
 	cursors    map[string]cursor
 	events     []happened
-	heard      map[string]time.Time
+	heard      map[string]time.Time // when a node answered last, by its incarnation
+	silent     map[string]time.Time // the same, of those that did not answer soon after
 	incomplete map[string]time.Time // nodes, by incarnation, of which events are missing: until when that matters
 }
 
@@ -75,14 +76,17 @@ type Console struct {
 type cursor struct {
 	boot  string
 	after uint64
+	at    time.Time
 }
 
 // The bounds of what a Console does.
 const (
-	askEvery   = time.Second     // at most
-	askWithin  = 2 * time.Second // then a node is missing
-	idle       = time.Minute     // after the last look, nothing is followed any more
-	mostEvents = 20_000          // of all nodes
+	askEvery  = time.Second     // at most
+	askWithin = 2 * time.Second // then a node is missing
+	idle      = time.Minute     // after the last look, nothing is followed any more
+	// A node that does not answer so soon after it has ended in between, if it did.
+	silentWithin = 2 * (askEvery + askWithin)
+	mostEvents   = 20_000 // of all nodes
 )
 
 // New makes a Console of what keeper's store has and, if system is not nil, of what the nodes tell. The
@@ -97,7 +101,7 @@ func New(keeper *lease.Keeper, system *actor.ActorSystem, cfg Config) (*Console,
 		return nil, fmt.Errorf("console.New: Config.Actions: %w: needs an actor system: a store alone can't ask nodes", lease.ErrInvalid)
 	}
 	c := &Console{keeper: keeper, cfg: cfg, refreshing: make(chan struct{}, 1), cursors: map[string]cursor{}, heard: map[string]time.Time{},
-		incomplete: map[string]time.Time{}}
+		silent: map[string]time.Time{}, incomplete: map[string]time.Time{}}
 	c.now = func() time.Time { return time.Unix(0, keeper.Clock().Now().Wall).UTC() }
 	c.life, c.end = context.WithCancel(context.Background())
 	c.http = newHandler(c.life, c, cfg)
@@ -255,11 +259,15 @@ func (c *Console) ask(ctx context.Context, records []lease.Record, at time.Time)
 // take adds what the answers tell to what is known. The caller holds mu.
 func (c *Console) take(in *seen) {
 	for incarnation, a := range in.answers {
-		if a.report == nil {
+		if last := c.heard[incarnation]; a.report == nil {
+			if in.at.Sub(last) <= silentWithin {
+				c.silent[incarnation] = last
+			}
 			continue
 		}
 		c.heard[incarnation] = in.at
-		c.cursors[incarnation] = cursor{a.report.Boot, a.report.Last}
+		delete(c.silent, incarnation)
+		c.cursors[incarnation] = cursor{a.report.Boot, a.report.Last, in.at}
 		if a.report.Missing {
 			c.incomplete[incarnation] = in.at.Add(journal.Age)
 		}
@@ -281,13 +289,12 @@ func (c *Console) take(in *seen) {
 		old = over
 	}
 	c.events = slices.Clone(c.events[old:])
-	for incarnation, until := range c.incomplete {
-		if in.at.After(until) {
-			delete(c.incomplete, incarnation)
-		}
-	}
-	maps.DeleteFunc(c.heard, func(_ string, at time.Time) bool { return in.at.Sub(at) > journal.Age })
-	in.events, in.missing, in.heard = c.events, len(c.incomplete) > 0, maps.Clone(c.heard)
+	maps.DeleteFunc(c.incomplete, func(_ string, until time.Time) bool { return in.at.After(until) })
+	past := func(_ string, t time.Time) bool { return in.at.Sub(t) > journal.Age }
+	maps.DeleteFunc(c.heard, past)
+	maps.DeleteFunc(c.silent, past)
+	maps.DeleteFunc(c.cursors, func(_ string, k cursor) bool { return past("", k.at) })
+	in.events, in.missing, in.heard = c.events, len(c.incomplete) > 0, maps.Clone(c.silent)
 }
 
 func utc(t time.Time) time.Time {
