@@ -61,7 +61,7 @@ func build(in seen) Snapshot {
 	b.singletons()
 	b.leases()
 	b.types()
-	b.out.Timeline = Timeline{From: in.from, To: in.at, Complete: !in.missing && len(b.out.Missing) == 0, Lanes: timeline(b.lanes, in.from, in.at)}
+	b.out.Timeline = Timeline{From: in.from, To: in.at, Complete: !in.missing && len(b.out.Missing) == 0 && !b.unfinished(), Lanes: timeline(b.lanes, in.from, in.at)}
 	for _, t := range b.out.Types {
 		prefix := named("shard", t.Group, t.Type)
 		b.out.Timeline.Lanes = append(b.out.Timeline.Lanes, Lane{Name: prefix, Kind: "shards", Shards: t.Shards, Unhosted: unhosted(in.events, prefix+"/")})
@@ -72,6 +72,17 @@ func build(in seen) Snapshot {
 		b.hide()
 	}
 	return b.out
+}
+
+// unfinished reports whether a term ended of which its holder did not tell the end: how long its work ran
+// is not known.
+func (b *builder) unfinished() bool {
+	for name, l := range b.lanes {
+		if journal.KindOf(name) != "member" && slices.ContainsFunc(l.all, func(s *Span) bool { return s.Ended == "gone" && s.To.After(b.from) }) {
+			return true
+		}
+	}
+	return false
 }
 
 func (b *builder) cluster() {

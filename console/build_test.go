@@ -319,3 +319,13 @@ func TestWhenANodeFellSilent(t *testing.T) {
 	require.Empty(t, c.cursors)
 	require.Empty(t, c.heard)
 }
+
+// That nothing ran twice can't be said of work whose end no node told.
+func TestATimelineWithoutAnEndIsNotComplete(t *testing.T) {
+	in := cluster("0 b acquired job/x 1\n1 b began job/x 1\n500 b ended job/x 1\n501 b released job/x 1")
+	require.True(t, build(in).Timeline.Complete)
+	in = cluster("0 b acquired singleton/x 1\n1 b became_host singleton/x 1\n9000 a seen_free singleton/x 1 b")
+	require.False(t, build(in).Timeline.Complete)
+	in.from = at(10_000)
+	require.True(t, build(in).Timeline.Complete)
+}
