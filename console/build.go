@@ -465,11 +465,7 @@ func (b *builder) hide() {
 	change(&b.out.Cluster.StoreFailure)
 	for i := range b.out.Leases {
 		l := &b.out.Leases[i]
-		plain := l.Metadata
-		l.Metadata = make(map[string]string, len(plain))
-		for k, v := range plain {
-			l.Metadata[k] = b.text(v)
-		}
+		l.Metadata = b.changed(l.Metadata)
 		for j := range l.History {
 			change(&l.History[j].Reason)
 		}
@@ -495,8 +491,20 @@ func (b *builder) hide() {
 			change(&b.out.Timeline.Lanes[i].Spans[j].Reason)
 		}
 	}
+	for i := range b.out.Missing {
+		change(&b.out.Missing[i].Error)
+	}
+	for i := range b.out.Types {
+		for j := range b.out.Types[i].Recent {
+			change(&b.out.Types[i].Recent[j].Reason)
+		}
+	}
 	for i := range b.out.Nodes {
 		n := &b.out.Nodes[i]
+		n.Labels, n.Unreached = b.changed(n.Labels), b.changed(n.Unreached)
+		for j := range n.Roles {
+			change(&n.Roles[j])
+		}
 		for j := range n.Sessions {
 			change(&n.Sessions[j].Error)
 		}
@@ -506,4 +514,13 @@ func (b *builder) hide() {
 			}
 		}
 	}
+}
+
+// changed is a copy of a map, with its values passed through Config.Text.
+func (b *builder) changed(plain map[string]string) map[string]string {
+	all := make(map[string]string, len(plain))
+	for k, v := range plain {
+		all[k] = b.text(v)
+	}
+	return all
 }

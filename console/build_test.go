@@ -286,12 +286,21 @@ func TestTextIsHidden(t *testing.T) {
 	in.answers["incarnation-a"].report.Singletons = []inquiry.Singleton{{Name: "y", Lease: "singleton/y", Phase: "standby", WhyNot: "secret", Trouble: "secret"}}
 	in.answers["incarnation-a"].report.Unhealthy = []string{"secret"}
 	in.answers["incarnation-a"].report.Sessions = []inquiry.Session{{ID: "1", Failed: 1, Error: "secret"}}
+	in.answers["incarnation-a"].report.Unreached = map[string]string{"c:1": "secret"}
+	in.answers["incarnation-b"] = answer{owner: in.answers["incarnation-b"].owner, err: fmt.Errorf("secret")}
+	m := held("member/g/a/incarnation-a", "a", 2)
+	m.Metadata = map[string]string{"labels": `{"k":"secret"}`, "roles": `["secret"]`}
+	in.records = append(in.records, m, held("region/g/t/a/incarnation-a", "a", 1))
+	moved := told("20 a handed_off shard/g/t/0 1 b")[0]
+	moved.reason = "secret"
+	in.events = append(in.events, moved)
 	in.failure = "secret"
 	in.text = func(s string) string { return strings.ReplaceAll(s, "secret", "…") }
 	body, err := json.Marshal(build(in))
 	require.NoError(t, err)
 	require.NotContains(t, string(body), "secret")
 	require.Equal(t, "secret", r.Metadata["k"], "records are not changed")
+	require.Equal(t, "secret", in.answers["incarnation-a"].report.Unreached["c:1"])
 }
 
 // When a node that is gone was heard of last says when its work ended only if it was asked again soon

@@ -43,6 +43,14 @@ type Config struct {
 	Text func(string) string
 }
 
+// shown is a text that may tell secrets, as it is shown.
+func (c *Config) shown(text string) string {
+	if c.Text != nil {
+		return c.Text(text)
+	}
+	return text
+}
+
 // Access is what a request would do.
 type Access struct {
 	Action string // "read", or one of Actions
@@ -327,9 +335,9 @@ func (c *Console) Act(ctx context.Context, user string, r Request) (Accepted, er
 		Action: r.Action, Name: name, To: r.To, Token: r.Token, User: user}})
 	switch {
 	case err != nil:
-		return Accepted{}, &Refusal{"unavailable", err.Error()}
+		return Accepted{}, &Refusal{"unavailable", c.cfg.shown(err.Error())}
 	case answer.Code != "":
-		return Accepted{}, &Refusal{answer.Code, answer.Said}
+		return Accepted{}, &Refusal{answer.Code, c.cfg.shown(answer.Said)}
 	}
 	return Accepted{Text: answer.Said}, nil
 }

@@ -71,7 +71,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		return
 	}
-	no := &Refusal{Code: "unavailable", Text: err.Error()}
+	no := &Refusal{Code: "unavailable", Text: h.cfg.shown(err.Error())}
 	if errors.Is(err, lease.ErrInvalid) {
 		no.Code = "invalid"
 	}
