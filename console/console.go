@@ -73,6 +73,7 @@ type Console struct {
 	used       time.Time // when somebody looked last
 	records    *records  // nil: they are not followed
 	last       *seen     // what was seen last
+	looked     time.Time // when that had been seen
 	cursors    map[string]cursor
 	events     []happened
 	heard      map[string]time.Time // when a node answered last, by its incarnation
@@ -141,7 +142,7 @@ func (c *Console) forget() {
 }
 
 // Snapshot returns the whole, with events and timeline from since on, an hour at the most. What it says
-// is a second old at most. A node that does not answer within two seconds is in Missing, and what the
+// is a second old at most, or three if a node is silent. A node that does not answer within two seconds is in Missing, and what the
 // records say of it stands. Errors: that of the first listing of the store, ctx's.
 func (c *Console) Snapshot(ctx context.Context, since time.Time) (Snapshot, error) {
 	in, err := c.look(ctx)
@@ -171,7 +172,7 @@ func (c *Console) Changes(ctx context.Context, f func(Snapshot)) error {
 	}
 }
 
-// look returns what is seen, a second old at most.
+// look returns what is seen, which was complete a second ago at most.
 func (c *Console) look(ctx context.Context) (seen, error) {
 	select {
 	case c.refreshing <- struct{}{}:
@@ -185,7 +186,8 @@ func (c *Console) look(ctx context.Context) (seen, error) {
 		c.mu.Unlock()
 		return seen{}, fmt.Errorf("console: %w", lease.ErrClosed)
 	}
-	if last := c.last; last != nil && c.now().Sub(last.at) < askEvery && c.now().After(last.at) {
+	// From its end on: while a node does not answer, a look takes longer than what it tells is good for.
+	if last := c.last; last != nil && time.Since(c.looked) < askEvery {
 		c.mu.Unlock()
 		return *last, nil
 	}
@@ -212,7 +214,7 @@ func (c *Console) look(ctx context.Context) (seen, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.take(&in)
-	c.last = &in
+	c.last, c.looked = &in, time.Now()
 	return in, nil
 }
 
