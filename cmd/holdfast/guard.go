@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"runtime"
 	"strconv"
 	"syscall"
@@ -143,7 +142,7 @@ func (w *ward) guard(orders <-chan order) (r report) {
 		if w.termed && now >= max(w.killAt, again) {
 			w.signal(syscall.SIGKILL)
 			pause = min(2*pause+time.Millisecond, time.Second)
-			again = now + pause
+			again = sharedClock() + pause // of many processes, to read of all takes time
 		}
 		if w.termed {
 			next = max(w.killAt, again)
@@ -190,7 +189,7 @@ type guard struct {
 
 // newGuard starts a guard, without a program yet.
 func newGuard() (*guard, error) {
-	g := &guard{cmd: exec.Command(itself(), "run", "--guard"), spared: descendants(),
+	g := &guard{cmd: exec.Command(itself(), "run", "--guard"), spared: descendants(nil),
 		reports: make(chan report, 1), signals: make(chan syscall.Signal, 16)}
 	adoptOrphans()
 	in, orders, err := os.Pipe()
@@ -335,12 +334,17 @@ func attributes(foreground bool) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Foreground: foreground, Pdeathsig: syscall.SIGKILL}
 }
 
-// descendants are the processes below this one that run, by their ids.
-func descendants() map[int]bool {
+// descendants are the processes below this one that run, by their ids, but for those that are spared and
+// what is below these.
+func descendants(spared map[int]bool) map[int]bool {
 	below := map[int][]int{}
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, path := range stats {
-		text, err := os.ReadFile(path)
+	all, _ := os.ReadDir("/proc") // an error: there are the others
+	for _, entry := range all {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		text, err := os.ReadFile("/proc/" + entry.Name() + "/stat")
 		end := bytes.LastIndexByte(text, ')') // a program's name may have anything in it
 		if err != nil || end < 0 {
 			continue // it has just ended
@@ -348,15 +352,18 @@ func descendants() map[int]bool {
 		var state string
 		var parent int
 		_, err = fmt.Sscan(string(text[end+1:]), &state, &parent)
-		pid, bad := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-		if err == nil && bad == nil && state != "Z" {
+		if err == nil && state != "Z" {
 			below[parent] = append(below[parent], pid)
 		}
 	}
 	found := map[int]bool{}
-	for todo := below[os.Getpid()]; len(todo) > 0; todo = todo[1:] {
-		found[todo[0]] = true
-		todo = append(todo, below[todo[0]]...)
+	for todo := []int{os.Getpid()}; len(todo) > 0; todo = todo[1:] {
+		for _, pid := range below[todo[0]] {
+			if !found[pid] && !spared[pid] { // ids that are used again while they are read can make a circle
+				found[pid] = true
+				todo = append(todo, pid)
+			}
+		}
 	}
 	return found
 }
@@ -367,7 +374,7 @@ func (w *ward) signal(s syscall.Signal) {
 	if !w.over {
 		_ = syscall.Kill(-w.pid, s) // an error: it has ended, or is another user's
 	}
-	for pid := range descendants() {
+	for pid := range descendants(nil) {
 		if group, err := syscall.Getpgid(pid); err == nil && (w.over || group != w.pid) {
 			_ = syscall.Kill(pid, s)
 		}
@@ -381,10 +388,7 @@ func endAll(spared map[int]bool) {
 		for pid := 1; pid > 0; {
 			pid, err = syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
 		}
-		left := descendants()
-		for pid := range spared {
-			delete(left, pid)
-		}
+		left := descendants(spared)
 		if errors.Is(err, syscall.ECHILD) || len(left) == 0 && len(spared) > 0 {
 			return
 		}
