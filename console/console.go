@@ -334,7 +334,7 @@ func (c *Console) Act(ctx context.Context, user string, r Request) (Accepted, er
 	ctx, cancel := context.WithTimeoutCause(ctx, askWithin, errors.New("the node did not answer within 2 s: it is not known whether it has begun"))
 	defer cancel()
 	answer, err := c.desk.Ask(ctx, to.Address, inquiry.Request{From: in.at, Do: &inquiry.Action{
-		Action: r.Action, Name: name, To: r.To, Token: r.Token, User: user}})
+		Action: r.Action, Name: name, To: r.To, Token: r.Token, User: user, Of: to.Incarnation}})
 	switch {
 	case err != nil:
 		return Accepted{}, &Refusal{"unavailable", c.cfg.shown(err.Error())}

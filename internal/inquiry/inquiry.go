@@ -142,6 +142,9 @@ func (d *Desk) report(ctx context.Context, q Request) Report {
 	if q.Do != nil && !d.act.Load() {
 		r.Code, r.Said, q.Do = Forbidden, "actions are not enabled on that node", nil
 	}
+	if q.Do != nil && q.Do.Of != "" && k != nil && q.Do.Of != k.Owner().Incarnation {
+		r.Code, r.Said, q.Do = Conflict, "that node has ended: another is at its address", nil
+	}
 	r.DeadLetters = outlet.Of(d.system).Counts()
 	if k != nil {
 		ofKeeper(k, q, &r)

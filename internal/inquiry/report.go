@@ -19,6 +19,7 @@ type Action struct {
 	To     string `json:",omitempty"` // a node's id
 	Token  string `json:",omitempty"` // if given: that of the ownership it is about
 	User   string `json:",omitempty"`
+	Of     string `json:",omitempty"` // if given: the incarnation that is meant; an address may be another's by now
 }
 
 // The codes of a refused Action.
