@@ -287,7 +287,19 @@ func (p *process) answer(m *wire.Inquiry) {
 	if json.Unmarshal(m.Json, &q) != nil {
 		return
 	}
-	body, err := json.Marshal(p.report(ctx, q))
+	r, first := p.report(ctx, q), uint64(1)
+	if len(r.Events) > 0 {
+		first = r.Events[0].N
+	}
+	body, err := json.Marshal(r)
+	for err == nil && len(body) > wire.PayloadLimit(p.system) && len(r.Events) > 0 {
+		// The asker has the others with its next question.
+		r.Events = r.Events[:len(r.Events)/2]
+		if r.Last = first - 1; len(r.Events) > 0 {
+			r.Last = r.Events[len(r.Events)-1].N
+		}
+		body, err = json.Marshal(r)
+	}
 	if err == nil { // else there is a number that JSON lacks
 		p.send(m, body)
 	}
