@@ -45,12 +45,13 @@ type builder struct {
 	seen
 	lanes  map[string]*lane
 	byName map[string]lease.Record
+	unwell map[string]bool // singletons whose Reason has lasted
 	out    Snapshot
 }
 
 // build makes the Snapshot. It is a pure function of what was seen.
 func build(in seen) Snapshot {
-	b := &builder{seen: in, lanes: lanesOf(in.events, in.heard), byName: map[string]lease.Record{}}
+	b := &builder{seen: in, lanes: lanesOf(in.events, in.heard), byName: map[string]lease.Record{}, unwell: map[string]bool{}}
 	for _, r := range in.records {
 		b.byName[r.Name] = r
 	}
@@ -289,7 +290,7 @@ func (b *builder) singletons() {
 				x.Phase, x.Since, x.Stopping = s.Phase, utc(s.Started), utc(s.Stopping)
 			}
 			if s.Trouble != "" && (s.Hosts || x.Reason == "") {
-				x.Reason = a.owner.ID + ": " + s.Trouble
+				x.Reason, b.unwell[x.Name] = a.owner.ID+": "+s.Trouble, s.Unwell
 			}
 		}
 	}

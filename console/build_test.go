@@ -218,6 +218,12 @@ func TestProblems(t *testing.T) {
 		"a child that does not stop": {records: []lease.Record{held("singleton/x", "a", 1)}, change: func(in *seen) {
 			in.answers["incarnation-a"].report.Singletons = []inquiry.Singleton{{Name: "x", Lease: "singleton/x", Phase: "stopping", Hosts: true, Stopping: at(0)}}
 		}, want: []string{"bad not_stopping singleton/x"}},
+		"a child that is being stopped": {records: []lease.Record{held("singleton/x", "a", 1)}, change: func(in *seen) {
+			in.answers["incarnation-a"].report.Singletons = []inquiry.Singleton{{Name: "x", Lease: "singleton/x", Phase: "handing over", Hosts: true, Stopping: at(59_000), Trouble: "for 1s its child was told to stop and has not"}}
+		}},
+		"a child that can't be made": {records: []lease.Record{held("singleton/x", "a", 1)}, change: func(in *seen) {
+			in.answers["incarnation-a"].report.Singletons = []inquiry.Singleton{{Name: "x", Lease: "singleton/x", Phase: "starting", Hosts: true, Trouble: "its Props hang", Unwell: true}}
+		}, want: []string{"bad unwell singleton/x"}},
 		"shards that no node holds": {records: []lease.Record{held("region/g/t/a/incarnation-a", "a", 1), held("shard/g/t/0", "a", 2), held("shard/g/t/3", "a", 3)},
 			want: []string{"warn unassigned shard/g/t"}},
 		"for longer than the TTL": {events: "0 a hosted shard/g/t/1 5\n10 a released shard/g/t/1 5",

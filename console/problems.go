@@ -70,7 +70,7 @@ func (b *builder) ofSingleton(s Singleton, add func(Problem)) {
 		add(Problem{Code: "hostless", Severity: Bad, Subject: s.Lease, Since: s.Hostless, Text: "has no host", Detail: cmp.Or(detail, whyNot(s))})
 	case s.Phase == "hostless":
 		add(Problem{Code: "hostless", Severity: Warn, Subject: s.Lease, Since: s.Hostless, Text: "has no host", Detail: cmp.Or(detail, whyNot(s))})
-	case s.Reason != "":
+	case b.unwell[s.Name]:
 		add(Problem{Code: "unwell", Severity: Bad, Subject: s.Lease, Node: hostOf(s), Text: "is not well", Detail: detail})
 	}
 }

@@ -78,7 +78,7 @@ func (r *registry) report(_ context.Context, q inquiry.Request, to *inquiry.Repo
 		}
 		s := m.Status()
 		x := inquiry.Singleton{Name: m.name, Lease: nameOf(m), Phase: s.Phase.String(), Hosts: s.Phase.hosts(), Buffered: s.Buffered,
-			Started: s.Started, Stopping: s.StoppingSince, Trouble: s.Trouble, WhyNot: s.WhyNot,
+			Started: s.Started, Stopping: s.StoppingSince, Trouble: s.Trouble, WhyNot: s.WhyNot, Unwell: s.Trouble != "" && m.unwell(s, badAfter) != nil,
 			Counters: map[string]int64{"lives": int64(s.Lives), "dropped": int64(s.Dropped), "undeliverable": int64(s.Undeliverable),
 				"unconfirmed": int64(s.Unconfirmed), "relayed": int64(s.Relayed), "unordered": int64(s.Unordered)}}
 		to.Singletons = append(to.Singletons, x)

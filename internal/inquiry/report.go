@@ -95,6 +95,7 @@ type Singleton struct {
 	Started     time.Time        `json:",omitzero"` // the child
 	Stopping    time.Time        `json:",omitzero"` // since when it was told to stop
 	Trouble     string           `json:",omitempty"`
+	Unwell      bool             `json:",omitempty"` // Trouble has lasted
 	WhyNot      string           `json:",omitempty"` // why the node would not host it
 	Buffered    int              `json:",omitempty"`
 	Counters    map[string]int64 `json:",omitempty"`
