@@ -344,3 +344,22 @@ func TestATimelineWithoutAnEndIsNotComplete(t *testing.T) {
 	in.from = at(10_000)
 	require.True(t, build(in).Timeline.Complete)
 }
+
+// Events of shards that do not fit leave the others theirs, and it is said that some are missing.
+func TestMoreEventsThanAreKept(t *testing.T) {
+	c := &Console{cursors: map[string]cursor{}, heard: map[string]time.Time{}, silent: map[string]time.Time{}, incomplete: map[string]time.Time{}}
+	in := cluster("")
+	r := in.answers["incarnation-b"].report
+	r.Events = append(r.Events, inquiry.Event{N: 1, At: at(0), Kind: journal.Acquired, Name: "singleton/x", Token: 1})
+	for i := range mostEvents {
+		r.Events = append(r.Events, inquiry.Event{N: uint64(i + 2), At: at(i), Kind: "entity crashed", Name: "shard/g/t/1"})
+	}
+	c.take(&in)
+	require.Len(t, in.events, mostEvents)
+	require.Equal(t, "singleton/x", in.events[0].Name)
+	require.True(t, in.missing)
+	in = cluster("")
+	in.at = at(3_700_000)
+	c.take(&in)
+	require.False(t, in.missing)
+}

@@ -295,10 +295,18 @@ func (c *Console) take(in *seen) {
 	}
 	slices.SortStableFunc(c.events, func(a, b happened) int { return a.At.Compare(b.At) })
 	old, _ := slices.BinarySearchFunc(c.events, in.at.Add(-journal.Age), func(e happened, t time.Time) int { return e.At.Compare(t) })
-	if over := len(c.events) - mostEvents; over > old {
-		old = over
-	}
 	c.events = slices.Clone(c.events[old:])
+	if over := len(c.events) - mostEvents; over > 0 { // those of shards go first
+		c.incomplete[""] = in.at.Add(journal.Age)
+		c.events = slices.DeleteFunc(c.events, func(e happened) bool {
+			drop := over > 0 && journal.KindOf(e.Name) == "shard"
+			if drop {
+				over--
+			}
+			return drop
+		})
+		c.events = c.events[over:]
+	}
 	maps.DeleteFunc(c.incomplete, func(_ string, until time.Time) bool { return in.at.After(until) })
 	past := func(_ string, t time.Time) bool { return in.at.Sub(t) > journal.Age }
 	maps.DeleteFunc(c.heard, past)

@@ -86,7 +86,7 @@ type tally struct {
 	handOff                        meters.Times
 	traces                         *traces.Tracer
 	draining                       atomic.Bool // this node gives its shards up
-	warned                         struct{ undeliverable, crashed, cold, notAcquired boundary.Line }
+	warned                         struct{ undeliverable, crashed, cold, notAcquired, journaled boundary.Line }
 }
 
 // counter counts for Info and for the metrics.
@@ -185,8 +185,15 @@ func (n *node) event(e Event) {
 	if e.Panic != nil {
 		why = fmt.Errorf("entity %.64q: panic: %v", e.ID, e.Panic)
 	}
-	n.keeper.Journal().Add(journal.Event{At: time.Unix(0, n.clock.Now().Wall), Kind: e.Kind.String(), Name: name,
-		Token: uint64(e.Token), Peer: e.Peer.ID, Took: e.After, Why: why})
+	now := n.clock.Now()
+	keep := e.ID == ""
+	if !keep { // of entities that all fail there may be any number
+		_, keep = n.counts.warned.journaled.Open(now.Mono)
+	}
+	if keep {
+		n.keeper.Journal().Add(journal.Event{At: time.Unix(0, now.Wall), Kind: e.Kind.String(), Name: name,
+			Token: uint64(e.Token), Peer: e.Peer.ID, Took: e.After, Why: why})
+	}
 	outlet.Of(n.system).Publish(e)
 }
 
