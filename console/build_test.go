@@ -3,6 +3,7 @@ package console
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -362,4 +363,18 @@ func TestMoreEventsThanAreKept(t *testing.T) {
 	in.at = at(3_700_000)
 	c.take(&in)
 	require.False(t, in.missing)
+}
+
+// What was seen stays as it is: a Snapshot may be made of it meanwhile.
+func TestWhatWasSeenDoesNotChange(t *testing.T) {
+	c := &Console{cursors: map[string]cursor{}, heard: map[string]time.Time{}, silent: map[string]time.Time{}, incomplete: map[string]time.Time{}}
+	for n := range 50 {
+		in := cluster("")
+		in.answers["incarnation-b"].report.Events = []inquiry.Event{{N: uint64(n + 1), At: at(1000 - n), Kind: journal.Acquired, Name: "singleton/x", Token: 1}}
+		before := c.events
+		was := slices.Clone(before)
+		c.take(&in)
+		require.Equal(t, was, before)
+		require.Equal(t, at(1000-n), in.events[0].At)
+	}
 }

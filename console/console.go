@@ -268,6 +268,7 @@ func (c *Console) ask(ctx context.Context, records []lease.Record, at time.Time)
 
 // take adds what the answers tell to what is known. The caller holds mu.
 func (c *Console) take(in *seen) {
+	c.events = slices.Clone(c.events) // others make Snapshots of them
 	for incarnation, a := range in.answers {
 		if last := c.heard[incarnation]; a.report == nil {
 			if in.at.Sub(last) <= silentWithin {
@@ -295,7 +296,7 @@ func (c *Console) take(in *seen) {
 	}
 	slices.SortStableFunc(c.events, func(a, b happened) int { return a.At.Compare(b.At) })
 	old, _ := slices.BinarySearchFunc(c.events, in.at.Add(-journal.Age), func(e happened, t time.Time) int { return e.At.Compare(t) })
-	c.events = slices.Clone(c.events[old:])
+	c.events = c.events[old:]
 	if over := len(c.events) - mostEvents; over > 0 { // those of shards go first
 		c.incomplete[""] = in.at.Add(journal.Age)
 		c.events = slices.DeleteFunc(c.events, func(e happened) bool {
