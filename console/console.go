@@ -54,7 +54,7 @@ func (c *Config) shown(text string) string {
 // Access is what a request would do.
 type Access struct {
 	Action string // "read", or one of Actions
-	Target string // a node's id or a lease's name
+	Target string // a node's id or a lease's name; of a move "singleton/" and the singleton's name, escaped
 }
 
 // Console is the page and its JSON API. Safe for concurrent use.
@@ -372,9 +372,12 @@ func target(s Snapshot, r Request) (to Owner, name string, err error) {
 		return refuse(inquiry.Unknown, "there is no node %.64q", r.Node)
 	}
 	name = r.Name
-	for _, x := range s.Singletons {
-		if x.Name == r.Name && r.Action == "move" {
-			name = x.Lease
+	if r.Action == "move" { // Authorize was asked for the singleton of that name, and for no other
+		name = named("singleton", r.Name)
+		for _, x := range s.Singletons {
+			if x.Name == r.Name {
+				name = x.Lease
+			}
 		}
 	}
 	i := slices.IndexFunc(s.Leases, func(l Lease) bool { return l.Name == name })

@@ -228,10 +228,11 @@ func TestWrongUse(t *testing.T) {
 func TestSteering(t *testing.T) {
 	n := serveNode(t)
 	for line, want := range map[string]console.Request{
-		"drain shop-2":                   {Action: "drain", Node: "shop-2"},
-		"undrain shop-4":                 {Action: "undrain", Node: "shop-4"},
-		"transfer scheduler --to shop-3": {Action: "move", Name: "scheduler", To: "shop-3", Token: "204366"},
-		"release outbox/orders":          {Action: "release", Name: "outbox/orders", Token: "208757"},
+		"drain shop-2":   {Action: "drain", Node: "shop-2"},
+		"undrain shop-4": {Action: "undrain", Node: "shop-4"},
+		"transfer singleton/scheduler --to shop-1": {Action: "move", Name: "scheduler", To: "shop-1", Token: "204366"},
+		"transfer scheduler --to shop-3":           {Action: "move", Name: "scheduler", To: "shop-3", Token: "204366"},
+		"release outbox/orders":                    {Action: "release", Name: "outbox/orders", Token: "208757"},
 	} {
 		args := strings.Fields(line)
 		got := holdfast(t, n.env(), args...)

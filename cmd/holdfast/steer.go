@@ -71,10 +71,10 @@ func (a *app) act(ctx context.Context, r console.Request) error {
 			return err
 		}
 		holder := ""
-		if x, _ := lookUp(&s, r.Name); r.Action == "move" && x.Singleton != nil {
-			r.Token, holder = x.Singleton.Token, id(x.Singleton.Host)
+		if x, lease := lookUp(&s, r.Name); r.Action == "move" && x.Singleton != nil {
+			r.Name, r.Token, holder = x.Singleton.Name, x.Singleton.Token, id(x.Singleton.Host)
 		} else if r.Action == "release" && x.Lease != nil {
-			r.Token, holder = x.Lease.Token, id(x.Lease.Owner)
+			r.Name, r.Token, holder = lease, x.Lease.Token, id(x.Lease.Owner)
 		} else {
 			return unknown(r.Name)
 		}
