@@ -148,14 +148,15 @@ func (d *Desk) report(ctx context.Context, q Request) Report {
 	r.DeadLetters = outlet.Of(d.system).Counts()
 	if k != nil {
 		ofKeeper(k, q, &r)
-		if q.Do != nil && q.Do.Action == "release" && journal.KindOf(q.Do.Name) == "application" {
-			d.Begin(q, &r, func(context.Context) error { return k.AskRelease(q.Do.Name) })
-		}
 	}
 	for _, p := range parts {
 		if err := boundary.Contained(func() { p(ctx, q, &r) }); err != nil {
 			r.Unhealthy = append(r.Unhealthy, err.Error())
 		}
+	}
+	// A singleton that obeys a lease of the application's own was moved above.
+	if q.Do != nil && r.Said == "" && k != nil && q.Do.Action == "release" && journal.KindOf(q.Do.Name) == "application" {
+		d.Begin(q, &r, func(context.Context) error { return k.AskRelease(q.Do.Name) })
 	}
 	if q.Do != nil && r.Said == "" {
 		r.Code, r.Said = Unknown, fmt.Sprintf("that node has nothing to %s by the name %q", q.Do.Action, q.Do.Name)
