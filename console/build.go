@@ -191,18 +191,6 @@ func (b *builder) tells(n *Node, a answer) {
 	n.Health = &Health{OK: len(r.Unhealthy) == 0, Errors: append([]string{}, r.Unhealthy...)}
 }
 
-// trusted is for how long the holder of a record trusts it, by its own word or the store's.
-func (b *builder) left(r lease.Record) float64 {
-	if a := b.answers[r.Owner.Incarnation]; a.report != nil {
-		for _, s := range a.report.Sessions {
-			if s.ID == fmt.Sprintf("%016x", uint64(r.Session)) {
-				return millis(s.Trusted)
-			}
-		}
-	}
-	return millis(r.Left)
-}
-
 // leases are the records, but those of shards, and names that are known though they are free.
 func (b *builder) leases() {
 	b.out.Leases = []Lease{}
@@ -211,6 +199,14 @@ func (b *builder) leases() {
 		if a.report != nil {
 			for _, name := range a.report.Waiting {
 				waiting[name] = append(waiting[name], a.owner.ID)
+			}
+		}
+	}
+	trusted := map[[2]string]time.Duration{} // by incarnation and session: by the holder's own word
+	for incarnation, a := range b.answers {
+		if a.report != nil {
+			for _, s := range a.report.Sessions {
+				trusted[[2]string{incarnation, s.ID}] = s.Trusted
 			}
 		}
 	}
@@ -233,7 +229,10 @@ func (b *builder) leases() {
 		}
 		owner := Owner(r.Owner)
 		l := Lease{Name: r.Name, Kind: journal.KindOf(r.Name), State: "held", Owner: &owner, Token: number(uint64(r.Token)), TTL: millis(r.TTL),
-			Session: fmt.Sprintf("%016x", uint64(r.Session)), Left: b.left(r), Granted: r.Granted, Since: r.Granted, Metadata: r.Metadata}
+			Session: fmt.Sprintf("%016x", uint64(r.Session)), Left: millis(r.Left), Granted: r.Granted, Since: r.Granted, Metadata: r.Metadata}
+		if left, known := trusted[[2]string{r.Owner.Incarnation, l.Session}]; known {
+			l.Left = millis(left)
+		}
 		if s := b.lanes[r.Name].current(); s != nil && s.Token == l.Token {
 			l.Since = s.From
 		}

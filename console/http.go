@@ -288,15 +288,16 @@ func holder(l Lease) string {
 func leasesOf(s *Snapshot, shards bool) []Lease {
 	all := slices.Clone(s.Leases)
 	for _, t := range s.Types {
+		if !shards {
+			break
+		}
 		for _, x := range t.Table {
 			l := Lease{Kind: "shard", State: "free", Token: x.Token, Since: x.Since}
 			l.Name = fmt.Sprintf("shard/%s/%s/%d", url.PathEscape(t.Group), url.PathEscape(t.Type), x.Shard)
 			if x.Owner != "" {
 				l.State, l.Owner = "held", &Owner{ID: x.Owner}
 			}
-			if shards {
-				all = append(all, l)
-			}
+			all = append(all, l)
 		}
 	}
 	slices.SortFunc(all, func(a, b Lease) int { return strings.Compare(a.Name, b.Name) })
