@@ -192,17 +192,22 @@ func (c *Console) look(ctx context.Context) (seen, error) {
 		return *last, nil
 	}
 	if c.records == nil {
-		c.records = follow(c.keeper)
+		r, err := follow(c.keeper)
+		if err != nil {
+			c.mu.Unlock()
+			return seen{}, err
+		}
+		c.records = r
 		time.AfterFunc(idle, c.rest)
 	}
 	records := c.records
 	c.mu.Unlock()
 
-	all, failure, err := records.all(ctx)
+	all, err := records.all(ctx)
 	if err != nil {
 		return seen{}, err
 	}
-	in := seen{at: c.now(), store: c.keeper.Info(), failure: failure, records: all, text: c.cfg.Text}
+	in := seen{at: c.now(), store: c.keeper.Info(), records: all, text: c.cfg.Text}
 	if in.store.Failure != nil {
 		in.failure = in.store.Failure.Error()
 	}
@@ -396,25 +401,21 @@ func target(s Snapshot, r Request) (to Owner, name string, err error) {
 	}
 }
 
-// records are those of the store, followed or, where it can't be, listed each time.
+// records are those of the store, as they are followed.
 type records struct {
 	keeper *lease.Keeper
 	stop   func()
 	synced chan struct{}
-	listed bool // they can't be followed
 
 	mu  sync.Mutex
 	now map[string]lease.Record
 	ok  bool
 }
 
-func follow(k *lease.Keeper) *records {
-	r := &records{keeper: k, synced: make(chan struct{}), now: map[string]lease.Record{}}
-	stop, err := k.Watch("", r.hear)
-	if r.stop = stop; err != nil {
-		r.listed, r.stop = true, func() {}
-	}
-	return r
+func follow(k *lease.Keeper) (r *records, err error) {
+	r = &records{keeper: k, synced: make(chan struct{}), now: map[string]lease.Record{}}
+	r.stop, err = k.Watch("", r.hear)
+	return r, err
 }
 
 func (r *records) hear(ev store.Event) {
@@ -436,27 +437,23 @@ func (r *records) hear(ev store.Event) {
 }
 
 // all returns the records, by name.
-func (r *records) all(ctx context.Context) (all []lease.Record, failure string, err error) {
-	if r.listed {
-		all, err = r.keeper.List(ctx, "")
-	} else {
-		select {
-		case <-r.synced:
-		case <-ctx.Done():
-			if f := r.keeper.Info().Failure; f != nil {
-				return nil, "", fmt.Errorf("the store's records are not known: %w", f)
-			}
-			return nil, "", context.Cause(ctx)
+func (r *records) all(ctx context.Context) (all []lease.Record, err error) {
+	select {
+	case <-r.synced:
+	case <-ctx.Done():
+		if f := r.keeper.Info().Failure; f != nil {
+			return nil, fmt.Errorf("the store's records are not known: %w", f)
 		}
-		r.mu.Lock()
-		for _, x := range r.now {
-			all = append(all, x)
-		}
-		r.mu.Unlock()
+		return nil, context.Cause(ctx)
 	}
+	r.mu.Lock()
+	for _, x := range r.now {
+		all = append(all, x)
+	}
+	r.mu.Unlock()
 	for i := range all {
 		all[i].Granted = utc(all[i].Granted)
 	}
 	slices.SortFunc(all, func(a, b lease.Record) int { return cmp.Compare(a.Name, b.Name) })
-	return all, failure, err
+	return all, nil
 }

@@ -27,7 +27,6 @@ const (
 	Forbidden = "forbidden"
 	Unknown   = "unknown"
 	Conflict  = "conflict"
-	Invalid   = "invalid"
 )
 
 // Report is how a node stands.
