@@ -106,12 +106,15 @@ func (a *app) table(s snapshot, columns string, items []any, head bool) error {
 	if a.output == "wide" && more != "" {
 		columns += ", " + more
 	}
-	rows := make([][]string, len(items)+1)
+	rows, plains := make([][]string, len(items)+1), make([]any, len(items))
+	for i, x := range items {
+		plains[i] = plain(x)
+	}
 	for column := range strings.SplitSeq(columns, ", ") {
 		space := strings.LastIndexByte(column, ' ')
 		rows[0] = append(rows[0], column[:max(0, space)])
-		for i, x := range items {
-			rows[i+1] = append(rows[i+1], text(s, plain(x), column[space+1:]))
+		for i, x := range plains {
+			rows[i+1] = append(rows[i+1], text(s, x, column[space+1:]))
 		}
 	}
 	if !head {
