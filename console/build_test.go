@@ -378,3 +378,14 @@ func TestWhatWasSeenDoesNotChange(t *testing.T) {
 		require.Equal(t, at(1000-n), in.events[0].At)
 	}
 }
+
+// A node is up again while the record of its earlier life stands: an action is for the life that answers.
+func TestANodeWithTwoLives(t *testing.T) {
+	dead := Node{Owner: Owner{ID: "b", Incarnation: "1"}, State: "up", Source: "records"}
+	lives := Node{Owner: Owner{ID: "b", Incarnation: "2"}, State: "up", Source: "asked"}
+	for _, nodes := range [][]Node{{dead, lives}, {lives, dead}} {
+		to, _, err := target(Snapshot{Nodes: nodes}, Request{Action: "drain", Node: "b"})
+		require.NoError(t, err)
+		require.Equal(t, "2", to.Incarnation)
+	}
+}

@@ -369,10 +369,13 @@ func target(s Snapshot, r Request) (to Owner, name string, err error) {
 		return Owner{}, "", &Refusal{code, fmt.Sprintf(format, args...)}
 	}
 	if r.Action == "drain" || r.Action == "undrain" {
-		for _, n := range s.Nodes {
-			if n.ID == r.Node && n.State != "gone" {
-				return n.Owner, "", nil
+		for _, n := range s.Nodes { // of two lives, until the record of the first ends: the one that answers
+			if n.ID == r.Node && n.State != "gone" && (to.ID == "" || n.Source == "asked") {
+				to = n.Owner
 			}
+		}
+		if to.ID != "" {
+			return to, "", nil
 		}
 		return refuse(inquiry.Unknown, "there is no node %.64q", r.Node)
 	}
