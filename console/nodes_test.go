@@ -6,8 +6,10 @@ package console_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,6 +22,7 @@ import (
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/console"
 	"github.com/holdfast-go/holdfast/internal/inquiry"
+	"github.com/holdfast-go/holdfast/internal/journal"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/node"
 	"github.com/holdfast-go/holdfast/store"
@@ -136,6 +139,41 @@ func TestANodeThatDoesNotAnswer(t *testing.T) {
 	require.Equal(t, "records", snap.Nodes[0].Source)
 	require.Equal(t, "held", snap.Singletons[0].Phase)
 	require.False(t, snap.Timeline.Complete)
+
+	// However many look, they do not wait for it one after the other.
+	var all sync.WaitGroup
+	began := time.Now()
+	for range 20 {
+		all.Go(func() {
+			_, err := c.Snapshot(t.Context(), time.Time{})
+			require.NoError(t, err)
+		})
+	}
+	all.Wait()
+	require.Less(t, time.Since(began), 15*time.Second, "2 s for each would be 40")
+}
+
+// A node has more to tell than fits one message: it is told in several.
+func TestMoreEventsThanFitAMessage(t *testing.T) {
+	s := memory.New()
+	a := start(t, s, "a")
+	c := view(t, start(t, s, "b"))
+	const many = 1800
+	for i := range many {
+		a.Keeper().Journal().Add(journal.Event{At: time.Now(), Kind: journal.Acquired, Name: "leader/x", Token: uint64(i + 1), Why: errors.New(strings.Repeat("<", 512))})
+	}
+	eventually(t, c, func(s console.Snapshot) error {
+		seen := map[string]bool{}
+		for _, e := range s.Events {
+			if e.Name == "leader/x" {
+				seen[e.Token] = true
+			}
+		}
+		if len(seen) != many {
+			return fmt.Errorf("%d events", len(seen))
+		}
+		return nil
+	})
 }
 
 // However many look, nodes are asked once a second.
@@ -183,10 +221,15 @@ func TestActions(t *testing.T) {
 	_, err = act(console.Request{Action: "move", Name: "cron", To: "b"})
 	require.ErrorContains(t, err, "not enabled on that node")
 	inquiry.Of(a.System()).Allow()
+	other, err := inquiry.Of(b.System()).Ask(t.Context(), a.System().Address(), inquiry.Request{Do: &inquiry.Action{Action: "drain", Of: "another"}})
+	require.NoError(t, err)
+	require.Equal(t, inquiry.Conflict, other.Code)
+	require.False(t, other.Draining)
 	for r, text := range map[console.Request]string{
 		{Action: "explode"}:                                   "must be one of",
 		{Action: "drain", Node: "c"}:                          "no node",
 		{Action: "move", Name: "other"}:                       "no lease",
+		{Action: "move", Name: "singleton/cron", To: "b"}:     "no lease", // Authorize was asked for another name
 		{Action: "move", Name: "cron", Token: "1"}:            "by now",
 		{Action: "move", Name: "cron", To: "c"}:               "would not take over",
 		{Action: "release", Name: "member/shop/a"}:            "no lease",
