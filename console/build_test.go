@@ -324,10 +324,10 @@ func TestWhenANodeFellSilent(t *testing.T) {
 		return in.heard
 	}
 	require.Empty(t, look(0, true))
-	require.Equal(t, map[string]time.Time{"b": at(0)}, look(1000, false))
-	require.Equal(t, map[string]time.Time{"b": at(0)}, look(20_000, false))
+	require.Equal(t, map[string]time.Time{"incarnation-b": at(0)}, look(1000, false))
+	require.Equal(t, map[string]time.Time{"incarnation-b": at(0)}, look(20_000, false))
 	require.Empty(t, look(30_000, true))
-	require.Empty(t, look(2_400_000, false), "nobody looked for long")
+	require.Empty(t, look(2_400_000, false), "no one looked for long")
 	require.Len(t, c.cursors, 2)
 	delete(c.heard, "a")
 	in := seen{at: at(8_000_000)}

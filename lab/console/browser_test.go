@@ -104,7 +104,7 @@ func tab(t *testing.T, url, path string, before ...action) *page {
 	if browser == nil {
 		t.Skip("there is no chromium")
 	}
-	ctx, cancel := chromedp.NewContext(browser)
+	ctx, cancel := chromedp.NewContext(browser, chromedp.WithNewBrowserContext()) // with no cookies of others
 	p := &page{t: t, ctx: ctx, url: url}
 	messages := chromedp.Console(ctx)
 	var reading sync.WaitGroup
