@@ -6,7 +6,8 @@
 //	mux.Handle("/admin/holdfast/", http.StripPrefix("/admin/holdfast", c))
 //
 // A node of package node mounts it by node.Config.Console. Any node can serve it: what this one does not
-// know it asks the others for, once a second at most and only while somebody looks. It reads; with
+// know it asks the others for, once a second, or four times while leases change hands, and only while
+// somebody looks. It reads; with
 // Config.Actions it asks nodes for a drain, a move or a release. There is no action that takes a lease
 // away from work that runs.
 package console
@@ -20,6 +21,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -90,7 +92,8 @@ type cursor struct {
 
 // The bounds of what a Console does.
 const (
-	askEvery  = time.Second     // at most
+	askEvery  = time.Second     // at most, but for what the records tell
+	soonest   = askEvery / 4    // after a look, another because of that
 	askWithin = 2 * time.Second // then a node is missing
 	idle      = time.Minute     // after the last look, nothing is followed any more
 	// A node that does not answer so soon after it has ended in between, if it did.
@@ -142,8 +145,9 @@ func (c *Console) forget() {
 }
 
 // Snapshot returns the whole, with events and timeline from since on, an hour at the most. What it says
-// is a second old at most, or three if a node is silent. A node that does not answer within two seconds is in Missing, and what the
-// records say of it stands. Errors: that of the first listing of the store, ctx's.
+// is a second old at most, or three if a node is silent. A node that does not answer within two seconds
+// is in Missing, and what the records say of it stands. Errors: that of the first listing of the store,
+// ctx's.
 func (c *Console) Snapshot(ctx context.Context, since time.Time) (Snapshot, error) {
 	in, err := c.look(ctx)
 	if err != nil {
@@ -153,21 +157,24 @@ func (c *Console) Snapshot(ctx context.Context, since time.Time) (Snapshot, erro
 	return build(in), nil
 }
 
-// Changes calls f with a Snapshot at once, and again about each second in which something changed, until
-// ctx is done. It returns ctx's error, or that of the first Snapshot.
+// Changes calls f with a Snapshot at once, then each second, and within a quarter of one when the
+// holder of a lease has changed, until ctx is done. It returns ctx's error, or that of a look.
 func (c *Console) Changes(ctx context.Context, f func(Snapshot)) error {
-	for {
-		s, err := c.Snapshot(ctx, time.Time{})
+	for last := (time.Time{}); ; {
+		in, err := c.look(ctx)
 		if err != nil {
 			return err
 		}
-		f(s)
+		if in.at.After(last) {
+			last, in.from = in.at, in.at.Add(-journal.Age)
+			f(build(in))
+		}
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-c.life.Done():
 			return lease.ErrClosed
-		case <-time.After(askEvery):
+		case <-time.After(soonest):
 		}
 	}
 }
@@ -187,7 +194,11 @@ func (c *Console) look(ctx context.Context) (seen, error) {
 		return seen{}, fmt.Errorf("console: %w", lease.ErrClosed)
 	}
 	// From its end on: while a node does not answer, a look takes longer than what it tells is good for.
-	if last := c.last; last != nil && time.Since(c.looked) < askEvery {
+	good := askEvery
+	if c.records != nil && c.records.changed.Load() {
+		good = soonest
+	}
+	if last := c.last; last != nil && time.Since(c.looked) < good {
 		c.mu.Unlock()
 		return *last, nil
 	}
@@ -410,9 +421,10 @@ type records struct {
 	stop   func()
 	synced chan struct{}
 
-	mu  sync.Mutex
-	now map[string]lease.Record
-	ok  bool
+	changed atomic.Bool // holders have, since they were read last
+	mu      sync.Mutex
+	now     map[string]lease.Record
+	ok      bool
 }
 
 func follow(k *lease.Keeper) (r *records, err error) {
@@ -426,9 +438,13 @@ func (r *records) hear(ev store.Event) {
 	defer r.mu.Unlock()
 	switch ev.Kind {
 	case store.EventPut:
+		if r.now[ev.Record.Name].Token != ev.Record.Token {
+			r.changed.Store(true)
+		}
 		r.now[ev.Record.Name] = ev.Record
 	case store.EventDelete:
 		delete(r.now, ev.Record.Name)
+		r.changed.Store(true)
 	case store.EventReset:
 		clear(r.now)
 	case store.EventSynced:
@@ -450,6 +466,7 @@ func (r *records) all(ctx context.Context) (all []lease.Record, err error) {
 		return nil, context.Cause(ctx)
 	}
 	r.mu.Lock()
+	r.changed.Store(false)
 	for _, x := range r.now {
 		all = append(all, x)
 	}

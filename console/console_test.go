@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"context"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -60,4 +61,42 @@ func TestBadConfigs(t *testing.T) {
 	allow := func(*http.Request, console.Access) (string, error) { return "ada", nil }
 	_, err = console.New(k, nil, console.Config{Actions: true, Authorize: allow})
 	require.ErrorContains(t, err, "actor system")
+}
+
+// A change of holder is shown within a quarter of a second, and what does not change is looked at each
+// second.
+func TestChangesAreSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, err := lease.NewKeeper(memory.New(), lease.Config{ID: "viewer"})
+		require.NoError(t, err)
+		defer k.Close(t.Context())
+		c, err := console.New(k, nil, console.Config{})
+		require.NoError(t, err)
+		defer c.Close()
+		ctx, stop := context.WithCancel(t.Context())
+		var looks int
+		var acquired, told time.Time
+		done := make(chan error, 1)
+		go func() {
+			done <- c.Changes(ctx, func(s console.Snapshot) {
+				if looks++; len(s.Leases) > 0 && told.IsZero() {
+					told = time.Now()
+				}
+			})
+		}()
+		time.Sleep(10*time.Second + 300*time.Millisecond)
+		synctest.Wait()
+		require.Equal(t, 11, looks)
+		h, err := k.Lease("outbox/orders")
+		require.NoError(t, err)
+		_, err = h.Acquire(t.Context())
+		require.NoError(t, err)
+		acquired = time.Now()
+		time.Sleep(time.Second)
+		stop()
+		require.ErrorIs(t, <-done, context.Canceled)
+		require.False(t, told.IsZero())
+		require.LessOrEqual(t, told.Sub(acquired), 250*time.Millisecond)
+		require.NoError(t, h.Release(t.Context()))
+	})
 }

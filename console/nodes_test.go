@@ -180,13 +180,19 @@ func TestMoreEventsThanFitAMessage(t *testing.T) {
 func TestManyViewersAreOne(t *testing.T) {
 	n := start(t, memory.New(), "a")
 	c := view(t, n)
+	eventually(t, c, func(s console.Snapshot) error {
+		if len(s.Types) != 1 || s.Types[0].Hosted != 256 {
+			return fmt.Errorf("%+v", s.Types)
+		}
+		return nil
+	})
 	var asked atomic.Int64
 	inquiry.Of(n.System()).Tell("test", func(context.Context, inquiry.Request, *inquiry.Report) { asked.Add(1) })
 	began := time.Now()
 	var all sync.WaitGroup
 	for range 50 {
 		all.Go(func() {
-			for range 20 {
+			for ; time.Since(began) < 2500*time.Millisecond; time.Sleep(50 * time.Millisecond) {
 				_, err := c.Snapshot(t.Context(), time.Time{})
 				require.NoError(t, err)
 			}

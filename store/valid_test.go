@@ -81,5 +81,5 @@ func TestValidateName(t *testing.T) {
 }
 
 func TestZeroValuesDoNotPanic(t *testing.T) {
-	inputtest.Zeros(t, nil, new(store.Offer), new(store.Record), new(store.Limits))
+	inputtest.Zeros(t, nil, new(store.Offer), new(store.Record), new(store.Session), new(store.Limits))
 }

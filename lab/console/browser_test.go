@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -19,6 +20,8 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/internal/servertest"
 )
 
 var (
@@ -98,12 +101,20 @@ func fixture(t *testing.T) string {
 	return strings.TrimSpace(line)
 }
 
+func needsBrowser(t *testing.T) {
+	t.Helper()
+	servertest.Skip(t, "console", "chromium", "HOLDFAST_SKIP_CHROMIUM", func() error {
+		if browser == nil {
+			return errors.New("there is no chromium")
+		}
+		return nil
+	})
+}
+
 // tab opens one on path, which is below the server's url.
 func tab(t *testing.T, url, path string, before ...action) *page {
 	t.Helper()
-	if browser == nil {
-		t.Skip("there is no chromium")
-	}
+	needsBrowser(t)
 	ctx, cancel := chromedp.NewContext(browser, chromedp.WithNewBrowserContext()) // with no cookies of others
 	p := &page{t: t, ctx: ctx, url: url}
 	messages := chromedp.Console(ctx)

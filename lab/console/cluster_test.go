@@ -85,9 +85,7 @@ type cluster struct {
 
 func startCluster(t *testing.T) *cluster {
 	t.Helper()
-	if browser == nil {
-		t.Skip("there is no chromium")
-	}
+	needsBrowser(t)
 	servers := etcdtest.Start(t)
 	c := &cluster{t: t, store: "etcd://" + servers.Members()[0].Addr(), urls: map[string]string{}, nodes: map[string]*exec.Cmd{}}
 	for _, id := range []string{"shop-1", "shop-2", "shop-3"} {
