@@ -21,7 +21,7 @@ var candidacies = simulate.New("singleton-candidates", 15, 1000)
 // addresses, a node that is preferred introduces itself and declines or is silent when it is
 // asked, while the host is stopped or not, and time passes. Checked is each planned end of the host: where a node waits
 // that it can reach, and could introduce itself to, the lease goes there with the state, and
-// soon; and a state that is given up is told. A move that is asked for goes to the node that is
+// soon; and the host reports a state that it gives up. A move that is asked for goes to the node that is
 // named, or else to any, with the state; or it fails, and the host goes on.
 func TestSimulationOfCandidates(t *testing.T) {
 	candidacies.Run(t, func(t *testing.T, seed uint64) {

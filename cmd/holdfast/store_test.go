@@ -133,7 +133,7 @@ func (l *lines) Write(p []byte) (int, error) {
 	}
 }
 
-// TestWatchingAStore: another process's changes are told, until the command is interrupted.
+// TestWatchingAStore: watch prints the changes that another process makes, until it is interrupted.
 func TestWatchingAStore(t *testing.T) {
 	k, _, env := keepLeases(t)
 	t.Setenv("HOLDFAST_STORE", env["HOLDFAST_STORE"])
