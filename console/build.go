@@ -187,8 +187,31 @@ func (b *builder) tells(n *Node, a answer) {
 	}
 	n.Store = &StoreLatency{P50: millis(r.P50), P99: millis(r.P99), Attempt: millis(r.Attempt), Errors: r.Failed, Slow: r.Attempt > 0 && r.P99 > r.Attempt/3}
 	n.Clock = &Clock{Offset: millis(a.offset), Error: millis(a.took / 2)}
-	n.DeadLetters, n.Counters, n.Unreached = r.DeadLetters, r.Counters, r.Unreached
+	n.DeadLetters, n.Unreached, n.Counters = r.DeadLetters, r.Unreached, map[string]int64{}
+	for _, s := range r.Singletons {
+		addTo(n.Counters, s.Counters)
+	}
+	for _, t := range r.Types {
+		addTo(n.Counters, t.Counters)
+	}
 	n.Health = &Health{OK: len(r.Unhealthy) == 0, Errors: append([]string{}, r.Unhealthy...)}
+}
+
+// AllLeases lists the leases by name, and behind them those of shards by number, which are in the tables
+// of their types.
+func (s Snapshot) AllLeases() []Lease {
+	all := slices.Clone(s.Leases)
+	for _, t := range s.Types {
+		prefix := named("shard", t.Group, t.Type)
+		for _, x := range t.Table {
+			l := Lease{Name: prefix + "/" + strconv.Itoa(x.Shard), Kind: "shard", State: "free", Token: x.Token, Since: x.Since}
+			if x.Owner != "" {
+				l.State, l.Owner = "held", &Owner{ID: x.Owner}
+			}
+			all = append(all, l)
+		}
+	}
+	return all
 }
 
 // leases are the records, but those of shards, and names that are known though they are free.
@@ -279,12 +302,10 @@ func (b *builder) singletons() {
 				}
 				x.Waiting[a.owner.ID] = s.Buffered
 			}
-			for k, n := range s.Counters {
-				if x.Counters == nil {
-					x.Counters = map[string]int64{}
-				}
-				x.Counters[k] += n
+			if x.Counters == nil {
+				x.Counters = map[string]int64{}
 			}
+			addTo(x.Counters, s.Counters)
 			if s.Hosts {
 				x.Phase, x.Since, x.Stopping = s.Phase, utc(s.Started), utc(s.Stopping)
 			}
@@ -313,6 +334,12 @@ func (b *builder) singletons() {
 		}
 		x.Handovers = l.handovers(20)
 		b.out.Singletons = append(b.out.Singletons, *x)
+	}
+}
+
+func addTo(sums, counters map[string]int64) {
+	for k, n := range counters {
+		sums[k] += n
 	}
 }
 

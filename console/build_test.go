@@ -310,8 +310,8 @@ func TestTextIsHidden(t *testing.T) {
 	require.Equal(t, "secret", in.answers["incarnation-a"].report.Unreached["c:1"])
 }
 
-// When a node that is gone was heard of last says when its work ended only if it was asked again soon
-// after: else nobody had looked.
+// The last answer of a node that is gone says when its work ended only if the console asked it again
+// soon after.
 func TestWhenANodeFellSilent(t *testing.T) {
 	c := &Console{cursors: map[string]cursor{}, heard: map[string]time.Time{}, silent: map[string]time.Time{}, incomplete: map[string]time.Time{}}
 	look := func(ms int, answers bool) map[string]time.Time {

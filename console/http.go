@@ -238,7 +238,12 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request, user, name string
 		}
 		out = map[string]any{"ok": !sick, "problems": s.Problems}
 	case "leases":
-		all := slices.DeleteFunc(leasesOf(&s, q.Get("shards") == "all"), func(l Lease) bool {
+		listed := slices.Clone(s.Leases)
+		if q.Get("shards") == "all" {
+			listed = s.AllLeases()
+			slices.SortFunc(listed, func(a, b Lease) int { return strings.Compare(a.Name, b.Name) }) // for after
+		}
+		all := slices.DeleteFunc(listed, func(l Lease) bool {
 			text := strings.ToLower(fmt.Sprint(l.Name, l.Metadata))
 			return q.differs(l.Name, "kind", l.Kind, "state", l.State, "holder", holder(l)) ||
 				l.Name <= q.Get("after") || !strings.Contains(text, strings.ToLower(q.Get("q")))
@@ -246,7 +251,7 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request, user, name string
 		more, all = len(all) > limit, all[:min(limit, len(all))]
 		out = map[string]any{"leases": all, "more": more}
 	case "leases/":
-		all := leasesOf(&s, true)
+		all := s.AllLeases()
 		k := slices.IndexFunc(all, func(l Lease) bool { return l.Name == one })
 		if k < 0 {
 			return refuse("unknown", "lease %q is not known", one)
@@ -282,26 +287,6 @@ func holder(l Lease) string {
 		return ""
 	}
 	return l.Owner.ID
-}
-
-// leasesOf returns a copy of the leases by name, with those of shards if asked for.
-func leasesOf(s *Snapshot, shards bool) []Lease {
-	all := slices.Clone(s.Leases)
-	for _, t := range s.Types {
-		if !shards {
-			break
-		}
-		for _, x := range t.Table {
-			l := Lease{Kind: "shard", State: "free", Token: x.Token, Since: x.Since}
-			l.Name = fmt.Sprintf("shard/%s/%s/%d", url.PathEscape(t.Group), url.PathEscape(t.Type), x.Shard)
-			if x.Owner != "" {
-				l.State, l.Owner = "held", &Owner{ID: x.Owner}
-			}
-			all = append(all, l)
-		}
-	}
-	slices.SortFunc(all, func(a, b Lease) int { return strings.Compare(a.Name, b.Name) })
-	return all
 }
 
 // query is a URL's query. It keeps the first error.

@@ -104,6 +104,7 @@ func TestTwoNodes(t *testing.T) {
 	require.Empty(t, snap.Problems)
 	require.Equal(t, "a", snap.Singletons[0].Host.ID)
 	require.True(t, snap.Nodes[0].Leader)
+	require.EqualValues(t, 1, snap.Nodes[0].Counters["lives"])
 	require.Equal(t, "asked", snap.Nodes[0].Source)
 	for _, x := range snap.Types[0].Table {
 		require.Equal(t, "active", x.Phase, "shard %d, of %s", x.Shard, x.Owner)
@@ -153,7 +154,7 @@ func TestANodeThatDoesNotAnswer(t *testing.T) {
 	require.Less(t, time.Since(began), 15*time.Second, "2 s for each would be 40")
 }
 
-// A node has more to tell than fits one message: it is told in several.
+// A node that has more events than fit one message sends them in several.
 func TestMoreEventsThanFitAMessage(t *testing.T) {
 	s := memory.New()
 	a := start(t, s, "a")

@@ -25,7 +25,7 @@ func things(s snapshot, of string) []any {
 	case "leases":
 		return boxed(s.Leases, nil)
 	case "all leases":
-		return boxed(allLeases(s), nil)
+		return boxed(s.AllLeases(), nil)
 	case "nodes":
 		return boxed(s.Nodes, nil)
 	case "singletons":
@@ -171,22 +171,6 @@ func id(o *console.Owner) string {
 
 func typeName(t console.Type) string { return t.Group + "/" + t.Type }
 
-// allLeases are those of shards, too, which a snapshot has in the tables of their types.
-func allLeases(s snapshot) []console.Lease {
-	all := slices.Clone(s.Leases)
-	for _, t := range s.Types {
-		for _, x := range t.Table {
-			l := console.Lease{Kind: "shard", State: "free", Token: x.Token, Since: x.Since}
-			l.Name = fmt.Sprintf("shard/%s/%d", typeName(t), x.Shard)
-			if x.Owner != "" {
-				l.State, l.Owner = "held", &console.Owner{ID: x.Owner}
-			}
-			all = append(all, l)
-		}
-	}
-	return all
-}
-
 // lists are the commands that print lists.
 func (a *app) lists() []*cobra.Command {
 	var ofKind, holder, state string
@@ -198,7 +182,7 @@ func (a *app) lists() []*cobra.Command {
 				return "", nil, usage("--state %s: must be held, or free", state)
 			}
 			if withShards {
-				all = allLeases(s)
+				all = s.AllLeases()
 			}
 			return "leases", boxed(all, func(l console.Lease) bool {
 				return strings.HasPrefix(l.Name, first(args)) && cmp.Or(ofKind, l.Kind) == l.Kind &&
@@ -348,7 +332,7 @@ func lookUp(s snapshot, name string) (x subject, lease string) {
 			x.Singleton, lease = &y, y.Lease
 		}
 	}
-	for _, l := range allLeases(s) {
+	for _, l := range s.AllLeases() {
 		if l.Name == lease {
 			x.Lease = &l
 		}

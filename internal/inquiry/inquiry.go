@@ -32,7 +32,7 @@ const (
 	mostEvents = 2000               // in one answer
 )
 
-// ErrBusy: the node answers as many questions as it may.
+// errBusy: the node answers as many questions as it may.
 var errBusy = errors.New("busy")
 
 // Part tells its part of a report. It carries out q.Do, if that is its to do, on the same goroutine,
@@ -137,7 +137,7 @@ func (d *Desk) report(ctx context.Context, q Request) Report {
 		parts = append(parts, p)
 	}
 	d.mu.Unlock()
-	r := Report{At: time.Now(), Go: runtime.Version(), Version: version(), Started: d.started, Counters: map[string]int64{},
+	r := Report{At: time.Now(), Go: runtime.Version(), Version: version(), Started: d.started,
 		Unreached: actors.Unreached(d.system), Boot: d.system.ID}
 	if q.Do != nil && !d.act.Load() {
 		r.Code, r.Said, q.Do = Forbidden, "actions are not enabled on that node", nil

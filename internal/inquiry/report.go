@@ -48,7 +48,6 @@ type Report struct {
 	Failed      int               `json:",omitempty"` // requests to renew, in the last minute
 	Failure     string            `json:",omitempty"` // why the store is not reached
 	Unreached   map[string]string `json:",omitempty"`
-	Counters    map[string]int64  `json:",omitempty"`
 	DeadLetters map[string]int64  `json:",omitempty"`
 	Unhealthy   []string          `json:",omitempty"`
 
