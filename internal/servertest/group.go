@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -129,6 +130,19 @@ func (g *Group) Proxy(pick func(net.Conn) *faultlink.Link, dial func(context.Con
 func DialUnix(ctx context.Context, path string) (net.Conn, error) {
 	var d net.Dialer
 	return d.DialContext(ctx, "unix", path)
+}
+
+// FreePort returns a port of 127.0.0.1 that the system gives to no connection by itself, so that it stays
+// free while a server is down.
+func FreePort() (port int, err error) {
+	for range 100 {
+		var ln net.Listener
+		port = 20_000 + rand.IntN(10_000)
+		if ln, err = net.Listen("tcp", fmt.Sprint("127.0.0.1:", port)); err == nil {
+			return port, ln.Close()
+		}
+	}
+	return 0, fmt.Errorf("no port is free: %w", err)
 }
 
 // FindFaketime finds the library that is preloaded to step a program's clock.

@@ -18,32 +18,16 @@ import (
 	"github.com/holdfast-go/holdfast/internal/servertest"
 )
 
-func TestBinaryIsTheVersionAndIsKept(t *testing.T) {
-	t.Setenv("HOLDFAST_ETCD_BIN", "")
-	path, err := Binary(t.Context())
-	require.NoError(t, err)
-	v, err := versionOf(t.Context(), path)
-	require.NoError(t, err)
-	require.Equal(t, Version, v)
-
-	before, err := os.Stat(path)
-	require.NoError(t, err)
-	built.Store(nil) // as in another process
-	again, err := Binary(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, path, again)
-	after, err := os.Stat(again)
-	require.NoError(t, err)
-	require.True(t, os.SameFile(before, after), "built again")
-}
-
-// One build serves all who ask at once, replaces a file that does not run, and
-// depends on none of the user's go settings.
+// One build serves all who ask at once, replaces a file that does not run, is kept, and depends on none
+// of the user's go settings.
 func TestConcurrentCallersShareOneBuild(t *testing.T) {
+	t.Setenv("HOLDFAST_ETCD_BIN", "")
 	t.Setenv("GOFLAGS", "-no-such-flag=1")
 	t.Setenv("GOOS", "plan9")
+	kept, err := Binary(t.Context())
+	require.NoError(t, err)
 	root := t.TempDir()
-	path := placeOf(root)
+	path := filepath.Join(root, filepath.Base(filepath.Dir(kept)), "etcd")
 	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
 	require.NoError(t, os.WriteFile(path, []byte("torn"), 0o700))
 
@@ -53,8 +37,10 @@ func TestConcurrentCallersShareOneBuild(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range callers {
 		all.Go(func() {
+			process := newBuild()
+			process.Cache = root
 			var got string
-			if got, errs[i] = cached(t.Context(), root); errs[i] == nil {
+			if got, errs[i] = process.Binary(t.Context()); errs[i] == nil {
 				files[i], errs[i] = os.Stat(got)
 			}
 		})
@@ -64,10 +50,9 @@ func TestConcurrentCallersShareOneBuild(t *testing.T) {
 		require.NoError(t, errs[i])
 		require.True(t, os.SameFile(files[0], files[i]), "more than one build")
 	}
-	require.True(t, runs(t.Context(), path))
-	left, err := filepath.Glob(filepath.Join(filepath.Dir(path), "*.new*"))
+	left, err := filepath.Glob(filepath.Join(filepath.Dir(path), "*"))
 	require.NoError(t, err)
-	require.Empty(t, left, "leftovers of the build")
+	require.Equal(t, []string{path, filepath.Join(filepath.Dir(path), "lock")}, left)
 }
 
 func TestWaitingForAnotherBuildEndsWithTheContext(t *testing.T) {
@@ -104,23 +89,17 @@ func TestBinaryOfTheUsersChoice(t *testing.T) {
 	}
 }
 
-func TestBuildWithoutTheGoCommand(t *testing.T) {
-	t.Setenv("PATH", t.TempDir())
-	_, err := cached(t.Context(), t.TempDir())
-	require.ErrorContains(t, err, "needs the go command")
-}
-
 func TestBuildThatFailsSaysWhy(t *testing.T) {
-	good := buildSum
-	defer func() { buildSum = good }()
+	t.Setenv("HOLDFAST_ETCD_BIN", "")
+	b := newBuild()
+	b.Cache = t.TempDir()
 	wrong := "go.etcd.io/etcd/server/v3 " + Version + " h1:" + strings.Repeat("A", 43) + "="
-	buildSum = regexp.MustCompile(`(?m)^go\.etcd\.io/etcd/server/v3 v\S+ h1:\S+$`).ReplaceAll(good, []byte(wrong))
-	require.NotEqual(t, string(good), string(buildSum))
-	root := t.TempDir()
-	_, err := cached(t.Context(), root)
-	require.ErrorContains(t, err, "go build")
+	b.Sum = regexp.MustCompile(`(?m)^go\.etcd\.io/etcd/server/v3 v\S+ h1:\S+$`).ReplaceAll(buildSum, []byte(wrong))
+	require.NotEqual(t, string(buildSum), string(b.Sum))
+	_, err := b.Binary(t.Context())
+	require.ErrorContains(t, err, `"go" "build"`)
 	require.ErrorContains(t, err, "checksum mismatch") // what makes the build reproducible
-	left, err := filepath.Glob(filepath.Join(root, "*", "etcd*"))
+	left, err := filepath.Glob(filepath.Join(b.Cache, "*", "etcd*"))
 	require.NoError(t, err)
 	require.Empty(t, left)
 }

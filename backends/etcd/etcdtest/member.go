@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -86,7 +87,8 @@ func (m *Member) Restart(ctx context.Context) error { return m.proc.Restart(ctx,
 func (m *Member) start(ctx context.Context) error {
 	cmd := exec.Command(m.c.binary, m.args()...)
 	cmd.Dir = m.dir
-	cmd.Env = append(etcdEnv(), "PWD="+m.dir)
+	takesForFlags := func(kv string) bool { return strings.HasPrefix(kv, "ETCD_") }
+	cmd.Env = append(slices.DeleteFunc(os.Environ(), takesForFlags), "PWD="+m.dir)
 	if err := m.proc.Start(cmd); err != nil {
 		return err
 	}

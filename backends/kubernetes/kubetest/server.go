@@ -5,7 +5,6 @@ package kubetest
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -47,7 +46,7 @@ func (c *Cluster) newServer() (*Server, error) {
 		err = os.Mkdir(s.dir, 0o700)
 	}
 	if err == nil {
-		s.port, err = freePort()
+		s.port, err = servertest.FreePort()
 	}
 	if err == nil {
 		s.etcd, err = c.etcd.NewRoute()
@@ -56,19 +55,6 @@ func (c *Cluster) newServer() (*Server, error) {
 		s.Route, err = s.NewRoute()
 	}
 	return s, err
-}
-
-// freePort is a port that the system gives to no connection by itself, so that it stays free while the
-// server is down.
-func freePort() (port int, err error) {
-	for range 100 {
-		port = 20_000 + rand.IntN(10_000)
-		ln, err := net.Listen("tcp", address(port))
-		if err == nil {
-			return port, ln.Close()
-		}
-	}
-	return 0, fmt.Errorf("no port is free: %w", err)
 }
 
 func address(port int) string { return fmt.Sprint("127.0.0.1:", port) }
@@ -108,36 +94,22 @@ func (s *Server) Kill() error { return s.proc.Do("kill", s.proc.Kill) }
 
 // Stop halts the process with SIGSTOP and returns once none of its threads runs. Its connections stay.
 // No-op when it is stopped; an error when it is down.
-func (s *Server) Stop(ctx context.Context) error {
-	return s.proc.Do("stop", func() error {
-		ctx, cancel := s.c.group.Bounded(ctx)
-		defer cancel()
-		return s.proc.Halt(ctx)
-	})
-}
+func (s *Server) Stop(ctx context.Context) error { return s.proc.Pause(ctx) }
 
 // Cont lets a stopped process go on. No-op when it is running; an error when it is down.
-func (s *Server) Cont() error { return s.proc.Do("cont", s.proc.Continue) }
+func (s *Server) Cont() error { return s.proc.Resume() }
 
 // Restart kills the process if there is one, starts it again under the address it had, and returns once
 // it is ready.
-func (s *Server) Restart(ctx context.Context) error {
-	return s.proc.Do("restart", func() error {
-		if s.c.group.Err() != nil {
-			return errClosed
-		}
-		if err := s.proc.Kill(); err != nil {
-			return err
-		}
-		ctx, cancel := s.c.group.Bounded(ctx)
-		defer cancel()
-		cmd := exec.Command(s.c.binary, s.args()...)
-		cmd.Dir = s.dir
-		if err := s.proc.Start(cmd); err != nil {
-			return err
-		}
-		return s.proc.Await(ctx, 50*time.Millisecond, s.ready)
-	})
+func (s *Server) Restart(ctx context.Context) error { return s.proc.Restart(ctx, s.start) }
+
+func (s *Server) start(ctx context.Context) error {
+	cmd := exec.Command(s.c.binary, s.args()...)
+	cmd.Dir = s.dir
+	if err := s.proc.Start(cmd); err != nil {
+		return err
+	}
+	return s.proc.Await(ctx, 50*time.Millisecond, s.ready)
 }
 
 func (s *Server) args() []string {

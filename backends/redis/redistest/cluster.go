@@ -5,13 +5,13 @@ package redistest
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/servertest"
 )
 
 // Cluster is a Redis Cluster of three primaries, each with a third of the slots.
@@ -26,7 +26,7 @@ func StartCluster(tb testing.TB, opts ...Option) *Cluster {
 	tb.Helper()
 	c := &Cluster{}
 	for i := range nodes {
-		bus, err := busPort()
+		bus, err := servertest.FreePort()
 		if err != nil {
 			tb.Fatal(err)
 		}
@@ -80,19 +80,6 @@ func (s *Server) complete(ctx context.Context) error {
 		err = fmt.Errorf("the cluster is not complete: %s", info)
 	}
 	return err
-}
-
-// busPort is free, and not one that the system gives to connections: a node that is restarted has
-// the one it had.
-func busPort() (port int, err error) {
-	for range 50 {
-		var ln net.Listener
-		port = 20000 + rand.IntN(10000)
-		if ln, err = net.Listen("tcp", fmt.Sprint(host, ":", port)); err == nil {
-			return port, ln.Close()
-		}
-	}
-	return 0, err
 }
 
 // Client is a client of the cluster, closed with the test. Each change is applied to its options.
