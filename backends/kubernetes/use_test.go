@@ -100,10 +100,11 @@ func TestEverythingOnce(t *testing.T) {
 	require.NoError(t, err)
 	other, err := runlock.New(b.Keeper())
 	require.NoError(t, err)
-	holder, err := other.Get(t.Context(), "workflow", "1")
-	require.NoError(t, err)
-	require.Equal(t, "a", holder.Owner.ID)
-	require.NoError(t, lock.Release(t.Context()))
+	_, err = other.Try(t.Context(), "workflow", "1")
+	var held *lease.HeldError
+	require.ErrorAs(t, err, &held)
+	require.Equal(t, "a", held.Record.Owner.ID)
+	require.NoError(t, lock.Close(t.Context()))
 
 	p, err := provider.New(open(t, c.Servers()[0].Config(), ns))
 	require.NoError(t, err)

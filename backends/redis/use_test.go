@@ -27,11 +27,12 @@ func TestRunLocksAndAProvider(t *testing.T) {
 	}
 	a, b := locks("a"), locks("b")
 	lock := must(a.Try(t.Context(), "workflow", "1"))(t)
-	require.Equal(t, "a", must(b.Get(t.Context(), "workflow", "1"))(t).Owner.ID)
 	_, err := b.Try(t.Context(), "workflow", "1")
-	require.ErrorIs(t, err, lease.ErrHeld)
-	require.NoError(t, lock.Release(t.Context()))
-	require.NoError(t, must(b.Try(t.Context(), "workflow", "1"))(t).Release(t.Context()))
+	var held *lease.HeldError
+	require.ErrorAs(t, err, &held)
+	require.Equal(t, "a", held.Record.Owner.ID)
+	require.NoError(t, lock.Close(t.Context()))
+	require.NoError(t, must(b.Try(t.Context(), "workflow", "1"))(t).Close(t.Context()))
 
 	p, q := must(provider.New(s))(t), must(provider.New(s))(t)
 	require.True(t, must(p.Acquire(t.Context(), "order/1", "x", time.Minute))(t).Acquired)

@@ -17,8 +17,8 @@
 // releases, so a run may take as long as it likes. Locks share sessions: thousands cost a few
 // renewals.
 //
-// A long TTL is no reason to wait for long: each call to the store takes at most 10 s, whatever the
-// TTL of the locks or of their Keeper.
+// A long TTL is no reason to wait for long: each call to the store takes at most the
+// lease.Config.OperationTimeout of the Keeper, whatever the TTL of the locks.
 //
 // # Rules
 //

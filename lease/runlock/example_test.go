@@ -61,12 +61,9 @@ func Example() {
 		})
 	})
 	fmt.Println(err)
-	holder, err := two.locks.Get(ctx, "order", "run-42")
-	fmt.Println(holder, err)
 	// Output:
 	// one restarts run-42
 	// skipped: one works on run-42
 	// one resumes run-42
 	// <nil>
-	// <nil> <nil>
 }
