@@ -147,6 +147,10 @@ func (c *call) release() error {
 func (c *call) transfer(to string, ttl time.Duration) (Result, error) {
 	target := &call{p: c.p, ctx: c.ctx, name: c.name, owner: of(to)}
 	defer func() { c.wrote = c.wrote || target.wrote }()
+	by, ok := c.p.store.(store.Transferrer)
+	if !ok {
+		return Result{}, lease.ErrUnsupported
+	}
 	for range rounds {
 		r, stands, err := c.get()
 		switch {
@@ -156,13 +160,8 @@ func (c *call) transfer(to string, ttl time.Duration) (Result, error) {
 			return target.acquire(ttl, false)
 		case !stands || r.Owner.Incarnation != c.owner.Incarnation:
 			return Result{}, nil
-		case !c.p.Atomic():
-			if err := c.release(); err != nil {
-				return Result{}, err
-			}
-			return target.acquire(ttl, true)
 		}
-		if result, err := c.move(target, ttl); err != nil || result.Acquired {
+		if result, err := c.move(by, target, ttl); err != nil || result.Acquired {
 			return result, err
 		}
 	}
@@ -170,7 +169,7 @@ func (c *call) transfer(to string, ttl time.Duration) (Result, error) {
 }
 
 // move hands over what is marked, in one step.
-func (c *call) move(target *call, ttl time.Duration) (Result, error) {
+func (c *call) move(by store.Transferrer, target *call, ttl time.Duration) (Result, error) {
 	r, ok, err := c.mark(toGive)
 	if err != nil || !ok {
 		return Result{}, err
@@ -181,7 +180,7 @@ func (c *call) move(target *call, ttl time.Duration) (Result, error) {
 		return Result{}, err
 	}
 	done, err := c.send(func() ([]store.Outcome, error) {
-		return c.p.store.(store.Transferrer).Transfer(c.ctx, []store.Transfer{{
+		return by.Transfer(c.ctx, []store.Transfer{{
 			Held:     r.Held(),
 			To:       lease.Offer{Name: c.name, Owner: s.Owner, Session: s.ID, TTL: grant.TTL, Nonce: rand.Uint64()},
 			Metadata: map[string]string{askedKey: ttl.String()},

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -18,9 +17,9 @@ import (
 
 // Provider takes leases by owners' names. Make one with New.
 type Provider struct {
-	store  store.Store
-	limits store.Limits
-	ttls   span
+	store       store.Store
+	limits      store.Limits
+	least, most time.Duration // TTLs that may be asked for
 }
 
 // Result says what became of an Acquire.
@@ -51,31 +50,18 @@ const (
 	toChange  = "ttl"             // its TTL is being changed
 )
 
-// New returns a Provider over store. The error is lease.ErrInvalid if that is nil, or if its
-// store.Limits leave no TTL of 1 ms to a year, or no room for a record's metadata, which is
-// less than 64 bytes.
+// New returns a Provider over store. The error is lease.ErrInvalid: that is nil. A record's metadata
+// are less than 64 bytes, for which store.Limits must leave room.
 func New(store store.Store) (*Provider, error) {
 	if input.Nil(store) {
 		return nil, fmt.Errorf("provider.New: store: %w: nil", lease.ErrInvalid)
 	}
-	p := &Provider{store: store}
-	if err := p.heedLimits(); err != nil {
-		return nil, fmt.Errorf("provider.New: %w", err)
-	}
-	return p, nil
+	l := store.Limits()
+	return &Provider{store, l, max(time.Millisecond, l.MinTTL), min(input.Longest, cmp.Or(l.MaxTTL, input.Longest))}, nil
 }
 
 // Name returns the name of the record of a key: "owned/" and the key, escaped as lease.Name does.
 func Name(key string) (string, error) { return lease.Name("owned", key) }
-
-// Atomic reports whether Transfer hands over with no gap in which another may acquire.
-func (p *Provider) Atomic() bool {
-	if p == nil {
-		return false
-	}
-	_, ok := p.store.(store.Transferrer)
-	return ok
-}
 
 // Acquire takes the key for owner, or renews it. Who has it with the same TTL keeps the token; with
 // another TTL, or after a Release or Transfer that did not succeed, a new term begins. ttl is 1 ms at
@@ -118,13 +104,31 @@ func (p *Provider) Release(ctx context.Context, key, owner string) error {
 }
 
 // Transfer hands the key from one owner to another under a new token, for ttl from now: true if it
-// is to's. It is false if from does not have it, and to neither. If the store can't transfer
-// (Atomic), it is released and acquired, and may come to a third in between: then it is false, too.
-// Errors are as of Acquire.
+// is to's. It is false if from does not have it, and to neither. Errors are as of Acquire, and
+// lease.ErrUnsupported if the store is no store.Transferrer.
 func (p *Provider) Transfer(ctx context.Context, key, from, to string, ttl time.Duration) (bool, error) {
 	a := arguments{key: key, owners: []string{from, to}, ttl: ttl, timed: true}
 	r, err := p.call(ctx, "transfer", a, func(c *call) (Result, error) { return c.transfer(to, ttl) })
 	return r.Acquired, err
+}
+
+// incarnation begins those of owners: no Keeper's does.
+const incarnation = "owner:"
+
+// of is the owner of that name, in whatever process.
+func of(owner string) lease.Owner { return lease.Owner{ID: owner, Incarnation: incarnation + owner} }
+
+// session is a new one.
+func session(o lease.Owner, ttl time.Duration) store.Session {
+	return store.Session{ID: store.SessionID(rand.Int64N(1<<63-1) + 1), Owner: o, TTL: ttl}
+}
+
+// arguments are those of one call.
+type arguments struct {
+	key    string
+	owners []string // in whose name it is, and to whom it hands over
+	ttl    time.Duration
+	timed  bool // it has a TTL
 }
 
 // call runs f with a call whose arguments make sense. What the store panics with is an error.
@@ -143,17 +147,7 @@ func (p *Provider) call(ctx context.Context, what string, a arguments, f func(*c
 		}
 		r, err = Result{}, fmt.Errorf("provider: %s %q%s: %w", what, a.key, named, err)
 	}()
-	ttls := always
-	if p != nil && p.store != nil {
-		ttls = p.ttls
-	}
-	if c.name, err = a.check(ctx, ttls); err != nil {
-		return r, err
-	}
-	if p == nil || p.store == nil {
-		return r, fmt.Errorf("%w: the Provider is the zero value, must come from New", lease.ErrInvalid)
-	}
-	if err := p.limits.ValidateClaim(store.Claim{Name: c.name}); err != nil {
+	if c.name, err = p.check(ctx, a); err != nil {
 		return r, err
 	}
 	if len(a.owners) > 0 {
@@ -166,77 +160,25 @@ func (p *Provider) call(ctx context.Context, what string, a arguments, f func(*c
 	return r, err
 }
 
-// incarnation begins those of owners: no Keeper's does.
-const incarnation = "owner:"
-
-// of is the owner of that name, in whatever process.
-func of(owner string) lease.Owner { return lease.Owner{ID: owner, Incarnation: incarnation + owner} }
-
-// session is a new one.
-func session(o lease.Owner, ttl time.Duration) store.Session {
-	return store.Session{ID: store.SessionID(rand.Int64N(1<<63-1) + 1), Owner: o, TTL: ttl}
-}
-
-// span are the TTLs that may be asked for, both ends included.
-type span struct{ least, most time.Duration }
-
-// always holds whatever the store.
-var always = span{time.Millisecond, 365 * 24 * time.Hour}
-
-// arguments are those of one call.
-type arguments struct {
-	key    string
-	owners []string // in whose name it is, and to whom it hands over
-	ttl    time.Duration
-	timed  bool // it has a TTL
-}
-
 // check returns the name of the key if the arguments make sense.
-func (a arguments) check(ctx context.Context, ttls span) (name string, err error) {
+func (p *Provider) check(ctx context.Context, a arguments) (name string, err error) {
 	if err := input.Context(ctx, lease.ErrInvalid); err != nil {
 		return "", err
+	}
+	if p == nil || p.store == nil {
+		return "", fmt.Errorf("%w: the Provider is the zero value, must come from New", lease.ErrInvalid)
+	}
+	for i, o := range a.owners {
+		if o == "" || len(o) > maxOwner || !utf8.ValidString(o) {
+			return "", fmt.Errorf("%s: %w: %.32q, must be UTF-8 of 1 to %d bytes",
+				[]string{"owner", "to"}[i], lease.ErrInvalid, o, maxOwner)
+		}
+	}
+	if a.timed && (a.ttl < p.least || a.ttl > p.most) {
+		return "", fmt.Errorf("ttl: %w: %v, must be at least %v and at most %v", lease.ErrInvalid, a.ttl, p.least, p.most)
 	}
 	if name, err = Name(a.key); err != nil {
 		return "", err
 	}
-	for i, o := range a.owners {
-		if err := checkOwner([]string{"owner", "to"}[i], o); err != nil {
-			return "", err
-		}
-	}
-	if a.timed && (a.ttl < ttls.least || a.ttl > ttls.most) {
-		return "", fmt.Errorf("ttl: %w: %v, must be at least %v and at most %v", lease.ErrInvalid, a.ttl, ttls.least, ttls.most)
-	}
-	return name, nil
-}
-
-func checkOwner(field, owner string) error {
-	switch {
-	case owner == "":
-		return fmt.Errorf("%s: %w: empty", field, lease.ErrInvalid)
-	case len(owner) > maxOwner:
-		return fmt.Errorf("%s %.32q…: %w: %d bytes, at most %d", field, owner, lease.ErrInvalid, len(owner), maxOwner)
-	case !utf8.ValidString(owner):
-		return fmt.Errorf("%s %q: %w: not UTF-8", field, owner, lease.ErrInvalid)
-	}
-	return nil
-}
-
-// heedLimits asks the store for its limits, and refuses those under which no call could succeed.
-func (p *Provider) heedLimits() (err error) {
-	defer boundary.Contain(&err)
-	p.limits = p.store.Limits()
-	l := &p.limits
-	l.Name = cmp.Or(l.Name, strings.TrimPrefix(fmt.Sprintf("%T", p.store), "*"))
-	p.ttls = span{max(always.least, l.MinTTL), always.most}
-	if l.MaxTTL > 0 {
-		p.ttls.most = min(always.most, l.MaxTTL)
-	}
-	if l.MinTTL < 0 || l.MaxTTL < 0 || p.ttls.least > p.ttls.most {
-		return fmt.Errorf("store.Limits: %w: MinTTL %v and MaxTTL %v, must leave a TTL of %v to %v (store %s)",
-			lease.ErrInvalid, l.MinTTL, l.MaxTTL, always.least, always.most, l.Name)
-	}
-	room := store.Limits{Name: l.Name, MaxMetadata: l.MaxMetadata}
-	longest := map[string]string{askedKey: (always.most - 1).String(), givingKey: toGive}
-	return room.ValidateClaim(store.Claim{Name: "owned/k", Metadata: longest})
+	return name, p.limits.ValidateName(name)
 }

@@ -210,18 +210,10 @@ func TestExpiresBeforeTheStoreDoes(t *testing.T) {
 	})
 }
 
-// floored is a store with a least TTL of a second.
-type floored struct{ *memory.Store }
-
-func (floored) Limits() store.Limits {
-	return store.Limits{Name: "memory", MinTTL: time.Second}
-}
-
 func TestBadInput(t *testing.T) {
 	_, err := provider.New(nil)
 	require.ErrorIs(t, err, lease.ErrInvalid)
-	require.False(t, (*provider.Provider)(nil).Atomic())
-	p := over(t, floored{memory.New()})
+	p := over(t, memory.New())
 	for name, l := range map[string]*provider.Provider{"provider": p, "zero": new(provider.Provider)} {
 		_, err := l.Acquire(t.Context(), "k", "", time.Minute)
 		require.ErrorIs(t, err, lease.ErrInvalid, name)
@@ -234,8 +226,8 @@ func TestBadInput(t *testing.T) {
 		_, err = l.Owner(t.Context(), "")
 		require.ErrorIs(t, err, lease.ErrInvalid)
 	}
-	_, err = p.Acquire(t.Context(), "k", "a", time.Millisecond)
-	require.ErrorContains(t, err, "must be at least 1s")
+	_, err = over(t, struct{ store.Store }{memory.New()}).Transfer(t.Context(), "k", "a", "b", time.Minute)
+	require.ErrorIs(t, err, lease.ErrUnsupported)
 }
 
 // A store that panics, and one that denies.
@@ -251,10 +243,10 @@ func TestRudeStores(t *testing.T) {
 // bounded is a store with limits, which counts what it is asked.
 type bounded struct {
 	*memory.Store
-	limits func() store.Limits
+	limits store.Limits
 }
 
-func (b bounded) Limits() store.Limits { return b.limits() }
+func (b bounded) Limits() store.Limits { return b.limits }
 
 func asked(s *memory.Store) uint64 {
 	x := s.Stats()
@@ -271,7 +263,7 @@ func TestEveryCallRefusesBadArguments(t *testing.T) {
 		return nil
 	}}
 	s := memory.New()
-	p := over(t, bounded{s, func() store.Limits { return limits }})
+	p := over(t, bounded{s, limits})
 	type args struct {
 		ctx             context.Context
 		key, owner, to  string
@@ -301,12 +293,12 @@ func TestEveryCallRefusesBadArguments(t *testing.T) {
 		with(func(a *args) { a.key = "\xff" }, "name", "not UTF-8", ""),
 		with(func(a *args) { a.key = strings.Repeat("x", store.MaxName) }, "name", "at most 512", ""),
 		with(func(a *args) { a.key = strings.Repeat("x", 15) }, "name", "at most 20 bytes (a bound of store small)", ""),
-		with(func(a *args) { a.owner = "" }, "owner", "empty", "owner"),
-		with(func(a *args) { a.owner = "\xff" }, "owner", "not UTF-8", "owner"),
-		with(func(a *args) { a.owner = strings.Repeat("x", 257) }, "owner", "257 bytes, at most 256", "owner"),
-		with(func(a *args) { a.to = "" }, "to", "empty", "acquire owner renew release"),
-		with(func(a *args) { a.to = "\xff" }, "to", "not UTF-8", "acquire owner renew release"),
-		with(func(a *args) { a.to = strings.Repeat("x", 257) }, "to", "at most 256", "acquire owner renew release"),
+		with(func(a *args) { a.owner = "" }, "owner", "must be UTF-8 of 1 to 256 bytes", "owner"),
+		with(func(a *args) { a.owner = "\xff" }, "owner", "must be UTF-8", "owner"),
+		with(func(a *args) { a.owner = strings.Repeat("x", 257) }, "owner", "1 to 256 bytes", "owner"),
+		with(func(a *args) { a.to = "" }, "to", "must be UTF-8 of 1 to 256 bytes", "acquire owner renew release"),
+		with(func(a *args) { a.to = "\xff" }, "to", "must be UTF-8", "acquire owner renew release"),
+		with(func(a *args) { a.to = strings.Repeat("x", 257) }, "to", "1 to 256 bytes", "acquire owner renew release"),
 		with(func(a *args) { a.ttl = 0 }, "ttl", "at least 2s", "owner release"),
 		with(func(a *args) { a.ttl = -time.Second }, "ttl", "at least 2s", "owner release"),
 		with(func(a *args) { a.ttl = time.Second }, "ttl", "at least 2s", "owner release"),
@@ -327,34 +319,6 @@ func TestEveryCallRefusesBadArguments(t *testing.T) {
 			require.ErrorContains(t, err, a.says)
 		}
 	}
-}
-
-// Stores with which no call could succeed are refused at once.
-func TestStoresThatCanHoldNothing(t *testing.T) {
-	for says, l := range map[string]store.Limits{
-		"must leave a TTL of 1ms to 8760h0m0s (store s)": {Name: "s", MinTTL: 8761 * time.Hour},
-		"MinTTL -1ns":                    {MinTTL: -1},
-		"MaxTTL -1ns":                    {MaxTTL: -1},
-		"MinTTL 2s and MaxTTL 1s":        {MinTTL: 2 * time.Second, MaxTTL: time.Second},
-		"MinTTL 0s and MaxTTL 100":       {MaxTTL: 100},
-		"at most 40 (a bound of store s": {Name: "s", MaxMetadata: 40},
-		"(store provider_test.bounded)":  {MaxTTL: 1},
-	} {
-		_, err := provider.New(bounded{memory.New(), func() store.Limits { return l }})
-		require.ErrorIs(t, err, lease.ErrInvalid)
-		require.ErrorContains(t, err, "provider.New: ")
-		require.ErrorContains(t, err, says)
-	}
-	_, err := provider.New(bounded{memory.New(), func() store.Limits { panic("rude") }})
-	require.ErrorContains(t, err, "rude")
-	p := over(t, bounded{memory.New(), func() store.Limits {
-		return store.Limits{CheckName: func(string) error { panic("rude") }, MaxMetadata: 53}
-	}})
-	_, err = p.Acquire(t.Context(), "k", "a", time.Second)
-	require.ErrorContains(t, err, "rude")
-	p = over(t, bounded{memory.New(), func() store.Limits { return store.Limits{MaxMetadata: 53} }})
-	require.True(t, acquire(t, p, "k", "a", 8760*time.Hour-1).Acquired, "the longest metadata")
-	require.NoError(t, p.Release(t.Context(), "k", "a"))
 }
 
 // counting knows which sessions are open.

@@ -19,7 +19,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/simulate"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/provider"
-	"github.com/holdfast-go/holdfast/store"
 	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
@@ -31,23 +30,13 @@ var histories = simulate.New("provider", 600, 10000)
 // owner told that it does not have it; tokens grow; and what was answered can be put into one order.
 func TestHistories(t *testing.T) {
 	histories.Run(t, func(t *testing.T, seed uint64) {
-		synctest.Test(t, func(t *testing.T) { play(t, histories.Random(seed), true) })
+		synctest.Test(t, func(t *testing.T) { play(t, histories.Random(seed)) })
 	})
 }
 
-// The same where the store can't transfer; then a transfer is no one step.
-func TestHistoriesWithoutTransfers(t *testing.T) {
-	histories.Run(t, func(t *testing.T, seed uint64) {
-		synctest.Test(t, func(t *testing.T) { play(t, histories.Random(seed), false) })
-	})
-}
-
-// untransferring is a store without transfers.
-type untransferring struct{ store.Store }
-
-func play(t *testing.T, r *simulate.Random, transfers bool) {
-	j := &journal{t: t, ttls: []time.Duration{2 * time.Second, 2 * time.Second, 5 * time.Second}, began: time.Now(), atomic: transfers}
-	if transfers && r.IntN(2) == 0 {
+func play(t *testing.T, r *simulate.Random) {
+	j := &journal{t: t, ttls: []time.Duration{2 * time.Second, 2 * time.Second, 5 * time.Second}, began: time.Now()}
+	if r.IntN(2) == 0 {
 		j.ttls, j.linear = []time.Duration{24 * time.Hour, 24 * time.Hour, 48 * time.Hour}, true // nothing expires
 	}
 	backing := memory.New()
@@ -68,13 +57,8 @@ func play(t *testing.T, r *simulate.Random, transfers bool) {
 			}
 			return f
 		})
-		var s store.Store = db
-		if !transfers {
-			s = untransferring{db}
-		}
-		p, err := provider.New(s)
+		p, err := provider.New(db)
 		require.NoError(t, err)
-		require.Equal(t, transfers, p.Atomic())
 		own, taken := fork(r), make([]bool, 40)
 		for i := range taken {
 			taken[i] = r.Step()
@@ -117,7 +101,6 @@ type journal struct {
 	t      *testing.T
 	ttls   []time.Duration
 	linear bool
-	atomic bool
 	began  time.Time
 
 	mu     sync.Mutex
@@ -238,7 +221,7 @@ func (j *journal) check() {
 			continue
 		}
 		for _, o := range j.ops {
-			if o.key == held.key && o.losing(held.owner) && !o.from.Before(held.until) && o.until.Before(held.result.Expires) && (j.atomic || o.what == "renew") {
+			if o.key == held.key && o.losing(held.owner) && !o.from.Before(held.until) && o.until.Before(held.result.Expires) {
 				gaveUp := j.givenUp(o, held.owner) || slices.ContainsFunc(j.ops, func(g op) bool {
 					return g != o && g.key == held.key && g.until.After(held.from) && g.from.Before(o.until) && g.ends(held)
 				})
