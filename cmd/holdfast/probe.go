@@ -234,7 +234,7 @@ func (a *app) tuneCommand() *cobra.Command {
 			fmt.Fprintf(a.log, "holdfast: %s; round trips: p50 %s, p99.9 %s\n", o.where, span(in.RoundTrip), span(in.Tail))
 			rests := []string{}
 			for _, r := range x.Rests {
-				rests = append(rests, cmp.Or(flagOf[r.Input], r.Input))
+				rests = append(rests, cmp.Or(flagOf[r], r))
 			}
 			return a.print(nil, "advice", map[string]any{
 				"ttl_ms": millis(x.TTL), "renewal_ms": millis(x.Renewal), "margin_ms": millis(x.Margin),

@@ -26,6 +26,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -56,12 +57,6 @@ type Input struct {
 	// FalseLossCost is what it costs if a holder that lives loses the lease, all in all.
 	FalseLossCost float64
 
-	// Operation is the longest that work goes on under the lease while nothing renews it. It is for
-	// a lease that is not renewed: that must last as long. Default 0: it is renewed.
-	Operation time.Duration
-
-	// RenewFraction is lease.Config.RenewFraction, of Most at least 1 ms. Default 1/3.
-	RenewFraction float64
 	// Least and Most bound the TTL. Default: lease.MinTTL, which is also the least that Least may
 	// be, and one hour.
 	Least, Most time.Duration
@@ -69,43 +64,24 @@ type Input struct {
 
 // Advice is what TTL says.
 type Advice struct {
-	// TTL is for lease.Config.TTL or lease.WithTTL, Renewal is the time between renewals, 0 for a
-	// lease that is not renewed, and Margin how much before the TTL's end a holder stops trusting.
+	// TTL is for lease.Config.TTL or lease.WithTTL, Renewal is the time between renewals, and Margin how
+	// much before the TTL's end a holder stops trusting.
 	TTL, Renewal, Margin time.Duration
 	// Outage is how long the lease is free after a crash, in the mean, and Longest at the most.
 	Outage, Longest time.Duration
 	// FalseLosses are to be expected per hour.
 	FalseLosses float64
-	// CrashCost and LossCost are what outages after crashes and what false losses cost per hour.
-	CrashCost, LossCost float64
-	// Rests are the inputs that the TTL depends on, the one that dominates first; empty if none
-	// does.
-	Rests []Influence
-}
-
-// Influence is how much the TTL depends on an input.
-type Influence struct {
-	Input string // a field of Input
-	// Change is by how many percent the TTL changes, about, if the input grows by one percent.
-	Change float64
-}
-
-// String is one line for people.
-func (a Advice) String() string {
-	dominant := "no input"
-	if len(a.Rests) > 0 {
-		dominant = a.Rests[0].Input
-	}
-	return fmt.Sprintf("TTL %v, renewed every %v, margin %v: outage after a crash %v, at most %v; "+
-		"%.3g false losses an hour; costs an hour %.3g + %.3g; %s dominates",
-		a.TTL, a.Renewal, a.Margin, a.Outage, a.Longest, a.FalseLosses, a.CrashCost, a.LossCost, dominant)
+	// Cost is what outages after crashes and false losses cost per hour.
+	Cost float64
+	// Rests are the fields of Input that the TTL depends on, the one that dominates first; empty if
+	// none does.
+	Rests []string
 }
 
 // TTL weighs outages after crashes against false losses and returns the TTL that costs least, to
 // three digits, or Most. The error is ErrInvalid where an input is out of its bounds, where no TTL within
 // Least and Most leaves time for two renewals at Tail, or where nothing costs anything.
 func TTL(in Input) (Advice, error) {
-	in.RenewFraction = cmp.Or(in.RenewFraction, 1./3)
 	in.Least, in.Most = cmp.Or(in.Least, lease.MinTTL), cmp.Or(in.Most, time.Hour)
 	if err := in.check(); err != nil {
 		return Advice{}, err
@@ -114,42 +90,39 @@ func TTL(in Input) (Advice, error) {
 	if err != nil {
 		return Advice{}, err
 	}
-	return in.advice(ttl), nil
+	ttl = min(rounded(ttl), in.Most.Seconds())
+	return Advice{
+		TTL: seconds(ttl), Renewal: seconds(renewal(ttl)), Margin: seconds(margin(ttl)),
+		Outage: seconds(in.outage(ttl)), Longest: seconds(ttl) + in.Tail,
+		FalseLosses: in.losses(ttl), Cost: in.cost(ttl),
+		Rests: in.rests(),
+	}, nil
 }
 
 func (in Input) check() error {
-	type bound struct {
-		field string
-		value any
-		ok    bool
-		want  string
-	}
-	number := func(field string, v float64) bound {
-		return bound{field, v, v >= 0 && v <= mostNumber, fmt.Sprintf("at least 0 and at most %g", mostNumber)}
-	}
-	length := func(field string, d, least time.Duration, words string) bound {
-		return bound{field, d, d >= least && d <= input.Longest, fmt.Sprintf("at least %s and at most %v", words, input.Longest)}
-	}
-	for _, b := range []bound{
-		length("RoundTrip", in.RoundTrip, 0, "0"),
-		length("Tail", in.Tail, in.RoundTrip, fmt.Sprintf("RoundTrip, %v,", in.RoundTrip)),
-		number("Crashes", in.Crashes),
-		number("OutageCost", in.OutageCost),
-		number("Stalls", in.Stalls),
-		length("Stall", in.Stall, 0, "0"),
-		number("FalseLossCost", in.FalseLossCost),
-		length("Operation", in.Operation, 0, "0"),
-		{"RenewFraction", in.RenewFraction, in.RenewFraction > 0 && in.RenewFraction < 1, "above 0 and below 1 (0: 1/3)"},
-		length("Least", in.Least, lease.MinTTL, fmt.Sprintf("%v (0: that)", lease.MinTTL)),
-		length("Most", in.Most, in.Least, fmt.Sprintf("Least, %v (0: one hour)", in.Least)),
-		{"RenewFraction", in.RenewFraction, in.RenewFraction*in.Most.Seconds() >= leastRenewal,
-			fmt.Sprintf("1ms of Most, %v, at least", in.Most)},
+	for field, v := range map[string]float64{
+		"Crashes": in.Crashes, "OutageCost": in.OutageCost, "Stalls": in.Stalls, "FalseLossCost": in.FalseLossCost,
 	} {
-		if !b.ok {
-			return fmt.Errorf("%w: %s is %v, must be %s", ErrInvalid, b.field, b.value, b.want)
+		if !(v >= 0 && v <= mostNumber) { // nor is it NaN
+			return fmt.Errorf("%w: %s is %v, must be at least 0 and at most %g", ErrInvalid, field, v, mostNumber)
 		}
 	}
-	if in.Operation == 0 && in.Crashes*in.OutageCost == 0 && in.Stalls*in.Stall.Seconds()*in.FalseLossCost == 0 {
+	for _, b := range []struct {
+		field    string
+		d, least time.Duration
+		is       string
+	}{
+		{"RoundTrip", in.RoundTrip, 0, ""},
+		{"Tail", in.Tail, in.RoundTrip, ", RoundTrip,"},
+		{"Stall", in.Stall, 0, ""},
+		{"Least", in.Least, lease.MinTTL, ""},
+		{"Most", in.Most, in.Least, ", Least,"},
+	} {
+		if b.d < b.least || b.d > input.Longest {
+			return fmt.Errorf("%w: %s is %v, must be at least %v%s and at most %v", ErrInvalid, b.field, b.d, b.least, b.is, input.Longest)
+		}
+	}
+	if in.Crashes*in.OutageCost == 0 && in.Stalls*in.Stall.Seconds()*in.FalseLossCost == 0 {
 		return fmt.Errorf("%w: nothing costs anything: Crashes × OutageCost or Stalls × Stall × FalseLossCost "+
 			"must be above 0", ErrInvalid)
 	}
@@ -159,8 +132,6 @@ func (in Input) check() error {
 const (
 	// jitter is that of lease.Config by default.
 	jitter = 0.1
-	// leastRenewal is the shortest time between renewals that a lease.Config takes, in seconds.
-	leastRenewal = 0.001
 	// leastRoom is the shortest time that it takes between the latest renewal and the end of trust, of
 	// which it must be a tenth.
 	leastRoom = 0.02
@@ -170,15 +141,14 @@ const (
 
 func margin(ttl float64) float64 { return max(ttl/10, 0.1) }
 
+func renewal(ttl float64) float64 { return ttl / 3 }
+
 // least returns the shortest TTL that can be kept, in seconds: with time for two renewals, the
-// last of which may come late by the jitter, or for the operation.
+// last of which may come late by the jitter.
 func (in Input) least() float64 {
 	fits := func(ttl float64) bool {
-		if in.Operation > 0 {
-			return ttl-margin(ttl) >= in.Operation.Seconds()+in.Tail.Seconds()
-		}
 		window := ttl - margin(ttl)
-		return window-in.RenewFraction*ttl*(1+jitter) > max(2*in.Tail.Seconds(), window/10, leastRoom) && in.renewal(ttl) >= leastRenewal
+		return window-renewal(ttl)*(1+jitter) > max(2*in.Tail.Seconds(), window/10, leastRoom)
 	}
 	least, most := in.Least.Seconds(), in.Most.Seconds()
 	if fits(least) {
@@ -200,15 +170,9 @@ func (in Input) least() float64 {
 // best returns the TTL that costs least, in seconds.
 func (in Input) best() (float64, error) {
 	least, most := in.least(), in.Most.Seconds()
-	switch {
-	case math.IsInf(least, 1) && in.Operation > 0:
-		return 0, fmt.Errorf("%w: Most is %v, must be more than Operation, Tail and the margin: %v + %v + TTL/10",
-			ErrInvalid, in.Most, in.Operation, in.Tail)
-	case math.IsInf(least, 1):
-		return 0, fmt.Errorf("%w: Tail is %v: two renewals of that, sent at %.3g of the TTL, don't fit into any up to Most, %v",
-			ErrInvalid, in.Tail, in.RenewFraction, in.Most)
-	case in.Operation > 0:
-		return least, nil
+	if math.IsInf(least, 1) {
+		return 0, fmt.Errorf("%w: Tail is %v: two renewals of that, sent at a third of the TTL, don't fit into any up to Most, %v",
+			ErrInvalid, in.Tail, in.Most)
 	}
 	const steps = 400
 	best := least
@@ -225,31 +189,19 @@ func (in Input) best() (float64, error) {
 }
 
 func (in Input) cost(ttl float64) float64 {
-	crash, loss := in.costs(ttl)
-	return crash + loss
-}
-
-func (in Input) costs(ttl float64) (crash, loss float64) {
-	return in.Crashes * in.OutageCost * in.outage(ttl), in.losses(ttl) * in.FalseLossCost
+	return in.Crashes*in.OutageCost*in.outage(ttl) + in.losses(ttl)*in.FalseLossCost
 }
 
 // outage is its mean after a crash, in seconds.
 func (in Input) outage(ttl float64) float64 {
-	return ttl - in.renewal(ttl)/2 + in.RoundTrip.Seconds()
-}
-
-func (in Input) renewal(ttl float64) float64 {
-	if in.Operation > 0 {
-		return 0
-	}
-	return in.RenewFraction * ttl
+	return ttl - renewal(ttl)/2 + in.RoundTrip.Seconds()
 }
 
 // losses are the false losses of an hour: the mean, over u and jitters, of the chance that a stall
 // that begins u after a renewal lasts beyond the last that is sent in time.
 func (in Input) losses(ttl float64) float64 {
-	d, r := in.Stall.Seconds(), in.renewal(ttl)
-	if in.Operation > 0 || in.Stalls == 0 || d == 0 {
+	d, r := in.Stall.Seconds(), renewal(ttl)
+	if in.Stalls == 0 || d == 0 {
 		return 0
 	}
 	const jitters = 9
@@ -278,18 +230,6 @@ func lastSent(ttl, r, by float64) float64 {
 	}
 }
 
-// advice says what a TTL means.
-func (in Input) advice(ttl float64) Advice {
-	ttl = min(rounded(ttl), in.Most.Seconds())
-	crash, loss := in.costs(ttl)
-	return Advice{
-		TTL: seconds(ttl), Renewal: seconds(in.renewal(ttl)), Margin: seconds(margin(ttl)),
-		Outage: seconds(in.outage(ttl)), Longest: seconds(ttl) + in.Tail,
-		FalseLosses: in.losses(ttl), CrashCost: crash, LossCost: loss,
-		Rests: in.rests(),
-	}
-}
-
 // rounded is up, to three digits: what must fit does.
 func rounded(s float64) float64 {
 	digit := math.Pow(10, math.Floor(math.Log10(s))-2)
@@ -300,7 +240,8 @@ func seconds(s float64) time.Duration { return time.Duration(math.Round(s * floa
 
 // rests tells how the TTL changes with each input: from two thirds of it to one and a half times
 // it, as over less the times at which renewals are sent would tell more of themselves.
-func (in Input) rests() (all []Influence) {
+func (in Input) rests() []string {
+	changes := map[string]float64{} // by how many percent, if the input grows by one
 	const step = 1.5
 	for name, change := range map[string]func(x *Input, by float64){
 		"RoundTrip":     func(x *Input, by float64) { x.RoundTrip = times(x.RoundTrip, by); x.Tail = max(x.Tail, x.RoundTrip) },
@@ -310,7 +251,6 @@ func (in Input) rests() (all []Influence) {
 		"Stalls":        func(x *Input, by float64) { x.Stalls *= by },
 		"Stall":         func(x *Input, by float64) { x.Stall = times(x.Stall, by) },
 		"FalseLossCost": func(x *Input, by float64) { x.FalseLossCost *= by },
-		"Operation":     func(x *Input, by float64) { x.Operation = times(x.Operation, by) },
 		"Least":         func(x *Input, by float64) { x.Least = times(x.Least, by); x.Most = max(x.Most, x.Least) },
 		"Most":          func(x *Input, by float64) { x.Most = max(x.Least, times(x.Most, by)) },
 	} {
@@ -322,14 +262,13 @@ func (in Input) rests() (all []Influence) {
 		if errLess != nil || errMore != nil {
 			continue
 		}
-		if c := math.Log(to/from) / (2 * math.Log(step)); math.Abs(c) > 0.005 {
-			all = append(all, Influence{name, c})
+		if c := math.Abs(math.Log(to/from)) / (2 * math.Log(step)); c > 0.005 {
+			changes[name] = c
 		}
 	}
-	slices.SortFunc(all, func(a, b Influence) int {
-		return cmp.Or(cmp.Compare(math.Abs(b.Change), math.Abs(a.Change)), cmp.Compare(a.Input, b.Input))
+	return slices.SortedFunc(maps.Keys(changes), func(a, b string) int {
+		return cmp.Or(cmp.Compare(changes[b], changes[a]), cmp.Compare(a, b))
 	})
-	return all
 }
 
 func times(d time.Duration, by float64) time.Duration { return time.Duration(float64(d) * by) }

@@ -1,12 +1,15 @@
 package advise_test
 
 import (
+	"context"
 	"math"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/advise"
 )
@@ -38,8 +41,7 @@ func TestTheOutageAfterACrash(t *testing.T) {
 	a := ttl(t, usual())
 	require.InEpsilon(t, float64(a.TTL)*5/6+float64(2*time.Millisecond), float64(a.Outage), 1e-6)
 	require.Equal(t, a.TTL+50*time.Millisecond, a.Longest)
-	require.InEpsilon(t, 0.01*a.Outage.Seconds(), a.CrashCost, 1e-6)
-	require.InEpsilon(t, 20*a.FalseLosses, a.LossCost, 1e-6)
+	require.InEpsilon(t, 0.01*a.Outage.Seconds()+20*a.FalseLosses, a.Cost, 1e-6)
 }
 
 // Rates and costs count by their ratio; times by theirs.
@@ -97,12 +99,12 @@ func TestItIsTheCheapest(t *testing.T) {
 		in.Least = max(time.Duration(f*float64(a.TTL)), lease.MinTTL)
 		in.Most = in.Least + in.Least/1000
 		b := ttl(t, in)
-		require.GreaterOrEqual(t, (b.CrashCost+b.LossCost)*1.001, a.CrashCost+a.LossCost, "%v", b)
+		require.GreaterOrEqual(t, b.Cost*1.001, a.Cost, "%v", b)
 	}
 }
 
 func TestWhatDominates(t *testing.T) {
-	first := func(in advise.Input) string { return ttl(t, in).Rests[0].Input }
+	first := func(in advise.Input) string { return ttl(t, in).Rests[0] }
 	require.Equal(t, "Stall", first(usual()))
 	in := usual()
 	in.FalseLossCost = 0
@@ -114,59 +116,56 @@ func TestWhatDominates(t *testing.T) {
 	in.OutageCost, in.Stall = 0, time.Minute
 	require.Equal(t, "Most", first(in))
 	require.Equal(t, time.Hour, ttl(t, in).TTL)
-	in = usual()
-	in.Operation = time.Minute
-	require.Equal(t, "Operation", first(in))
-	require.Contains(t, ttl(t, in).String(), "Operation dominates")
-}
-
-// A lease that is not renewed lasts for the operation, a slow answer and the margin.
-func TestALeaseThatIsNotRenewed(t *testing.T) {
-	for _, d := range []time.Duration{100 * time.Millisecond, time.Minute, 30 * time.Minute} {
-		a := ttl(t, advise.Input{RoundTrip: time.Millisecond, Tail: 20 * time.Millisecond, Operation: d})
-		require.Zero(t, a.Renewal)
-		require.GreaterOrEqual(t, a.TTL-a.Margin, d+20*time.Millisecond)
-		require.LessOrEqual(t, a.TTL-a.Margin, max(lease.MinTTL, d+d/50+40*time.Millisecond))
-	}
-}
-
-// What is advised is what a Keeper takes, below a second too.
-func TestAKeeperTakesWhatIsAdvised(t *testing.T) {
-	for _, tail := range []time.Duration{0, time.Millisecond, 60 * time.Millisecond, time.Second, time.Minute} {
-		for _, cost := range []float64{0, 1, 1e6} {
-			in := usual()
-			in.RoundTrip, in.Tail, in.FalseLossCost = 0, tail, cost
-			a := ttl(t, in)
-			require.GreaterOrEqual(t, a.TTL, lease.MinTTL)
-			require.Greater(t, a.TTL-a.Margin, a.Renewal+a.Renewal/10+2*tail)
-			if tail == 0 && cost == 0 {
-				require.Equal(t, lease.MinTTL, a.TTL)
-			}
-		}
-	}
 }
 
 func TestBadInput(t *testing.T) {
-	for field, change := range map[string]func(*advise.Input){
-		"RoundTrip":     func(in *advise.Input) { in.RoundTrip = -1 },
-		"Tail":          func(in *advise.Input) { in.Tail = time.Millisecond },
-		"Crashes":       func(in *advise.Input) { in.Crashes = math.NaN() },
-		"OutageCost":    func(in *advise.Input) { in.OutageCost = math.Inf(1) },
-		"Stalls":        func(in *advise.Input) { in.Stalls = -1 },
-		"Stall":         func(in *advise.Input) { in.Stall = -1 },
-		"FalseLossCost": func(in *advise.Input) { in.FalseLossCost = -1 },
-		"Operation":     func(in *advise.Input) { in.Operation = -1 },
-		"RenewFraction": func(in *advise.Input) { in.RenewFraction = 1 },
-		"Least":         func(in *advise.Input) { in.Least = time.Millisecond },
-		"Most":          func(in *advise.Input) { in.Most = time.Millisecond },
-		"Tail is 1h":    func(in *advise.Input) { in.Tail = time.Hour },
-		"nothing costs": func(in *advise.Input) { in.Crashes, in.Stalls = 0, 0 },
-		"Operation, ":   func(in *advise.Input) { in.Operation = time.Hour },
+	const year = 365 * 24 * time.Hour
+	for says, change := range map[string]func(*advise.Input){
+		"RoundTrip is -1ns, must be at least 0s and at most 8760h0m0s": func(in *advise.Input) { in.RoundTrip = -1 },
+		"Tail is 1ms, must be at least 2ms, RoundTrip,":                func(in *advise.Input) { in.Tail = time.Millisecond },
+		"Tail is 2562047h47m16.854775807s":                             func(in *advise.Input) { in.Tail = math.MaxInt64 },
+		"Crashes is NaN, must be at least 0 and at most 1e+100":        func(in *advise.Input) { in.Crashes = math.NaN() },
+		"OutageCost is +Inf":                                           func(in *advise.Input) { in.OutageCost = math.Inf(1) },
+		"Stalls is -1":                                                 func(in *advise.Input) { in.Stalls = -1 },
+		"Stall is -1ns":                                                func(in *advise.Input) { in.Stall = -1 },
+		"FalseLossCost is 1e+101":                                      func(in *advise.Input) { in.FalseLossCost = 1e101 },
+		"Least is 1ms":                                                 func(in *advise.Input) { in.Least = time.Millisecond },
+		"Most is 1ms":                                                  func(in *advise.Input) { in.Most = time.Millisecond },
+		"Most is 8760h0m0.000000001s":                                  func(in *advise.Input) { in.Most = year + 1 },
+		"Tail is 1h0m0s: two":                                          func(in *advise.Input) { in.Tail = time.Hour },
+		"nothing costs":                                                func(in *advise.Input) { in.Crashes, in.Stalls = 0, 0 },
 	} {
 		in := usual()
 		change(&in)
 		_, err := advise.TTL(in)
-		require.ErrorIs(t, err, advise.ErrInvalid, field)
-		require.ErrorContains(t, err, field)
+		require.ErrorIs(t, err, advise.ErrInvalid, says)
+		require.ErrorContains(t, err, says)
+	}
+}
+
+// A Keeper takes what is advised, at the bounds of all inputs.
+func TestAdviceIsWithinItsBounds(t *testing.T) {
+	const year = 365 * 24 * time.Hour
+	for _, change := range []func(*advise.Input){
+		func(in *advise.Input) { in.Least, in.Most = 1234567891, 1234567891 },
+		func(in *advise.Input) { in.Crashes, in.Most = 0, 1234567891 },
+		func(in *advise.Input) { in.Least, in.Most = year, year },
+		func(in *advise.Input) { in.Stalls, in.Stall, in.FalseLossCost, in.Most = 1e100, year, 1e100, year },
+		func(in *advise.Input) { in.Crashes, in.OutageCost, in.Least, in.Most = 1e100, 1e100, year, year },
+		func(in *advise.Input) { in.RoundTrip, in.Tail, in.FalseLossCost = 0, 0, 0 },
+		func(in *advise.Input) { in.Tail, in.FalseLossCost = time.Minute, 1e6 },
+	} {
+		in := usual()
+		change(&in)
+		a := ttl(t, in)
+		require.GreaterOrEqual(t, a.TTL, max(in.Least, lease.MinTTL))
+		if in.Most != 0 {
+			require.LessOrEqual(t, a.TTL, in.Most)
+		}
+		require.Greater(t, a.TTL-a.Margin, a.Renewal+a.Renewal/10+2*in.Tail)
+		require.False(t, math.IsInf(a.Cost, 0) || math.IsNaN(a.Cost), "%v", a)
+		k, err := lease.NewKeeper(memory.New(), lease.Config{ID: "a", TTL: a.TTL, Logger: zap.NewNop()})
+		require.NoError(t, err)
+		require.NoError(t, k.Close(context.Background()))
 	}
 }
