@@ -192,9 +192,6 @@ func counted(err error) error {
 
 // Marks returns the highest token of each name, for WithMarks.
 func (f *Fences) Marks() map[string]lease.Token {
-	if f == nil {
-		return map[string]lease.Token{}
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	marks := make(map[string]lease.Token, len(f.marks))
@@ -210,9 +207,6 @@ func (f *Fences) Marks() map[string]lease.Token {
 // not. Without a Reader an earlier owner is let in again, so it is for names that no one will use
 // any more, and for a store whose history went back (lease.Keeper.AcceptHistory).
 func (f *Fences) Forget(name string) bool {
-	if f == nil {
-		return false
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	m := f.marks[name]

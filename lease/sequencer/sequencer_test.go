@@ -306,13 +306,6 @@ func TestBadInput(t *testing.T) {
 		require.ErrorContains(t, err, says)
 	}
 	require.Empty(t, fences.Marks())
-	var unmade *sequencer.Fences
-	require.Empty(t, unmade.Marks())
-	require.False(t, unmade.Forget("job"))
-	_, ok := sequencer.FromContext(inputtest.None)
-	require.False(t, ok)
-	_, ok = sequencer.FromContext(sequencer.NewContext(inputtest.None, owned{"job", 1}))
-	require.True(t, ok)
 	for says, opt := range map[string]sequencer.Option{
 		"nil Option":     nil,
 		"WithReader":     sequencer.WithReader(nil),

@@ -47,9 +47,6 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return t.base.RoundTrip(r)
 	}
 	with := r.Clone(r.Context()) // a RoundTripper must not change what it is given
-	if with.Header == nil {
-		with.Header = http.Header{}
-	}
 	err := Set(with.Header, o)
 	if alive, asks := o.(interface{ CheckAlive() bool }); err == nil && asks && !alive.CheckAlive() {
 		err = fmt.Errorf("sequencer %s: %w: not sent", with.Header.Get(Header), lease.ErrNotHeld)

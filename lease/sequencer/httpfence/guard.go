@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/sequencer"
 )
@@ -49,16 +48,10 @@ func New(fences *sequencer.Fences, guarding func(*http.Request) string) (*Guard,
 }
 
 // Wrap returns a handler that calls next for requests that are not refused, and answers the others.
-// The request's context bears the sequencer: see FromContext. next must not be nil: then all are
-// refused, 500.
+// Of those that are not refused sequencer.Parse reads the header.
 func (g *Guard) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if g == nil || g.fences == nil || input.Nil(next) {
-			answer(w, r, &Refusal{Status: http.StatusInternalServerError, Reason: misconfigured,
-				Detail: "the guard is the zero value, or guards nothing"})
-			return
-		}
-		s, refusal := g.read(r, r.Header.Values(Header))
+		s, refusal := g.read(r)
 		if refusal != nil {
 			answer(w, r, refusal)
 			return
@@ -67,7 +60,7 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 		err := g.fences.Do(r.Context(), s, func(ctx context.Context) error {
 			ran = true
 			defer cutWhenStale(ctx, w)()
-			next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, acceptedKey{}, s)))
+			next.ServeHTTP(w, r.WithContext(ctx))
 			return nil
 		})
 		if !ran {
@@ -98,24 +91,25 @@ func cutWhenStale(ctx context.Context, w http.ResponseWriter) (stop func()) {
 }
 
 // read returns the sequencer of a request.
-func (g *Guard) read(r *http.Request, texts []string) (sequencer.Sequencer, *Refusal) {
-	none := sequencer.Sequencer{}
-	switch len(texts) {
-	case 0:
-		return none, &Refusal{Status: http.StatusPreconditionRequired, Reason: Missing,
-			Detail: "the request has no " + Header + " header"}
-	case 1:
-	default:
-		return none, &Refusal{Status: http.StatusBadRequest, Reason: Malformed,
-			Detail: fmt.Sprintf("the request has %d %s headers, must have one", len(texts), Header)}
+func (g *Guard) read(r *http.Request) (sequencer.Sequencer, *Refusal) {
+	texts := r.Header.Values(Header)
+	refuse := func(status int, reason, format string, args ...any) (sequencer.Sequencer, *Refusal) {
+		return sequencer.Sequencer{}, &Refusal{Status: status, Reason: reason, Detail: fmt.Sprintf(format, args...)}
+	}
+	if len(texts) == 0 {
+		return refuse(http.StatusPreconditionRequired, Missing, "the request has no %s header", Header)
+	}
+	if len(texts) > 1 {
+		return refuse(http.StatusBadRequest, Malformed, "the request has %d %s headers, must have one", len(texts), Header)
 	}
 	s, err := sequencer.Parse(texts[0])
 	if err != nil {
-		return none, &Refusal{Status: http.StatusBadRequest, Reason: Malformed, Detail: err.Error()}
+		return refuse(http.StatusBadRequest, Malformed, "%v", err)
 	}
 	if name := g.lease(r); name != s.Name {
-		return none, &Refusal{Status: http.StatusForbidden, Reason: OtherLease, Sequencer: s.String(),
-			Detail: fmt.Sprintf("the request is made under the lease %q, which does not guard what it is for", s.Name)}
+		_, f := refuse(http.StatusForbidden, OtherLease, "the request is made under the lease %q, which does not guard what it is for", s.Name)
+		f.Sequencer = s.String()
+		return s, f
 	}
 	return s, nil
 }
@@ -135,35 +129,20 @@ func refused(s sequencer.Sequencer, err error) *Refusal {
 		f.Reason, f.Detail = Busy, sequencer.ErrBusy.Error()
 	case errors.Is(err, sequencer.ErrFull):
 		f.Reason, f.Detail = Full, sequencer.ErrFull.Error()
-	case errors.Is(err, lease.ErrInvalid): // the sequencer is valid
-		f.Status, f.Reason, f.Detail = http.StatusInternalServerError, misconfigured, "the guard's fences are the zero value"
 	}
 	return f
 }
 
-type acceptedKey struct{}
-
-// FromContext returns the sequencer under which a Guard let a request through, for what the handler
-// writes elsewhere; ok is false if there is none.
-func FromContext(ctx context.Context) (s sequencer.Sequencer, ok bool) {
-	if input.Nil(ctx) {
-		return s, false
-	}
-	s, ok = ctx.Value(acceptedKey{}).(sequencer.Sequencer)
-	return s, ok
-}
-
 // Reasons of refusals: see the package's documentation.
 const (
-	Malformed     = "malformed"
-	Missing       = "missing"
-	OtherLease    = "other-lease"
-	Superseded    = "superseded"
-	NotHeld       = "not-held"
-	Unknown       = "unknown"
-	Busy          = "busy"
-	Full          = "full"
-	misconfigured = "misconfigured"
+	Malformed  = "malformed"
+	Missing    = "missing"
+	OtherLease = "other-lease"
+	Superseded = "superseded"
+	NotHeld    = "not-held"
+	Unknown    = "unknown"
+	Busy       = "busy"
+	Full       = "full"
 )
 
 // problemType begins the type of the problems that a Guard tells of; the reason ends it.
