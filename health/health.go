@@ -9,6 +9,7 @@
 package health
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -41,7 +42,7 @@ func Handler(timeout time.Duration, checks ...func(context.Context) error) http.
 	}
 	h := &handler{timeout: timeout}
 	for i, f := range checks {
-		h.probes = append(h.probes, &probe{number: i + 1, check: f, timeout: timeout})
+		h.probes = append(h.probes, &probe{name: fmt.Sprint("check ", i+1), check: f})
 	}
 	return h
 }
@@ -61,7 +62,14 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
 		return
 	}
-	failures := h.run(r.Context())
+	var failures []string
+	running := make([]*attempt, len(h.probes))
+	for i, p := range h.probes {
+		running[i] = p.start(h.timeout)
+	}
+	for _, a := range running {
+		failures = append(failures, a.wait(r.Context(), h.timeout)...)
+	}
 	status, body := http.StatusOK, "ok"
 	if len(failures) > 0 {
 		status, body = http.StatusServiceUnavailable, strings.Join(failures, "\n")+"\n"
@@ -74,23 +82,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// run returns the failures, a line each.
-func (h *handler) run(ctx context.Context) (lines []string) {
-	running := make([]*attempt, len(h.probes))
-	for i, p := range h.probes {
-		running[i] = p.start()
-	}
-	for _, a := range running {
-		lines = append(lines, a.wait(ctx, h.timeout)...)
-	}
-	return lines
-}
-
 // probe runs one check, once at a time.
 type probe struct {
-	number  int
-	check   func(context.Context) error
-	timeout time.Duration
+	name  string
+	check func(context.Context) error
 
 	mu   sync.Mutex
 	last *attempt // may be under way
@@ -98,14 +93,14 @@ type probe struct {
 
 // attempt is one run of a check, which all requests meanwhile wait for.
 type attempt struct {
-	number int
-	began  time.Time
-	done   chan struct{}
-	lines  []string // what failed; set before done is closed
+	name  string
+	began time.Time
+	done  chan struct{}
+	lines []string // what failed; set before done is closed
 }
 
 // start begins an attempt, unless one is under way.
-func (p *probe) start() *attempt {
+func (p *probe) start(timeout time.Duration) *attempt {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.last != nil {
@@ -115,48 +110,38 @@ func (p *probe) start() *attempt {
 			return p.last
 		}
 	}
-	a := &attempt{number: p.number, began: time.Now(), done: make(chan struct{})}
+	a := &attempt{name: p.name, began: time.Now(), done: make(chan struct{})}
 	p.last = a
 	go func() {
 		defer close(a.done)
-		if err := boundary.Contained(func() { a.lines = p.do() }); err != nil {
-			a.lines = []string{fmt.Sprintf("check %d: %v", p.number, err)}
+		err := boundary.Contained(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), timeout-timeout/10)
+			defer cancel()
+			if err := p.check(ctx); err != nil {
+				text := cmp.Or(strings.TrimSpace(err.Error()), a.name+" failed")
+				a.lines = strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' })
+			}
+		})
+		if err != nil {
+			a.lines = []string{fmt.Sprintf("%s: %v", a.name, err)}
 		}
 	}()
 	return a
 }
 
-// do runs the check and returns its error, line by line.
-func (p *probe) do() (lines []string) {
-	if p.check == nil {
-		return []string{fmt.Sprintf("check %d is nil", p.number)}
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), p.timeout-p.timeout/10)
-	defer cancel()
-	err := p.check(ctx)
-	if err == nil {
-		return nil
-	}
-	if lines = strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }); len(lines) == 0 {
-		return []string{fmt.Sprintf("check %d failed", p.number)}
-	}
-	return lines
-}
-
 // wait returns what failed; that the check did not return, at the end of ctx and
 // when the attempt is older than most.
 func (a *attempt) wait(ctx context.Context, most time.Duration) []string {
-	t := time.NewTimer(most - time.Since(a.began))
-	defer t.Stop()
+	ctx, cancel := context.WithDeadline(ctx, a.began.Add(most))
+	defer cancel()
 	select {
 	case <-a.done:
-	case <-t.C:
 	case <-ctx.Done():
 	}
 	select {
-	case <-a.done:
+	case <-a.done: // perhaps while another was waited for
 		return a.lines
 	default:
-		return []string{fmt.Sprintf("check %d has not returned for %v", a.number, time.Since(a.began).Round(time.Millisecond))}
+		return []string{fmt.Sprintf("%s has not returned for %v", a.name, time.Since(a.began).Round(time.Millisecond))}
 	}
 }
