@@ -38,6 +38,25 @@ func read(t *testing.T, path string) string {
 	return string(b)
 }
 
+// files are those under a folder of the repository that have this ending.
+func files(t *testing.T, folder, suffix string) (all []string) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(filepath.Join(root, folder), func(file string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && strings.HasSuffix(file, suffix) {
+			all = append(all, file)
+		}
+		return err
+	}))
+	require.NotEmpty(t, all)
+	return all
+}
+
+// sources are the files of Go under a folder, but for tests.
+func sources(t *testing.T, folder string) []string {
+	t.Helper()
+	return slices.DeleteFunc(files(t, folder, ".go"), func(file string) bool { return strings.HasSuffix(file, "_test.go") })
+}
+
 // goBlock is a Go code block with what stands on the line before it.
 var goBlock = regexp.MustCompile("(?s)([^\n]*)\n```go\n(.*?)```")
 

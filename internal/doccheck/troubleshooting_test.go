@@ -1,9 +1,6 @@
 package doccheck
 
 import (
-	"io/fs"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -17,17 +14,12 @@ var troubleRow = regexp.MustCompile("(?m)^\\| `([^`]+)` \\|")
 func TestTroublesAreTexts(t *testing.T) {
 	var source strings.Builder
 	for _, dir := range []string{"backends", "hosting", "internal", "lease", "membership", "node", "remoting", "sharding", "singleton"} {
-		require.NoError(t, filepath.WalkDir(filepath.Join(root, dir), func(file string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
-				return err
-			}
-			text, err := os.ReadFile(file)
-			for line := range strings.Lines(string(text)) {
+		for _, file := range sources(t, dir) {
+			for line := range strings.Lines(read(t, file)) {
 				code, _, _ := strings.Cut(line, "// ") // what is said, not what is said of it
 				source.WriteString(code)
 			}
-			return err
-		}))
+		}
 	}
 	rows := troubleRow.FindAllStringSubmatch(read(t, root+"/docs/troubleshooting.md"), -1)
 	require.Greater(t, len(rows), 30)
