@@ -5,7 +5,6 @@ package faultlink
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"net"
 	"os"
@@ -203,22 +202,6 @@ func TestDelayIsPerWayAndKeepsOrderAndThroughput(t *testing.T) {
 	expectSilence(t, conn)
 	e.link.Heal() // what is under way arrives at once
 	expect(t, conn, "late")
-}
-
-func TestTheEndOfAConnectionTravelsAfterItsBytes(t *testing.T) {
-	e := newEcho(t)
-	conn := e.connect(t)
-	body := bytes.Repeat([]byte("0123456789abcdef"), 1<<16) // 1 MiB
-	done := make(chan error, 1)
-	go func() {
-		_, err := conn.Write(body)
-		done <- errors.Join(err, conn.(*net.TCPConn).CloseWrite())
-	}()
-	require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
-	back, err := io.ReadAll(conn)
-	require.NoError(t, err)
-	require.NoError(t, <-done)
-	require.True(t, bytes.Equal(body, back))
 }
 
 // What was written before an orderly end arrives, however slow the reader.

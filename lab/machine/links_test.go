@@ -92,30 +92,6 @@ func TestAStalledLinkHoldsEverythingAndClosesNothing(t *testing.T) {
 	})
 }
 
-func TestADelayIsOfEachPieceAndKeepsOrder(t *testing.T) {
-	eachLinks(t, func(t *testing.T, l *Links, dial func() net.Conn, ln net.Listener) {
-		a := dial()
-		b := accept(t, ln)
-		const delay, jitter = 100 * time.Millisecond, 50 * time.Millisecond
-		l.Link(0, 1).Set(Shape{Delay: delay, Jitter: jitter})
-		began := time.Now()
-		text := ""
-		for i := range 20 {
-			part := fmt.Sprintf("%02d", i)
-			text += part
-			write(t, a, part)
-		}
-		hears(t, b, text)
-		took := time.Since(began)
-		require.GreaterOrEqual(t, took, delay)
-		require.Less(t, took, 10*delay) // they are not delayed one after the other
-		write(t, b, "back")
-		began = time.Now()
-		hears(t, a, "back")
-		require.Less(t, time.Since(began), delay)
-	})
-}
-
 func TestARateHoldsForAllAndASlowLinkHoldsItsSenderUp(t *testing.T) {
 	eachLinks(t, func(t *testing.T, l *Links, dial func() net.Conn, ln net.Listener) {
 		a := dial()
@@ -173,22 +149,6 @@ func TestACutResetsConnectionsAndMakesNone(t *testing.T) {
 		a, b = dial(), accept(t, ln)
 		write(t, a, "two")
 		hears(t, b, "two")
-	})
-}
-
-func TestAnEndTravelsBehindItsBytes(t *testing.T) {
-	eachLinks(t, func(t *testing.T, l *Links, dial func() net.Conn, ln net.Listener) {
-		a := dial()
-		b := accept(t, ln)
-		l.Link(0, 1).Set(Shape{Delay: 50 * time.Millisecond, Rate: 100_000})
-		write(t, a, string(make([]byte, 20_000)))
-		require.NoError(t, a.(*net.TCPConn).CloseWrite())
-		require.NoError(t, b.SetReadDeadline(time.Now().Add(20*time.Second)))
-		got, err := io.ReadAll(b)
-		require.NoError(t, err)
-		require.Len(t, got, 20_000)
-		write(t, b, "still heard")
-		hears(t, a, "still heard")
 	})
 }
 

@@ -9,8 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/holdfast-go/holdfast/internal/faultlink"
 )
 
 func others(c *Cluster, not *Member) []*Member {
@@ -151,29 +149,4 @@ func TestLeaderNeedsAMajority(t *testing.T) {
 		require.False(t, majority(views, old), views)
 	}
 	require.False(t, majority([]view{{}, {}, {}}, view{}))
-}
-
-func TestIsolateCutsBothWaysAndNoOthers(t *testing.T) {
-	if !canTellPeers {
-		return // TestIsolatedMember…: refused
-	}
-	c := &Cluster{between: map[[2]*Member]*Link{}}
-	for range 3 {
-		c.members = append(c.members, &Member{c: c})
-	}
-	for _, from := range c.members {
-		for _, to := range c.members {
-			c.between[[2]*Member{from, to}] = faultlink.New()
-		}
-	}
-	alone := c.members[0]
-	require.NoError(t, alone.Isolate())
-	for pair, link := range c.between {
-		want := pair[0] != pair[1] && (pair[0] == alone || pair[1] == alone)
-		require.Equal(t, faultlink.Faults{Requests: want, Replies: want}, link.Faults())
-	}
-	require.NoError(t, alone.Rejoin())
-	for _, link := range c.between {
-		require.Zero(t, link.Faults())
-	}
 }

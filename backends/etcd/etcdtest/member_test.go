@@ -3,13 +3,8 @@
 package etcdtest
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"syscall"
@@ -132,43 +127,6 @@ func TestStartThatFailsShowsTheLog(t *testing.T) {
 	cancel()
 	_, err = Run(ctx, Options{})
 	require.ErrorIs(t, err, context.Canceled)
-}
-
-func TestMembersDieWithTheTestProcess(t *testing.T) {
-	self, err := os.Executable()
-	require.NoError(t, err)
-	cmd := exec.CommandContext(t.Context(), self)
-	cmd.Env = append(os.Environ(), holdEnv+"=1")
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	line, err := bufio.NewReader(out).ReadString('\n')
-	require.NoError(t, err)
-	var pid int
-	var temp string
-	_, err = fmt.Sscan(line, &pid, &temp)
-	require.NoError(t, err)
-	defer os.RemoveAll(temp)
-	require.NoError(t, syscall.Kill(pid, 0))
-
-	require.NoError(t, cmd.Process.Kill())
-	require.Error(t, cmd.Wait())
-	if !canTellPeers {
-		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL)) // as documented, outside Linux
-		return
-	}
-	require.Eventually(t, func() bool { return ended(pid) }, patience, time.Millisecond, "etcd %d lives on", pid)
-}
-
-// ended reports whether a process that is not our child is gone, or waits for
-// the process that adopted it to notice.
-func ended(pid int) bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if errors.Is(err, os.ErrNotExist) {
-		return true
-	}
-	return err == nil && bytes.Contains(stat, []byte(") Z "))
 }
 
 func TestFaultsOnOneRouteSpareTheOthers(t *testing.T) {
