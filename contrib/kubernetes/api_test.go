@@ -239,18 +239,6 @@ func TestTraffic(t *testing.T) {
 	require.NotNil(t, slice(t, s))
 	require.Empty(t, slice(t, s).Endpoints)
 	require.Equal(t, "7", slice(t, s).Annotations[traffic.TokenAnnotation])
-
-	// A server that stands still holds nothing up for longer than 10 s.
-	end, ended = serve("10.0.0.1", 8)
-	eventually(t, "named", func() bool { return names(t, s, "10.0.0.1") })
-	require.NoError(t, s.Stop(t.Context()))
-	end()
-	require.ErrorContains(t, <-ended, "may still be named")
-	require.NoError(t, s.Cont())
-	end, ended = serve("10.0.0.2", 9)
-	eventually(t, "named", func() bool { return names(t, s, "10.0.0.2") })
-	end()
-	require.NoError(t, <-ended)
 }
 
 // What the files allow is enough, and all of it is needed.

@@ -149,30 +149,6 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-func FuzzString(f *testing.F) {
-	f.Add("singleton/a%2Fb", uint64(7))
-	f.Add("ü @", uint64(math.MaxUint64))
-	f.Add("\xff", uint64(0))
-	f.Fuzz(func(t *testing.T, name string, token uint64) {
-		s := seq(name, lease.Token(token))
-		text := s.String()
-		for i := range len(text) {
-			require.True(t, text[i] > ' ' && text[i] < 0x7f, "%q", text)
-		}
-		got, err := sequencer.Parse(text)
-		marshalled, mErr := s.MarshalText()
-		if s.Validate() != nil {
-			require.ErrorIs(t, err, lease.ErrInvalid)
-			require.ErrorIs(t, mErr, lease.ErrInvalid)
-			return
-		}
-		require.NoError(t, err)
-		require.Equal(t, s, got)
-		require.NoError(t, mErr)
-		require.Equal(t, text, string(marshalled))
-	})
-}
-
 // keep starts a Keeper, which the test ends.
 func keep(t *testing.T, store store.Store, id string) *lease.Keeper {
 	t.Helper()

@@ -59,10 +59,6 @@ func TestHistories(t *testing.T) {
 			did(5, 6, releases(5, 1), done(nothing)),
 			did(7, 8, get, nothing),
 		}},
-		{"two winners", false, []porcupine.Operation{
-			did(1, 4, claims(anna, 1, 0), done(standing(anna, 5, 1))),
-			did(2, 3, claims(bert, 2, 0), done(standing(bert, 6, 2))),
-		}},
 		{"two winners with a release between", true, []porcupine.Operation{
 			did(1, 9, claims(anna, 1, 0), done(standing(anna, 5, 1))),
 			did(2, 8, releases(5, 1), done(nothing)),
@@ -89,11 +85,6 @@ func TestHistories(t *testing.T) {
 			did(3, 8, releases(5, 1), done(nothing)),
 			did(4, 5, get, nothing),
 			did(6, 7, get, standing(anna, 5, 1)),
-		}},
-		{"a refusal that names somebody who was gone", false, []porcupine.Operation{
-			did(1, 2, claims(anna, 1, 0), done(standing(anna, 5, 1))),
-			did(3, 4, releases(5, 1), done(nothing)),
-			did(5, 6, claims(bert, 2, 0), standing(anna, 5, 1)),
 		}},
 		{"a refusal without a holder", false, []porcupine.Operation{
 			did(1, 2, claims(anna, 1, 0), done(standing(anna, 5, 1))),

@@ -235,7 +235,6 @@ var (
 	getsByPrefix = breaks("Get also returns names that begin with the one asked for",
 		by{"session/renewals-keep-all", ruleGet}, by{"read/get", ruleGet})
 	listsBySegment   = breaks("List takes the prefix for whole segments", by{"alike/list", ruleList})
-	listsByPattern   = breaks("List takes the prefix for a pattern", by{"alike/list", ruleList})
 	listsOnePage     = breaks("List ends after a page", by{"read/list-many", ruleList})
 	listPagesByIndex = breaksByChance("List pages by position while names come and go",
 		by{"read/list-among-changes", ruleList})
@@ -367,20 +366,15 @@ var (
 
 // What databases do to names.
 var (
-	trimsNames      = breaks("names lose the spaces at their end", by{"alike/claims", ruleAlike})
-	normalisesNames = breaks("names are brought to a normal form", by{"alike/claims", ruleAlike})
 	collatesCase    = breaks("names are compared without their case", by{"alike/claims", ruleAlike}, by{"alike/list", ruleAlike})
 	collatesPadding = breaks("names are compared without the spaces at their end", by{"alike/claims", ruleAlike})
 	collatesForms   = breaks("names are compared in a normal form", by{"alike/claims", ruleAlike})
-	getsFolded      = breaks("Get compares names without their case", by{"alike/claims", ruleGet})
 	listsByLike     = breaks("List takes the prefix for a pattern of LIKE", by{"alike/list", ruleList})
 	listsByGlob     = breaks("List takes the prefix for a glob", by{"alike/list", ruleList})
 	listsFolded     = breaks("List compares without case", by{"alike/list", ruleList})
 	listsTrimmed    = breaks("List trims the prefix", by{"alike/list", ruleList})
 	watchesByLike   = breaks("a watch takes the prefix for a pattern of LIKE",
 		by{"watch/alike", ruleWatchPrefix}, by{"deletions/alike", ruleWatchPrefix})
-	watchesByGlob  = breaks("a watch takes the prefix for a glob", by{"watch/alike", ruleWatchPrefix}, by{"deletions/alike", ruleWatchPrefix})
-	watchesFolded  = breaks("a watch compares without case", by{"watch/alike", ruleWatchPrefix}, by{"deletions/alike", ruleWatchPrefix})
 	watchesEscaped = breaks("a watch takes a backslash in the prefix for an escape",
 		by{"watch/alike", ruleWatchPrefix}, by{"deletions/alike", ruleWatchPrefix})
 	listsByCharacter = breaks("List compares character by character: a letter without its accent is no prefix", by{"alike/list", ruleList})

@@ -828,9 +828,9 @@ func (s *twin) Get(ctx context.Context, names ...string) ([]store.Record, error)
 		default:
 			found = append(found, store.Record{Name: name})
 		}
-		if s.is(getsByPrefix) || s.is(getsFolded) {
+		if s.is(getsByPrefix) {
 			for other, e := range s.records {
-				if other != name && (s.is(getsByPrefix) && strings.HasPrefix(other, name) || s.is(getsFolded) && strings.EqualFold(other, name)) {
+				if other != name && strings.HasPrefix(other, name) {
 					found = append(found, s.public(e))
 				}
 			}
@@ -927,16 +927,12 @@ func (s *twin) matches(name, prefix string) bool {
 	switch s.flaw {
 	case listsBySegment:
 		return prefix == "" || name == strings.TrimSuffix(prefix, "/") || strings.HasPrefix(name, strings.TrimSuffix(prefix, "/")+"/")
-	case listsByPattern: // SQL's LIKE, not escaped
-		if i := strings.IndexAny(prefix, "_"); i >= 0 {
-			return len(name) > i && strings.HasPrefix(name, prefix[:i])
-		}
 	case listsByLike:
 		return like(name, prefix)
 	case listsByGlob:
 		return glob(name, prefix)
 	case listsFolded:
-		return foldedPrefix(name, prefix)
+		return len(name) >= len(prefix) && strings.EqualFold(name[:len(prefix)], prefix)
 	case listsTrimmed:
 		return strings.HasPrefix(name, strings.TrimSpace(prefix))
 	case listsByCharacter:
@@ -1017,10 +1013,6 @@ func (s *twin) spelt(name string) string {
 		return strings.ToLower(name)
 	case truncatesNames:
 		return name[:min(len(name), 255)]
-	case trimsNames:
-		return strings.TrimRight(name, " ")
-	case normalisesNames:
-		return composed.Replace(name)
 	}
 	return name
 }
@@ -1038,10 +1030,6 @@ func (s *twin) standing(name string) *entry {
 		}
 	}
 	return nil
-}
-
-func foldedPrefix(name, prefix string) bool {
-	return len(name) >= len(prefix) && strings.EqualFold(name[:len(prefix)], prefix)
 }
 
 // like matches with a pattern of SQL to which % was added, without an escape.
@@ -1068,10 +1056,6 @@ func (s *twin) watched(name, prefix string) bool {
 	switch s.flaw {
 	case watchesByLike:
 		return like(name, prefix)
-	case watchesByGlob:
-		return glob(name, prefix)
-	case watchesFolded:
-		return foldedPrefix(name, prefix)
 	case watchesEscaped:
 		prefix = strings.ReplaceAll(prefix, `\`, "")
 	case watchIgnoresPrefix:
