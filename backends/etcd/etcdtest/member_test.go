@@ -5,7 +5,6 @@ package etcdtest
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -184,18 +183,6 @@ func TestMetricsCountRequests(t *testing.T) {
 	require.Equal(t, 1.0, got["etcd_server_has_leader"])
 }
 
-func TestMetricsFormat(t *testing.T) {
-	got, err := parseMetrics("# HELP a b\na 1\n\nb{x=\"1 2\",y=\"z\"} 2.5e+1\nb{x=\"3\",xy=\"z\"} +Inf\nb{yx=\"4\",y=\"z\"} 5\n")
-	require.NoError(t, err)
-	require.Len(t, got, 4)
-	require.Equal(t, 1.0, got["a"])
-	require.Equal(t, 30.0, got.Sum("b", `y="z"`))
-	require.Equal(t, 25.0, got.Sum("b", `y="z"`, `x="1 2"`))
-	require.Zero(t, got.Sum("c"))
-	_, err = parseMetrics("a x\n")
-	require.Error(t, err)
-}
-
 func TestWhatAFailureShowsOfALog(t *testing.T) {
 	line := func(level string, n int) string {
 		return fmt.Sprintf("2026-01-02T03:04:05.678Z\t%s\traft/raft.go:1\tline %d", level, n)
@@ -213,13 +200,4 @@ func TestWhatAFailureShowsOfALog(t *testing.T) {
 	require.Equal(t, "flag provided but not defined: -x", notable("flag provided but not defined: -x\n\n"))
 	long := notable(strings.Repeat("ü", 500))
 	require.Equal(t, strings.Repeat("ü", 100)+" …", long)
-
-	for i := range 40 {
-		log = append(log, fmt.Sprintf("goroutine %d", i))
-	}
-	log = slices.Insert(log, 90, line("error", 30), "panic: oh")
-	got = strings.Split(notable(strings.Join(log, "\n")), "\n")
-	require.Len(t, got, 15)
-	require.Subset(t, got, []string{line("warn", 29), line("error", 30), "panic: oh", "goroutine 5"})
-	require.NotContains(t, got, "goroutine 6")
 }

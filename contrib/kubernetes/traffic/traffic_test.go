@@ -274,21 +274,6 @@ func TestALateWriteChangesNothing(t *testing.T) {
 	}
 }
 
-// A former holder ends after the next one was named: it leaves the slice to that, at once.
-func TestAFormerHolderEnds(t *testing.T) {
-	bubble(t, func(t *testing.T, a *api) {
-		endFormer, former := serving(service(t, a, "10.0.0.1"), term(6), wait)
-		end, ended := serving(service(t, a, "10.0.0.2"), term(7), wait)
-		began := time.Now()
-		endFormer()
-		require.NoError(t, <-former)
-		require.Zero(t, time.Since(began))
-		require.Equal(t, []string{"10.0.0.1 by 6", "10.0.0.2 by 7"}, a.since())
-		end()
-		require.NoError(t, <-ended)
-	})
-}
-
 func TestEveryWayOutTakesThePodOff(t *testing.T) {
 	why := errors.New("the work's own")
 	for name, f := range map[string]func(a *api, end func()) error{
