@@ -149,6 +149,7 @@ func TestAdviceIsWithinItsBounds(t *testing.T) {
 	for _, change := range []func(*advise.Input){
 		func(in *advise.Input) { in.Least, in.Most = 1234567891, 1234567891 },
 		func(in *advise.Input) { in.Crashes, in.Most = 0, 1234567891 },
+		func(in *advise.Input) { in.Stalls = 0 },
 		func(in *advise.Input) { in.Least, in.Most = year, year },
 		func(in *advise.Input) { in.Stalls, in.Stall, in.FalseLossCost, in.Most = 1e100, year, 1e100, year },
 		func(in *advise.Input) { in.Crashes, in.OutageCost, in.Least, in.Most = 1e100, 1e100, year, year },

@@ -282,6 +282,9 @@ func TestBadInput(t *testing.T) {
 		require.ErrorContains(t, err, says)
 	}
 	require.Empty(t, fences.Marks())
+	o, ok := sequencer.FromContext(sequencer.NewContext(t.Context(), owned{"job", 1}))
+	require.True(t, ok)
+	require.Equal(t, owned{"job", 1}, o)
 	for says, opt := range map[string]sequencer.Option{
 		"nil Option":     nil,
 		"WithReader":     sequencer.WithReader(nil),
