@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -75,11 +74,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		status, body = http.StatusServiceUnavailable, strings.Join(failures, "\n")+"\n"
 	}
 	header.Set("Content-Type", "text/plain; charset=utf-8")
-	header.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
-	if r.Method != http.MethodHead {
-		_, _ = io.WriteString(w, body) // a prober that left needs none
-	}
+	_, _ = io.WriteString(w, body) // a prober that left needs none, and to HEAD net/http says its length alone
 }
 
 // probe runs one check, once at a time.

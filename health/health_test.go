@@ -66,7 +66,6 @@ func TestHandlerMethods(t *testing.T) {
 	require.NoError(t, head.Body.Close())
 	require.Equal(t, 503, head.StatusCode)
 	require.Equal(t, get.ContentLength, head.ContentLength, "as GET would be")
-	require.Empty(t, probe(h, "HEAD").Body.String())
 
 	ran := false
 	h = health.Handler(time.Second, func(context.Context) error { ran = true; return nil })

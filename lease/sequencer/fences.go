@@ -28,9 +28,7 @@ var (
 // them. With a Reader marks are a memory of what the store said: of names for which nothing runs
 // any may be forgotten when room is needed, and is asked for again when it is needed.
 type Fences struct {
-	reader   Reader
-	limit    int
-	patience time.Duration
+	settings
 
 	mu    sync.Mutex
 	marks map[string]*mark
@@ -78,7 +76,7 @@ type settings struct {
 	reader   Reader
 	limit    int
 	patience time.Duration
-	marks    map[string]lease.Token
+	began    map[string]lease.Token // the marks from the start
 }
 
 // WithReader has a token that is higher than the mark of its name, or the first of it, checked
@@ -99,7 +97,7 @@ func WithPatience(d time.Duration) Option { return func(s *settings) { s.patienc
 // WithMarks has the highest tokens of names from the start, such as those that Marks returned
 // before the process ended. They are copied. Default: none.
 func WithMarks(marks map[string]lease.Token) Option {
-	return func(s *settings) { s.marks = marks }
+	return func(s *settings) { s.began = marks }
 }
 
 // NewFences returns an empty Fences, or one with marks. The error is lease.ErrInvalid: an option is
@@ -117,11 +115,11 @@ func NewFences(opts ...Option) (*Fences, error) {
 		return bad("WithLimit", s.limit, fmt.Sprintf("at least 1 and at most %d", input.MaxCount))
 	case s.patience <= 0 || s.patience > input.Longest:
 		return bad("WithPatience", s.patience, fmt.Sprintf("above 0 and at most %v", input.Longest))
-	case len(s.marks) > s.limit:
-		return bad("WithMarks", fmt.Sprint(len(s.marks), " names"), fmt.Sprintf("at most WithLimit, %d", s.limit))
+	case len(s.began) > s.limit:
+		return bad("WithMarks", fmt.Sprint(len(s.began), " names"), fmt.Sprintf("at most WithLimit, %d", s.limit))
 	}
-	f := &Fences{reader: s.reader, limit: s.limit, patience: s.patience, marks: make(map[string]*mark, len(s.marks))}
-	for name, token := range s.marks {
+	f := &Fences{settings: s, marks: make(map[string]*mark, len(s.began))}
+	for name, token := range s.began {
 		if err := (Sequencer{name, token}).Validate(); err != nil {
 			return nil, fmt.Errorf("sequencer.NewFences: WithMarks: %w", err)
 		}
@@ -129,6 +127,7 @@ func NewFences(opts ...Option) (*Fences, error) {
 		_ = m.fence.Advance(token) // it is above 0
 		f.marks[name] = m
 	}
+	f.began = nil
 	return f, nil
 }
 

@@ -9,7 +9,6 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -53,7 +52,7 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s, refusal := g.read(r)
 		if refusal != nil {
-			answer(w, r, refusal)
+			answer(w, refusal)
 			return
 		}
 		ran := false
@@ -64,7 +63,7 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 			return nil
 		})
 		if !ran {
-			answer(w, r, refused(s, err))
+			answer(w, refused(s, err))
 		}
 	})
 }
@@ -193,19 +192,16 @@ type problem struct {
 }
 
 // answer writes a refusal. One that the caller has not waited for is lost.
-func answer(w http.ResponseWriter, r *http.Request, f *Refusal) {
+func answer(w http.ResponseWriter, f *Refusal) {
 	body, _ := json.Marshal(problem{problemType + f.Reason, http.StatusText(f.Status), f}) // text and numbers
 	h := w.Header()
 	h.Set("Content-Type", contentType)
 	h.Set("Cache-Control", "no-store")
-	h.Set("Content-Length", strconv.Itoa(len(body)))
 	if f.Status == http.StatusServiceUnavailable {
 		h.Set("Retry-After", "1")
 	}
 	w.WriteHeader(f.Status)
-	if r.Method != http.MethodHead {
-		_, _ = w.Write(body)
-	}
+	_, _ = w.Write(body) // of which net/http says the length alone to HEAD
 }
 
 // mostBody is what Error reads of a body at the most, which is more than an answer has.
