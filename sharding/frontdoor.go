@@ -43,7 +43,7 @@ func (p *frontDoor) SendUserMessage(pid *actor.PID, message any) {
 	case *wire.Marker, *wire.MarkerAck, *wire.MarkerWaits:
 		p.shards.route(m)
 	case *wire.Invite, *wire.Offer, *wire.HandedOver, *wire.EntityState, *wire.Order, *wire.Report, *wire.Depart,
-		*wire.Stranded, *wire.Inquiry, *wire.Account:
+		*wire.Stranded:
 		p.post(msg)
 	default:
 		p.deadLetter(pid, message)

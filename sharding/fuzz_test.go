@@ -93,8 +93,7 @@ func FuzzPeer(f *testing.F) {
 		func() proto.Message { return &wire.Offer{} }, func() proto.Message { return &wire.HandedOver{} },
 		func() proto.Message { return &wire.EntityState{} }, func() proto.Message { return &wire.Order{} },
 		func() proto.Message { return &wire.Report{} }, func() proto.Message { return &wire.Depart{} },
-		func() proto.Message { return &wire.Stranded{} }, func() proto.Message { return &wire.Inquiry{} },
-		func() proto.Message { return &wire.Account{} },
+		func() proto.Message { return &wire.Stranded{} },
 	}
 	self := &wire.Node{Address: "nonhost", Incarnation: "x"}
 	for i, m := range []proto.Message{
@@ -113,8 +112,6 @@ func FuzzPeer(f *testing.F) {
 		&wire.Report{Type: "g/account", Failures: []*wire.Failure{{Shard: 1 << 31}}},
 		&wire.Depart{Type: "g/account", From: self},
 		&wire.Stranded{Type: "g/account", Coordinator: 1 << 63},
-		&wire.Inquiry{Type: "g/account", From: self, Number: 1},
-		&wire.Account{Type: "g/account", Number: 1, Json: []byte("{}")},
 	} {
 		b, err := proto.Marshal(m)
 		require.NoError(f, err)

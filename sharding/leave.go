@@ -1,15 +1,18 @@
 package sharding
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/handover"
+	"github.com/holdfast-go/holdfast/internal/inquiry"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/sharding/internal/coordinator"
@@ -29,7 +32,6 @@ type leaving struct {
 	shards       shards
 	handles      *handles
 	coordination *coordination
-	census       *census
 
 	on      bool // it takes none
 	asked   bool // Drain was called, and not Undrain
@@ -264,7 +266,7 @@ func (d *leaving) lingered() bool {
 		}
 		d.async(func() func() {
 			began := d.clock.Now().Mono
-			d.census.awaitSeen(within)
+			d.awaitSeen(within)
 			if rest := within - (d.clock.Now().Mono - began); served {
 				d.sleep(max(0, min(handover.QuietPeriod, rest)))
 			}
@@ -286,6 +288,36 @@ func (d *leaving) lingered() bool {
 		}
 	}
 	return l.quietOver && (left == 0 || now >= l.until)
+}
+
+// answerWithin is how long a node may take to tell what it knows.
+const answerWithin = 300 * time.Millisecond
+
+// awaitSeen waits until every node that answers has seen, in the records that it knows, that this
+// node holds no shard.
+func (d *leaving) awaitSeen(within time.Duration) {
+	ctx, stop := d.within(d.life, within)
+	defer stop()
+	var asking sync.WaitGroup
+	for _, g := range d.table.Participants(false) {
+		asking.Go(func() {
+			for g.Owner.Incarnation != d.self.Incarnation && ctx.Err() == nil && d.behind(ctx, g.Owner.Address) {
+				d.sleep(20 * time.Millisecond)
+			}
+		})
+	}
+	asking.Wait()
+}
+
+// behind reports whether a node says that this one holds shards, or is too busy to answer.
+func (d *leaving) behind(ctx context.Context, address string) bool {
+	ctx, stop := d.within(ctx, answerWithin)
+	defer stop()
+	now := time.Unix(0, d.clock.Now().Wall)
+	r, err := inquiry.Of(d.system).Ask(ctx, address, inquiry.Request{From: now})
+	return err != nil && ctx.Err() == nil || slices.ContainsFunc(r.Types, func(t inquiry.Type) bool {
+		return t.Group == d.group.Name() && t.Type == d.typ.Name && t.Holders[d.self.Incarnation] > 0
+	})
 }
 
 // left counts the messages and states that next hosts have not taken yet, and the states that

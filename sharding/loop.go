@@ -17,7 +17,6 @@ type controller struct {
 	shards       shards
 	registration *registration
 	coordination *coordination
-	census       *census
 	handles      handles
 	orders       orders
 	leaving      leaving
@@ -31,7 +30,7 @@ func (c *controller) connect() {
 	c.handles.node, c.handles.shards, c.freed = c.node, c.shards, c.handles.closeLater
 	c.orders = orders{books: b, shards: c.shards, refusal: c.refusal, early: map[string]*wire.Order{}}
 	c.leaving.books, c.leaving.shards, c.leaving.handles = b, c.shards, &c.handles
-	c.leaving.coordination, c.leaving.census = c.coordination, c.census
+	c.leaving.coordination = c.coordination
 	c.passivation.node, c.passivation.shards = c.node, c.shards
 	c.crowd.evictOldest = c.passivation.evictOldest
 }
@@ -87,10 +86,6 @@ func (c *controller) take(message any) {
 		}
 	case *wire.Stranded:
 		c.leaving.onStranded(msg)
-	case *wire.Inquiry:
-		c.census.answer(msg)
-	case *wire.Account:
-		c.census.answered(msg)
 	case *wire.Report, *wire.Depart:
 		c.coordination.with(func(co *coordinator.Coordinator) { co.Tell(msg) })
 	}

@@ -175,24 +175,6 @@ func TestTheAskerHearsOfAnUnknownTypeAtOnce(t *testing.T) {
 	})
 }
 
-// A Region that has ended, or ends, is not asked how others stand.
-func TestASurveyOfAClosedRegion(t *testing.T) {
-	bubble(t, func(c *cluster) {
-		ns := c.hosting("a b", 4)
-		c.net.Cut("a:1", "b:1")
-		ended := make(chan error, 1)
-		go func() {
-			_, err := ns[0].region.Survey(context.Background())
-			ended <- err
-		}()
-		time.Sleep(time.Second)
-		require.NoError(t, ns[0].region.Stop(context.Background()))
-		require.ErrorIs(t, <-ended, sharding.ErrClosed)
-		_, err := ns[0].region.Survey(context.Background())
-		require.ErrorIs(t, err, sharding.ErrClosed)
-	})
-}
-
 // Members of the group that have not started the type, have no Props for it, or not the
 // role, are given no shard, whatever becomes of the others, and take none.
 func TestANodeWithoutTheTypeTakesNone(t *testing.T) {

@@ -43,7 +43,6 @@ type Region struct {
 	shards       shards
 	registration registration
 	coordination coordination
-	census       census
 	loop         controller
 	door         frontDoor
 	refs         refs
@@ -224,7 +223,7 @@ func (r *Region) await(ctx context.Context, answer <-chan error) error {
 	case <-r.done:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("sharding type %q still holds %d shards: %w", r.typ.Name, r.census.info(false).Held, context.Cause(ctx))
+		return fmt.Errorf("sharding type %q still holds %d shards: %w", r.typ.Name, r.shards.info().Held, context.Cause(ctx))
 	}
 }
 
@@ -241,7 +240,7 @@ func (r *Region) Info() Info {
 	if !r.made() {
 		return Info{}
 	}
-	in := r.census.info(true)
+	in := r.shards.info()
 	r.coordination.with(func(co *coordinator.Coordinator) {
 		for _, m := range co.Moves() {
 			in.Moves = append(in.Moves, MoveInfo(m))
@@ -254,10 +253,12 @@ func (r *Region) Info() Info {
 func (r *Region) tell(_ context.Context, _ inquiry.Request, to *inquiry.Report) {
 	in := r.Info()
 	x := inquiry.Type{Group: in.Group, Type: in.Type, Shards: in.Shards, Hosts: !r.set.proxyOnly, Entities: in.Entities, Waiting: in.Waiting,
-		Counters: map[string]int64{"dropped": in.Dropped, "undeliverable": in.Undeliverable, "unconfirmed": in.Unconfirmed, "relayed": in.Relayed,
+		Draining: in.Draining, Holders: map[string]int{}, Counters: map[string]int64{"dropped": in.Dropped, "undeliverable": in.Undeliverable, "unconfirmed": in.Unconfirmed, "relayed": in.Relayed,
 			"unordered": in.Unordered, "overruns": in.Overruns, "crashes": in.Crashes, "passivated": in.Passivated, "handed off": in.HandedOff}}
-	x.Draining = in.Draining
 	to.Draining = to.Draining || in.Draining
+	for _, n := range in.Nodes {
+		x.Holders[n.Incarnation] = n.Shards
+	}
 	for _, s := range in.Table {
 		if s.Phase != "" {
 			x.Own = append(x.Own, inquiry.Shard{N: s.Shard, Phase: s.Phase, Entities: s.Entities, Waiting: s.Waiting})
@@ -306,17 +307,6 @@ func (r *Region) Health(ctx context.Context) error {
 		return fmt.Errorf("sharding type %q: %w", r.typ.Name, err)
 	}
 	return nil
-}
-
-// Survey returns the Info of every node that takes part, by its id: this node's
-// with the table, those of others without, as they answer. A node that does not
-// answer before ctx ends is missing, and the error, which is ctx's, names one. A Region
-// that has ended asks no node: ErrClosed.
-func (r *Region) Survey(ctx context.Context) (map[string]Info, error) {
-	if err := r.may(ctx); err != nil {
-		return nil, err
-	}
-	return r.census.survey(ctx, r.Info())
 }
 
 // Ask sends msg to the entity id, wherever it runs, and waits for one answer of type

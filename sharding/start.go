@@ -119,16 +119,15 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 // connect shows the parts of r to each other.
 func (r *Region) connect() {
 	n := &r.node
-	r.registration.node, r.coordination.node, r.census.node = n, n, n
+	r.registration.node, r.coordination.node = n, n
 	r.registration.part, r.registration.withdraw = context.WithCancel(r.life)
 	r.coordination.registration = &r.registration
 	r.coordination.spare = func() { r.loop.handles.close(0) } // it hosted before others changed the number, and back
-	r.census.shards = r.shards
 	r.door = frontDoor{noActor{n}, r.shards}
 	r.refs = refs{noActor{n}, r.deliver}
 	r.loop.books = books{node: n, entity: r.entity, invites: mrand.Uint64(),
 		sendings: map[*handover.Sending]struct{}{}}
-	r.loop.shards, r.loop.registration, r.loop.coordination, r.loop.census = r.shards, &r.registration, &r.coordination, &r.census
+	r.loop.shards, r.loop.registration, r.loop.coordination = r.shards, &r.registration, &r.coordination
 	r.loop.leaving.linger.finish = r.finish
 	r.loop.connect()
 	for i := range r.shards {

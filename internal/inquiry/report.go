@@ -108,6 +108,7 @@ type Type struct {
 	Entities    int
 	Waiting     int
 	Counters    map[string]int64 `json:",omitempty"`
+	Holders     map[string]int   `json:",omitempty"` // shards of each node by the records here, by incarnation
 	Own         []Shard          `json:",omitempty"` // that are, or may be, this node's
 	Moves       []Move           `json:",omitempty"` // under way, where it coordinates
 }

@@ -1747,14 +1747,14 @@ func (x *Stranded) GetFrom() *Node {
 	return nil
 }
 
-// Inquiry asks a node how a type stands there, or how all that runs there does.
+// Inquiry asks a node how all that runs there does.
 type Inquiry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Empty: all.
+	// Empty: a node answers no other.
 	Type   string `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
 	From   *Node  `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
 	Number uint64 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"`
-	// Of all: what is asked, as package inquiry has it.
+	// What is asked, as package inquiry has it.
 	Json          []byte `protobuf:"bytes,4,opt,name=json,proto3" json:"json,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1823,7 +1823,7 @@ type Account struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Type   string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
 	Number uint64                 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
-	// What Region.Info tells, without the table, or of all a report of package inquiry, as JSON.
+	// A report of package inquiry, as JSON.
 	Json          []byte `protobuf:"bytes,3,opt,name=json,proto3" json:"json,omitempty"`
 	From          *Node  `protobuf:"bytes,4,opt,name=from,proto3" json:"from,omitempty"`
 	unknownFields protoimpl.UnknownFields
