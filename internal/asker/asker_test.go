@@ -54,13 +54,10 @@ func waits(q *Question) (answer any, still bool) {
 	}
 }
 
-func (u *InFlight) count() (n int) {
+func (u *InFlight) count() int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for q := u.first; q != nil; q = q.next {
-		n++
-	}
-	return n
+	return len(u.sent)
 }
 
 // Those alone are given up that went last to the node, on a link that has broken.

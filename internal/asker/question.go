@@ -33,7 +33,6 @@ type Question struct {
 	until  time.Time   // the asker's deadline; zero for none
 
 	of atomic.Pointer[InFlight] // notes where it goes; may be nil
-	sentTo
 }
 
 // Unconfirmed is the answer to a Question whose link broke, or whose message was not sent for
@@ -204,15 +203,14 @@ func Unreached(system *actor.ActorSystem, own, host lease.Owner, broke string, a
 // InFlight is the Questions for one name that went to other nodes and have not ended.
 // The zero value has none. Safe for concurrent use; it never blocks.
 type InFlight struct {
-	mu    sync.Mutex
-	first *Question
+	mu   sync.Mutex
+	sent map[*Question]sentTo
 }
 
-// sentTo is where a Question went last; guarded by the mu of its InFlight.
+// sentTo is where a Question went last.
 type sentTo struct {
-	to         string // the address of the node; empty: it is in no InFlight
-	link       uint64 // of the channel to that
-	next, prev *Question
+	to   string // the address of the node
+	link uint64 // of the channel to that
 }
 
 // Sender is a PID, as actors or as messages between nodes have it.
@@ -251,13 +249,10 @@ func (u *InFlight) Went(system *actor.ActorSystem, sender Sender, to string, lin
 	if q.over.Load() {
 		return // drop was called, or will be
 	}
-	if q.to == "" {
-		if q.next = u.first; q.next != nil {
-			q.next.prev = q
-		}
-		u.first = q
+	if u.sent == nil {
+		u.sent = map[*Question]sentTo{}
 	}
-	q.to, q.link = to, link
+	u.sent[q] = sentTo{to, link}
 }
 
 // Came notes that what sender asked has come back to this node: no link matters to it.
@@ -275,60 +270,28 @@ const patience = time.Minute
 // the present one: at once, or where moved says that it may have been forwarded by then, a
 // minute later, if it has not ended, come back or gone elsewhere.
 func (u *InFlight) Broke(clock store.Clock, address string, present uint64, moved bool) {
-	switch {
-	case !moved:
-		u.fail(address, present)
-	case u.any(address, present):
-		clock.AfterFunc(patience, func() { u.fail(address, present) })
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for q, at := range u.sent {
+		switch {
+		case !at.wentBefore(address, present):
+		case moved:
+			clock.AfterFunc(patience, func() { u.Broke(clock, address, present, false) })
+			return
+		default:
+			delete(u.sent, q)
+			q.take(Unconfirmed{})
+		}
 	}
 }
 
 // wentBefore reports whether it was sent last to that address, on a link before the present one.
-func (s *sentTo) wentBefore(address string, present uint64) bool {
+func (s sentTo) wentBefore(address string, present uint64) bool {
 	return s.to == address && s.link < present
-}
-
-func (u *InFlight) any(address string, present uint64) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	for q := u.first; q != nil; q = q.next {
-		if q.wentBefore(address, present) {
-			return true
-		}
-	}
-	return false
-}
-
-func (u *InFlight) fail(address string, present uint64) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	for q := u.first; q != nil; {
-		next := q.next
-		if q.wentBefore(address, present) {
-			u.dropLocked(q)
-			q.take(Unconfirmed{})
-		}
-		q = next
-	}
 }
 
 func (u *InFlight) drop(q *Question) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.dropLocked(q)
-}
-
-func (u *InFlight) dropLocked(q *Question) {
-	switch {
-	case q.to == "":
-		return
-	case q.prev == nil:
-		u.first = q.next
-	default:
-		q.prev.next = q.next
-	}
-	if q.next != nil {
-		q.next.prev = q.prev
-	}
-	q.sentTo = sentTo{}
+	delete(u.sent, q)
 }
