@@ -140,72 +140,29 @@ func (g *registration) register() (won bool, err error) {
 // must at any time, and by their versions they must understand each other: Start fails.
 // Other settings may differ while they are changed, node by node: that is logged.
 
-// withdrawWithin is how long a node waits for another to withdraw that registered
-// with another number of shards at the same time.
-const withdrawWithin = 2 * time.Second
-
-// agree finds out whether every node and every shard that lives has as many shards
-// as this one: the nodes first. Of nodes that register at once the one whose record is
-// the lowest, by token and then incarnation, waits for the others, which see that as
-// well, to withdraw; so one of them stays. Who lives longer does not withdraw, and then
-// no node may join it: to be the lowest is no reason to go on.
+// agree finds out whether every node and every shard that lives has as many shards as this one, and
+// a version that this one talks to.
 func (g *registration) agree(ctx context.Context) error {
-	for until := g.clock.Now().Mono + withdrawWithin; ; {
-		other, err := g.differs(ctx)
-		switch {
-		case err != nil:
-			return err
-		case other == nil:
-			return nil
-		case !other.yields || g.clock.Now().Mono >= until:
-			return other.err
-		}
-		g.sleep(20 * time.Millisecond)
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-	}
-}
-
-// difference is a record by a node that has another number of shards.
-type difference struct {
-	err    error // an ErrShardCount, which says both numbers
-	yields bool  // it is to withdraw, if it came at the same time
-}
-
-// differs looks for records by nodes that have another number of shards.
-func (g *registration) differs(ctx context.Context) (other *difference, err error) {
-	own, registered := g.lease.Term()
 	for _, prefix := range []string{g.names.Regions, g.names.Shards} {
 		recs, err := g.keeper.List(ctx, prefix)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for _, rec := range recs {
 			n, err := directory.CountOf(rec)
-			if err != nil {
-				return nil, err
-			}
-			if err := directory.Said.Check(rec); err != nil {
-				return nil, err
+			if err = cmp.Or(err, directory.Said.Check(rec)); err != nil {
+				return err
 			}
 			if rec.Owner.Incarnation == g.self.Incarnation && rec.TTL > 0 {
 				g.ttl.Store(int64(rec.TTL))
 			}
-			if n == g.typ.Shards {
-				continue
+			if n != g.typ.Shards {
+				return fmt.Errorf("sharding type %q: %w: %d here, %d at node %q; it can be changed only when no node runs the type",
+					g.typ.Name, ErrShardCount, g.typ.Shards, n, rec.Owner.ID)
 			}
-			d := &difference{fmt.Errorf("sharding type %q: %w: %d here, %d at node %q; it can be changed only when no node runs the type",
-				g.typ.Name, ErrShardCount, g.typ.Shards, n, rec.Owner.ID),
-				prefix == g.names.Regions && registered &&
-					cmp.Or(cmp.Compare(own.Token(), rec.Token), cmp.Compare(g.self.Incarnation, rec.Owner.Incarnation)) < 0}
-			if !d.yields {
-				return d, nil
-			}
-			other = d
 		}
 	}
-	return other, nil
+	return nil
 }
 
 // agreement is what should be the same on every node, as people and records read it.

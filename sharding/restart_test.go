@@ -137,40 +137,6 @@ func TestThePIDSurvivesARestart(t *testing.T) {
 	})
 }
 
-// Of nodes that start at once with different numbers of shards one stays, and not none.
-func TestOfTwoNumbersOfShardsAtOnceOneWins(t *testing.T) {
-	for range 20 {
-		bubble(t, func(c *cluster) {
-			ns := c.nodes("a", "b", "c")
-			type result struct {
-				shards int
-				err    error
-			}
-			results := make(chan result)
-			for i, n := range ns {
-				n.store.SetRule(faultstore.On(faultstore.Fault{Kind: faultstore.Delay, Delay: 50 * time.Millisecond}, faultstore.List)) // so that each has registered before any looks
-				go func() {
-					shards := []int{64, 32, 16}[i]
-					r, err := sharding.Start(n.system, n.group, sharding.Type{Name: "account", Props: n.props(), Shards: shards})
-					if err == nil {
-						c.atEnd(func() { _ = r.Stop(context.Background()) })
-					}
-					results <- result{shards, err}
-				}()
-			}
-			won := 0
-			for range ns {
-				if x := <-results; x.err == nil {
-					won++
-				} else {
-					require.ErrorIs(t, x.err, sharding.ErrShardCount)
-				}
-			}
-			require.Equal(t, 1, won)
-		})
-	}
-}
-
 // Remembered entities start again when their shard moves, those that were passivated, too.
 func TestPassivatedEntitiesAreRecalled(t *testing.T) {
 	bubble(t, func(c *cluster) {
