@@ -623,7 +623,7 @@ func TestBadInput(t *testing.T) {
 			{"shards: -1, must be 1 to 65536", sharding.Type{Name: "x", Shards: -1}, nil},
 			{"shards: 65537", sharding.Type{Name: "x", Shards: 65537}, nil},
 			{"nil Option", good, []sharding.Option{nil}},
-			{"WithStrategy: nil", good, []sharding.Option{sharding.WithStrategy(nil)}},
+			{"WithStrategy: invalid: nil", good, []sharding.Option{sharding.WithStrategy(nil)}},
 			{"Limits.Moves: -1", good, []sharding.Option{sharding.WithMoveLimits(placement.MoveLimits{Moves: -1})}},
 			{"bound of a shard: 0, must be at least 1", good, []sharding.Option{sharding.WithBuffer(0, 1, hosting.DropNewest)}},
 			{"bound in all: 0", good, []sharding.Option{sharding.WithBuffer(1, 0, hosting.DropNewest)}},

@@ -1,6 +1,7 @@
 package sharding
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -232,11 +233,8 @@ func complete(t *Type, opts []Option) (settings, error) {
 	bad := func(format string, args ...any) (settings, error) {
 		return s, fmt.Errorf("sharding type %.64q: %w: %s", t.Name, lease.ErrInvalid, fmt.Sprintf(format, args...))
 	}
-	if err := input.Apply(&s, nil, lease.ErrInvalid, opts); err != nil {
+	if err := input.Apply(&s, &s.missing, lease.ErrInvalid, opts); err != nil {
 		return s, fmt.Errorf("sharding type %.64q: %w", t.Name, err)
-	}
-	if option := s.missing.Option(); option != "" {
-		return bad("%s: nil", option)
 	}
 	if t.Shards == 0 {
 		t.Shards = 256
@@ -252,38 +250,30 @@ func complete(t *Type, opts []Option) (settings, error) {
 			return bad("WithStrategy: %v", err)
 		}
 	}
-	var err error
-	if s.Limits, err = coordinator.CompleteLimits(s.Limits, t.Shards); err != nil {
-		return bad("WithMoveLimits: %v", err)
-	}
+	s.Limits = coordinator.CompleteLimits(s.Limits, t.Shards)
 	if s.recoverEvery == 0 {
 		s.recoverEvery = 1000
 	}
 	if err := lease.RenewalOf(s.leaseOptions...).ValidateAutomatic(); err != nil {
 		return s, fmt.Errorf("sharding type %.64q: WithLeaseOptions: %w", t.Name, err)
 	}
-	for _, x := range []struct {
-		what    string
-		is, min time.Duration
-	}{
-		{"WithStop", s.Stop, time.Millisecond}, {"WithSettle", s.Settle, 0}, {"WithPassivation", s.idle, 0}, {"WithLinger", s.linger, 0},
-		{"WithBackoff: least", s.backoffMin, time.Millisecond}, {"WithBackoff: most", s.backoffMax, s.backoffMin},
-	} {
-		if x.is < x.min || x.is > input.Longest {
-			return bad("%s: %v, must be at least %v and at most %v", x.what, x.is, x.min, input.Longest)
-		}
-	}
-	for _, x := range []struct {
-		what         string
-		is, min, max int64
-	}{
-		{"WithBuffer: the bound of a shard", int64(s.mail.Limit), 1, input.MaxCount}, {"WithBuffer: the bound in all", int64(s.total), 1, input.MaxCount},
-		{"WithStateLimit", int64(s.stateLimit), 0, input.MaxBytes},
-		{"WithMaxActive", int64(s.maxActive), 0, input.MaxCount}, {"WithRemember: entities a second", int64(s.recoverEvery), 1, input.MaxCount},
-	} {
-		if x.is < x.min || x.is > x.max {
-			return bad("%s: %d, must be at least %d and at most %d", x.what, x.is, x.min, x.max)
-		}
+	const longest, many = input.Longest, input.MaxCount
+	if err := cmp.Or(
+		input.Within("WithStop", s.Stop, time.Millisecond, longest),
+		input.Within("WithSettle", s.Settle, 0, longest),
+		input.Within("WithPassivation", s.idle, 0, longest),
+		input.Within("WithLinger", s.linger, 0, longest),
+		input.Within("WithBackoff: least", s.backoffMin, time.Millisecond, longest),
+		input.Within("WithBackoff: most", s.backoffMax, s.backoffMin, longest),
+		input.Within("WithMoveLimits: MoveLimits.Moves", s.Limits.Moves, 1, many),
+		input.Within("WithMoveLimits: MoveLimits.PerHost", s.Limits.PerHost, 1, many),
+		input.Within("WithBuffer: the bound of a shard", s.mail.Limit, 1, many),
+		input.Within("WithBuffer: the bound in all", s.total, 1, many),
+		input.Within("WithStateLimit", int64(s.stateLimit), 0, input.MaxBytes),
+		input.Within("WithMaxActive", s.maxActive, 0, many),
+		input.Within("WithRemember: entities a second", s.recoverEvery, 1, many),
+	); err != nil {
+		return bad("%v", err)
 	}
 	if s.idle > 0 && s.idle < 10*time.Millisecond {
 		return bad("WithPassivation: %v, must be 0 or at least 10ms", s.idle)

@@ -76,3 +76,11 @@ func Apply[S any, O ~func(*S)](s *S, m *Missing, invalid error, opts []O) error 
 	}
 	return nil
 }
+
+// Within returns an error, by the option's name, unless v is least to most.
+func Within[T cmp.Ordered](option string, v, least, most T) error {
+	if v < least || v > most {
+		return fmt.Errorf("%s: %v, must be at least %v and at most %v", option, v, least, most)
+	}
+	return nil
+}

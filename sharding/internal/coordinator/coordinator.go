@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"reflect"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/actors"
+	"github.com/holdfast-go/holdfast/internal/inquiry"
 	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
@@ -39,7 +41,7 @@ type Coordinator struct {
 	changed  bool         // something has, since it was asked
 	failing  bool         // it did not answer the last time
 	still    *still       // nil: there may be something to do
-	moves    atomic.Pointer[[]Move]
+	moves    atomic.Pointer[[]inquiry.Move]
 }
 
 // stage is what a Coordinator may order by what it knows.
@@ -60,20 +62,20 @@ const decideEvery = time.Second
 
 // New makes a Coordinator, to be the child of a singleton.
 func New(env Env) *Coordinator {
-	return &Coordinator{env: env, log: env.Log, ledger: newLedger(env.Settings)}
+	c := &Coordinator{env: env, log: env.Log, ledger: newLedger(env.Settings)}
+	c.moves.Store(new([]inquiry.Move))
+	return c
 }
 
-// Tell tells it a message of a node, a wire.Report or a wire.Depart, until it has ended.
-func (c *Coordinator) Tell(msg any) { c.tell(msg) }
-
 // Changed tells it that the Table, or the members, have changed.
-func (c *Coordinator) Changed() { c.tell(func() { c.soon(decideSoon) }) }
+func (c *Coordinator) Changed() { c.Tell(func() { c.soon(decideSoon) }) }
 
 // PeerGone tells it that the link to an address broke.
-func (c *Coordinator) PeerGone(address string) { c.tell(func() { c.onPeerGone(address) }) }
+func (c *Coordinator) PeerGone(address string) { c.Tell(func() { c.onPeerGone(address) }) }
 
-// tell sends it a message, or a function to run in its turn.
-func (c *Coordinator) tell(msg any) {
+// Tell sends it a message of a node, a wire.Report or a wire.Depart, or a function to run in its
+// turn, until it has ended.
+func (c *Coordinator) Tell(msg any) {
 	if !c.gone.Load() {
 		outlet.Tell(c.system, c.self, msg)
 	}
@@ -117,7 +119,7 @@ func (c *Coordinator) emit(what What, why error) { c.env.Emit(what, c.g.Token(),
 // remembered may take its time, and no planned move waits for it.
 func (c *Coordinator) prepare() {
 	ctx := c.g.Context()
-	reach := func(s stage, err error) { c.tell(func() { c.onPrepared(s, err) }) }
+	reach := func(s stage, err error) { c.Tell(func() { c.onPrepared(s, err) }) }
 	c.env.Go(func() {
 		if err := c.env.Agree(ctx); err != nil {
 			reach(unprepared, err)
@@ -155,7 +157,7 @@ func (c *Coordinator) onPrepared(s stage, err error) {
 	}
 	c.emit(Unprepared, err)
 	c.env.Clock.AfterFunc(time.Second, func() {
-		c.tell(func() {
+		c.Tell(func() {
 			if c.g.CheckAlive() {
 				c.prepare()
 			}
@@ -181,7 +183,7 @@ func (c *Coordinator) known() known {
 // soon decides after d, or earlier if that is due anyway.
 func (c *Coordinator) soon(d time.Duration) {
 	now := c.now()
-	c.wake.SetBy(c.env.Clock, func(f func()) { c.tell(f) }, now, now+d, c.decide)
+	c.wake.SetBy(c.env.Clock, func(f func()) { c.Tell(f) }, now, now+d, c.decide)
 }
 
 // inCharge reports whether it may decide at this moment.
@@ -257,20 +259,8 @@ func (c *Coordinator) give(orders []Order, k known) {
 	}
 }
 
-// Move is a move of a shard, from one node to another, that was ordered at that time.
-type Move struct {
-	Shard    int
-	From, To string // the nodes' ids
-	Since    time.Time
-}
-
 // Moves returns those that are not known to have ended, by shard. Any goroutine may call it.
-func (c *Coordinator) Moves() []Move {
-	if all := c.moves.Load(); all != nil {
-		return *all
-	}
-	return nil
-}
+func (c *Coordinator) Moves() []inquiry.Move { return *c.moves.Load() }
 
 // tellMoves has Moves return what is under way now.
 func (c *Coordinator) tellMoves(k known) {
@@ -317,6 +307,44 @@ func (c *Coordinator) onLeave(m *wire.Depart) {
 	if !m.Back && c.inCharge() && !c.ledger.anyTakes(c.present()) {
 		c.env.Send(m.From.Address, &wire.Stranded{Type: c.env.Type, From: c.env.Self, Coordinator: uint64(c.g.Token())})
 	}
+}
+
+// Leadership is the source of leadership that Coordinators follow: the group's leader,
+// as long as it hosts the type; else who has hosted it for the longest time, so
+// that a leader which knows nothing of the type leaves it without a Coordinator
+// for no moment. Safe for concurrent use.
+type Leadership struct {
+	*membership.Static
+	table *directory.Table
+
+	mu     sync.Mutex
+	leader lease.Owner // of the group
+}
+
+// NewLeadership makes one of the node self.
+func NewLeadership(self lease.Owner, table *directory.Table) *Leadership {
+	return &Leadership{Static: membership.NewStatic(self), table: table}
+}
+
+// Led takes up who leads the group.
+func (l *Leadership) Led(ch membership.LeaderChanged) {
+	l.mu.Lock()
+	l.leader = ch.Leader
+	l.mu.Unlock()
+	l.Noticed()
+}
+
+// Noticed takes up a change of who takes part.
+func (l *Leadership) Noticed() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var next lease.Owner
+	for i, g := range l.table.Participants(true) {
+		if i == 0 || g.Owner.Incarnation == l.leader.Incarnation {
+			next = g.Owner
+		}
+	}
+	l.Set(next)
 }
 
 // Env is what a Coordinator has of the node it runs on: what it knows, how it acts, and what

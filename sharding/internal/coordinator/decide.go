@@ -2,12 +2,11 @@ package coordinator
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/internal/inquiry"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
@@ -58,14 +57,15 @@ func (k known) owners() map[string]lease.Owner {
 type ledger struct {
 	Settings
 
-	hosts        []string                  // the incarnations, as last seen
-	since        time.Duration             // since when they are these
-	assignedOnce bool                      // free shards have been
-	inFlight     map[int]inFlight          // orders, by shard
-	coolingDown  map[int]time.Duration     // shards whose last order failed, until when
-	leaving      map[string]time.Duration  // incarnations that give up what they have, until when that counts
-	unresponsive map[string]time.Duration  // incarnations that did not take what they were to, until when
-	refused      map[placing]time.Duration // what nodes said no to, until when it counts
+	hosts        []string                 // the incarnations, as last seen
+	since        time.Duration            // since when they are these
+	assignedOnce bool                     // free shards have been
+	inFlight     map[int]inFlight         // orders, by shard
+	leaving      map[string]time.Duration // incarnations that give up what they have, until when that counts
+
+	// Until when are avoided: a shard on a node that refused it; all shards on a node that did not
+	// take what it was to (anyShard); and a shard whose last order failed (on no node).
+	avoided map[placing]time.Duration
 }
 
 // inFlight is an order that was given.
@@ -77,13 +77,13 @@ type inFlight struct {
 }
 
 // moves lists the orders that move shards which have a host, by shard.
-func (l *ledger) moves(nodes map[string]lease.Owner) (all []Move) {
+func (l *ledger) moves(nodes map[string]lease.Owner) (all []inquiry.Move) {
 	for _, o := range l.inFlight {
 		if o.From != "" {
-			all = append(all, Move{o.Shard, nodes[o.From].ID, nodes[o.To].ID, o.since})
+			all = append(all, inquiry.Move{Shard: o.Shard, From: nodes[o.From].ID, To: nodes[o.To].ID, Since: o.since})
 		}
 	}
-	slices.SortFunc(all, func(a, b Move) int { return cmp.Compare(a.Shard, b.Shard) })
+	slices.SortFunc(all, func(a, b inquiry.Move) int { return cmp.Compare(a.Shard, b.Shard) })
 	return all
 }
 
@@ -93,10 +93,10 @@ type placing struct {
 	on    string // incarnation
 }
 
+const anyShard = -1
+
 func newLedger(s Settings) ledger {
-	return ledger{Settings: s, inFlight: map[int]inFlight{},
-		coolingDown: map[int]time.Duration{}, leaving: map[string]time.Duration{},
-		unresponsive: map[string]time.Duration{}, refused: map[placing]time.Duration{}}
+	return ledger{Settings: s, inFlight: map[int]inFlight{}, leaving: map[string]time.Duration{}, avoided: map[placing]time.Duration{}}
 }
 
 // restart counts the time that hosts are the same from now on.
@@ -105,24 +105,17 @@ func (l *ledger) restart(now time.Duration) { l.since = now }
 // view is what a strategy decides on.
 func (l *ledger) view(k known) placement.View {
 	var v placement.View
-	takes, listed := map[string]directory.Registration{}, map[string]bool{}
-	for _, g := range k.hosts {
-		takes[g.Owner.Incarnation] = g
+	members := map[string]membership.Member{}
+	for _, m := range k.members {
+		members[m.Incarnation] = m
 	}
 	maps.DeleteFunc(l.leaving, func(_ string, until time.Duration) bool { return k.now >= until })
-	for _, m := range k.members {
-		if _, ok := takes[m.Incarnation]; !ok {
-			continue
-		}
-		_, leaving := l.leaving[m.Incarnation]
-		listed[m.Incarnation] = true
-		v.Hosts = append(v.Hosts, placement.Host{ID: m.ID, Incarnation: m.Incarnation, Roles: m.Roles, Capacity: m.Capacity,
-			Labels: m.Labels, Leaving: m.Leaving || leaving})
-	}
-	for inc, g := range takes { // a later life of the ID is listed in its place
-		_, leaving := l.leaving[inc]
-		if leaving && !listed[inc] {
-			v.Hosts = append(v.Hosts, placement.Host{ID: g.Owner.ID, Incarnation: inc, Leaving: true})
+	for _, g := range k.hosts {
+		m, ok := members[g.Owner.Incarnation]
+		// If it leaves it may be no member: a later life of its ID is, in its place.
+		if _, leaving := l.leaving[g.Owner.Incarnation]; ok || leaving {
+			v.Hosts = append(v.Hosts, placement.Host{ID: g.Owner.ID, Incarnation: g.Owner.Incarnation, Roles: m.Roles,
+				Capacity: m.Capacity, Labels: m.Labels, Leaving: m.Leaving || leaving})
 		}
 	}
 	v.Owners = make([]string, len(k.seats))
@@ -132,9 +125,23 @@ func (l *ledger) view(k known) placement.View {
 	return v
 }
 
+// hostsOf are the hosts of a View by incarnation.
+func hostsOf(v placement.View) map[string]placement.Host {
+	all := make(map[string]placement.Host, len(v.Hosts))
+	for _, h := range v.Hosts {
+		all[h.Incarnation] = h
+	}
+	return all
+}
+
+func there(hosts map[string]placement.Host, incarnation string) bool {
+	_, is := hosts[incarnation]
+	return is
+}
+
 // waits reports whether time alone may change the decision.
 func (l *ledger) waits() bool {
-	return len(l.inFlight)+len(l.leaving)+len(l.unresponsive)+len(l.refused) > 0
+	return len(l.inFlight)+len(l.leaving)+len(l.avoided) > 0
 }
 
 // anyTakes reports whether any host takes shards.
@@ -170,21 +177,16 @@ func (l *ledger) decide(k known, asked placement.View, target []string) (d decis
 			target[i] = owner
 		}
 	}
-	l.settleOrders(k, v, &d)
-	stable := l.stable(v, k.now, &d.wake)
-	l.reassign(v, target, k.now)
-	given := make(map[int]Order, len(l.inFlight))
-	for i, o := range l.inFlight {
-		given[i] = o.Order
-	}
-	leaving := leaversOf(v)
-	for _, o := range plan(v, target, given, l.Limits) {
-		switch until, cools := l.coolingDown[o.Shard]; {
-		case cools && k.now < until:
+	hosts := hostsOf(v)
+	l.settleOrders(k, v, hosts, &d)
+	stable := l.stable(v, hosts, k.now, &d.wake)
+	l.reassign(v, hosts, target, k.now)
+	for _, o := range plan(v, hosts, target, l.inFlight, l.Limits) {
+		switch until, cools := l.avoided[placing{o.Shard, ""}]; {
+		case cools:
 			d.wake.in(until - k.now)
-		case o.From == "" && !(k.arranged && l.assignedOnce), o.From != "" && !stable && !leaving[o.From]:
+		case o.From == "" && !(k.arranged && l.assignedOnce), o.From != "" && !stable && !hosts[o.From].Leaving:
 		default:
-			delete(l.coolingDown, o.Shard)
 			patience := hostWithin
 			if o.From != "" {
 				patience = l.Stop + 5*time.Second
@@ -199,25 +201,21 @@ func (l *ledger) decide(k known, asked placement.View, target []string) (d decis
 // reassign finds another node for each shard that needs a host now and whose target does not
 // take it at present: the willing node with the lowest load for its capacity. The strategy
 // has its way when the target takes shards again.
-func (l *ledger) reassign(v placement.View, target []string, now time.Duration) {
-	over := func(until time.Duration) bool { return now >= until }
-	maps.DeleteFunc(l.unresponsive, func(_ string, until time.Duration) bool { return over(until) })
-	maps.DeleteFunc(l.refused, func(_ placing, until time.Duration) bool { return over(until) })
-	if len(l.unresponsive)+len(l.refused) == 0 {
+func (l *ledger) reassign(v placement.View, hosts map[string]placement.Host, target []string, now time.Duration) {
+	maps.DeleteFunc(l.avoided, func(_ placing, until time.Duration) bool { return now >= until })
+	if len(l.avoided) == 0 {
 		return
 	}
 	willing := func(shard int, inc string) bool {
-		_, avoided := l.unresponsive[inc]
-		_, refused := l.refused[placing{shard, inc}]
-		return !avoided && !refused
+		return l.avoided[placing{anyShard, inc}] == 0 && l.avoided[placing{shard, inc}] == 0
 	}
-	load, leaving := map[string]int{}, leaversOf(v)
+	load := map[string]int{}
 	for _, to := range target {
 		load[to]++
 	}
 	for i, to := range target {
 		owner := v.Owners[i]
-		if to == "" || owner == to || owner != "" && !leaving[owner] || willing(i, to) {
+		if to == "" || owner == to || owner != "" && !hosts[owner].Leaving || willing(i, to) {
 			continue
 		}
 		best := placement.Host{}
@@ -238,12 +236,8 @@ func (l *ledger) reassign(v placement.View, target []string, now time.Duration) 
 // stable reports whether the hosts have been the same for long enough to move shards
 // that live. Free ones are assigned after half of that the first time, so that nodes
 // which start together each get their part.
-func (l *ledger) stable(v placement.View, now time.Duration, w *wake) bool {
-	incs := make([]string, 0, len(v.Hosts))
-	for _, h := range v.Hosts {
-		incs = append(incs, h.Incarnation)
-	}
-	slices.Sort(incs)
+func (l *ledger) stable(v placement.View, hosts map[string]placement.Host, now time.Duration, w *wake) bool {
+	incs := slices.Sorted(maps.Keys(hosts))
 	if !slices.Equal(incs, l.hosts) {
 		l.hosts, l.since = incs, now
 	}
@@ -260,35 +254,20 @@ func (l *ledger) stable(v placement.View, now time.Duration, w *wake) bool {
 	return true
 }
 
-// leaversOf are the incarnations that give up what they have.
-func leaversOf(v placement.View) map[string]bool {
-	all := map[string]bool{}
-	for _, h := range v.Hosts {
-		if h.Leaving {
-			all[h.Incarnation] = true
-		}
-	}
-	return all
-}
-
 // settleOrders forgets what was done, what can't be done any more, and what took
 // too long.
-func (l *ledger) settleOrders(k known, v placement.View, d *decision) {
-	there := map[string]bool{}
-	for _, h := range v.Hosts {
-		there[h.Incarnation] = true
-	}
+func (l *ledger) settleOrders(k known, v placement.View, hosts map[string]placement.Host, d *decision) {
 	for i, o := range l.inFlight {
 		owner := v.Owners[i]
 		switch {
-		case owner == o.To, !there[o.To], o.From != "" && !there[o.From],
+		case owner == o.To, !there(hosts, o.To), o.From != "" && !there(hosts, o.From),
 			owner != "" && owner != o.From,                         // another's
 			o.From != "" && owner == "" && k.seats[i].Last >= o.by: // given up on the way
 			delete(l.inFlight, i)
 		case k.now >= o.until:
 			delete(l.inFlight, i)
 			if o.From == "" {
-				l.unresponsive[o.To] = k.now + avoidFor
+				l.avoided[placing{anyShard, o.To}] = k.now + avoidFor
 			}
 			d.late = append(d.late, o.Order)
 		default:
@@ -305,12 +284,11 @@ func (l *ledger) failed(shard int, on string, now time.Duration) bool {
 		return false
 	}
 	delete(l.inFlight, shard)
-	l.coolingDown[shard] = now + cooling
+	l.avoided[placing{shard, ""}] = now + cooling
 	if o.From != "" {
-		l.unresponsive[o.To] = now + avoidFor
-	} else {
-		l.refused[placing{o.Shard, o.To}] = now + avoidFor
+		shard = anyShard
 	}
+	l.avoided[placing{shard, o.To}] = now + avoidFor
 	return true
 }
 
@@ -381,21 +359,9 @@ func messages(orders []Order, k known) (all []*wire.Order) {
 
 // CompleteLimits returns l with the defaults for so many shards in place of zeros: of very many
 // shards each has the less in it, and a join or a leave is to take about as many rounds as
-// that of a few. The error says which limit is out of its bounds, 1 to 2^31-1.
-func CompleteLimits(l placement.MoveLimits, shards int) (placement.MoveLimits, error) {
-	if l.Moves == 0 {
-		l.Moves = max(100, shards/50)
-	}
-	if l.PerHost == 0 {
-		l.PerHost = max(25, shards/200)
-	}
-	switch {
-	case l.Moves < 1 || l.Moves > input.MaxCount:
-		return l, fmt.Errorf("MoveLimits.Moves: %d, must be at least 1 and at most %d", l.Moves, input.MaxCount)
-	case l.PerHost < 1 || l.PerHost > input.MaxCount:
-		return l, fmt.Errorf("MoveLimits.PerHost: %d, must be at least 1 and at most %d", l.PerHost, input.MaxCount)
-	}
-	return l, nil
+// that of a few.
+func CompleteLimits(l placement.MoveLimits, shards int) placement.MoveLimits {
+	return placement.MoveLimits{Moves: cmp.Or(l.Moves, max(100, shards/50)), PerHost: cmp.Or(l.PerHost, max(25, shards/200))}
 }
 
 // Order says that host To takes up a shard, which host From, if there is one, hands off to it.
@@ -408,11 +374,7 @@ type Order struct {
 // Free shards are taken up without a bound; moves of those that have a host are bounded by l,
 // together with the ones in flight, of which none is ordered again. A shard whose host is gone
 // is left to its lease.
-func plan(v placement.View, target []string, inFlight map[int]Order, l placement.MoveLimits) []Order {
-	there := make(map[string]bool, len(v.Hosts))
-	for _, h := range v.Hosts {
-		there[h.Incarnation] = true
-	}
+func plan(v placement.View, hosts map[string]placement.Host, target []string, inFlight map[int]inFlight, l placement.MoveLimits) []Order {
 	busy, moves := map[string]int{}, 0
 	for _, o := range inFlight {
 		if o.From != "" {
@@ -424,12 +386,12 @@ func plan(v placement.View, target []string, inFlight map[int]Order, l placement
 	var orders []Order
 	for s, to := range target[:min(len(target), len(v.Owners))] {
 		from := v.Owners[s]
-		if _, ok := inFlight[s]; ok || to == "" || to == from || !there[to] {
+		if _, ok := inFlight[s]; ok || to == "" || to == from || !there(hosts, to) {
 			continue
 		}
 		switch {
 		case from == "":
-		case !there[from]: // its lease runs out, or it comes back
+		case !there(hosts, from): // its lease runs out, or it comes back
 			continue
 		case moves >= l.Moves || busy[from] >= l.PerHost || busy[to] >= l.PerHost:
 			continue

@@ -39,8 +39,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T, r *rand.Rand, shards int) *world {
-	limits, err := CompleteLimits(placement.MoveLimits{Moves: 1 + r.IntN(20), PerHost: 1 + r.IntN(10)}, shards)
-	require.NoError(t, err)
+	limits := placement.MoveLimits{Moves: 1 + r.IntN(20), PerHost: 1 + r.IntN(10)}
 	w := &world{t: t, r: r, limits: limits, l: newLedger(Settings{Limits: limits, Settle: settle, Stop: stop}), failedAt: map[int]time.Duration{},
 		refusedAt: map[placing]time.Duration{}, silentAt: map[string]time.Duration{}}
 	w.k.now = -time.Hour // a clock may begin anywhere
@@ -117,7 +116,7 @@ func (w *world) decide() []Order {
 			continue
 		}
 		moves++
-		require.True(w.t, w.k.now-w.stableSince >= settle || leaversOf(v)[o.From], "shards that live wait until the hosts are stable")
+		require.True(w.t, w.k.now-w.stableSince >= settle || hostsOf(v)[o.From].Leaving, "shards that live wait until the hosts are stable")
 	}
 	require.LessOrEqual(w.t, moves, w.limits.Moves)
 	require.LessOrEqual(w.t, len(w.l.inFlight), before+len(d.orders))

@@ -28,23 +28,22 @@ func TestPlanConvergesWithinItsLimits(t *testing.T) {
 				v.Owners[s] = v.Hosts[i].Incarnation
 			}
 		}
-		l, err := CompleteLimits(placement.MoveLimits{Moves: 1 + r.IntN(50), PerHost: 1 + r.IntN(20)}, 8)
-		require.NoError(t, err)
+		l := placement.MoveLimits{Moves: 1 + r.IntN(50), PerHost: 1 + r.IntN(20)}
 		target := placement.Balanced{}.Target(v)
 		if !slices.ContainsFunc(v.Hosts, func(h placement.Host) bool { return h.Takes() > 0 }) {
 			continue
 		}
-		inFlight := map[int]Order{}
+		flying, hosts := map[int]inFlight{}, hostsOf(v)
 		rounds := 0
 		for ; !slices.Equal(v.Owners, target); rounds++ {
 			require.Less(t, rounds, 4*len(v.Owners)+10, "seed %d, %d: it converges", base, i)
-			for _, o := range plan(v, target, inFlight, l) {
-				require.NotContains(t, inFlight, o.Shard)
+			for _, o := range plan(v, hosts, target, flying, l) {
+				require.NotContains(t, flying, o.Shard)
 				require.Equal(t, v.Owners[o.Shard], o.From)
-				inFlight[o.Shard] = o
+				flying[o.Shard] = inFlight{Order: o}
 			}
 			moves, busy := 0, map[string]int{}
-			for _, o := range inFlight {
+			for _, o := range flying {
 				if o.From != "" {
 					moves++
 					busy[o.From]++
@@ -55,40 +54,29 @@ func TestPlanConvergesWithinItsLimits(t *testing.T) {
 			for h, n := range busy {
 				require.LessOrEqual(t, n, l.PerHost, "host %s", h)
 			}
-			require.NotEmpty(t, inFlight, "it goes on")
-			for s, o := range inFlight { // some are done
+			require.NotEmpty(t, flying, "it goes on")
+			for s, o := range flying { // some are done
 				if r.IntN(2) == 0 {
 					v.Owners[s] = o.To
-					delete(inFlight, s)
+					delete(flying, s)
 				}
 			}
 		}
-		require.Empty(t, plan(v, target, inFlight, l))
+		require.Empty(t, plan(v, hosts, target, flying, l))
 		require.Equal(t, target, placement.Balanced{}.Target(v), "seed %d, %d", base, i)
 	}
 }
 
 func TestPlanLeavesGoneHostsToTheirLeases(t *testing.T) {
 	v := placement.View{Hosts: []placement.Host{{ID: "a", Incarnation: "a", Capacity: 1}}, Owners: []string{"gone", "", "a"}}
-	l, _ := CompleteLimits(placement.MoveLimits{}, 256)
-	require.Equal(t, []Order{{1, "", "a"}}, plan(v, []string{"a", "a", "a"}, nil, l))
-}
-
-func TestLimitsAreChecked(t *testing.T) {
-	_, err := CompleteLimits(placement.MoveLimits{Moves: -1}, 8)
-	require.ErrorContains(t, err, "Moves")
-	_, err = CompleteLimits(placement.MoveLimits{PerHost: -1}, 8)
-	require.ErrorContains(t, err, "PerHost")
+	require.Equal(t, []Order{{1, "", "a"}}, plan(v, hostsOf(v), []string{"a", "a", "a"}, nil, CompleteLimits(placement.MoveLimits{}, 256)))
 }
 
 // Of very many shards more move at a time, unless it is said how many may.
 func TestDefaultLimitsFollowTheNumber(t *testing.T) {
 	for shards, want := range map[int][2]int{1: {100, 25}, 5000: {100, 25}, 20000: {400, 100}, 1 << 16: {1310, 327}} {
-		l, err := CompleteLimits(placement.MoveLimits{}, shards)
-		require.NoError(t, err)
+		l := CompleteLimits(placement.MoveLimits{}, shards)
 		require.Equal(t, want, [2]int{l.Moves, l.PerHost})
 	}
-	l, err := CompleteLimits(placement.MoveLimits{Moves: 7, PerHost: 3}, 20000)
-	require.NoError(t, err)
-	require.Equal(t, placement.MoveLimits{Moves: 7, PerHost: 3}, l)
+	require.Equal(t, placement.MoveLimits{Moves: 7, PerHost: 3}, CompleteLimits(placement.MoveLimits{Moves: 7, PerHost: 3}, 20000))
 }

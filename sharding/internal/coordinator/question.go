@@ -43,7 +43,7 @@ func (c *Coordinator) ask(v placement.View, version uint64, now time.Duration) {
 	st := c.env.Strategy
 	boundary.Aside(func() ([]string, error) { return target(st, v) }, func(target []string, err error) {
 		c.env.Asked.Store(false)
-		c.tell(func() { c.onAnswer(q, target, err) })
+		c.Tell(func() { c.onAnswer(q, target, err) })
 	})
 }
 
@@ -115,9 +115,9 @@ func (c *Coordinator) without(v placement.View, why error) []string {
 		c.log.Error("the strategy failed: shards without a host are spread evenly, no other is moved", zap.Error(why))
 		c.emit(StrategyFailed, why)
 	}
-	target, leaving := placement.Balanced{}.Target(v), leaversOf(v)
+	target, hosts := placement.Balanced{}.Target(v), hostsOf(v)
 	for i, owner := range v.Owners {
-		if owner != "" && !leaving[owner] {
+		if owner != "" && !hosts[owner].Leaving {
 			target[i] = owner
 		}
 	}

@@ -95,8 +95,6 @@ func ordered(t *testing.T, taken bool) bool {
 	require.NoError(t, err)
 	defer stop()
 
-	limits, err := CompleteLimits(placement.MoveLimits{}, 1)
-	require.NoError(t, err)
 	asked, take, answer := make(chan struct{}, 100), make(chan struct{}), make(chan struct{})
 	var orders atomic.Int32
 	system := actor.NewActorSystem(remoting.LogTo(nil))
@@ -116,7 +114,7 @@ func ordered(t *testing.T, taken bool) bool {
 				return ctx.Err()
 			},
 			Go: func(f func()) { go f() }, Present: &present, Asked: new(atomic.Bool), Log: zap.NewNop(), Type: names.Key, Shards: 1,
-			Self: &wire.Node{Address: "a:1", Incarnation: a.Owner().Incarnation}, Settings: Settings{Limits: limits, Stop: time.Second,
+			Self: &wire.Node{Address: "a:1", Incarnation: a.Owner().Incarnation}, Settings: Settings{Limits: placement.MoveLimits{Moves: 1, PerHost: 1}, Stop: time.Second,
 				Strategy: placement.StrategyFunc(func(v placement.View) []string {
 					asked <- struct{}{}
 					<-answer
