@@ -732,7 +732,8 @@ func TestNoContextIsAnError(t *testing.T) {
 		r := n.start(4)
 		c.settled(30*time.Second, n)
 		inputtest.Functions(t, map[string]func() error{
-			"Ask": func() error { _, err := sharding.Ask[int](inputtest.None, r, "x", job{}); return err },
+			"Ask":          func() error { _, err := sharding.Ask[int](inputtest.None, r, "x", job{}); return err },
+			"ValidateCall": func() error { return sharding.ValidateCall(inputtest.None, owned{"s", 1}) },
 		})
 		inputtest.Contexts(t, r)
 		inputtest.Contexts(t, sharding.NewMemoryEntities())

@@ -13,7 +13,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/boundary"
-	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding/internal/entities"
 )
@@ -39,17 +38,12 @@ type memoryShard struct {
 }
 
 func (m *memoryEntities) Load(ctx context.Context, o lease.Ownership) (ids []string, err error) {
-	err = m.do(ctx, "load", o, func(s *memoryShard) { ids = slices.Collect(maps.Keys(s.ids)) })
+	err = m.do(ctx, "load", o, nil, func(s *memoryShard) { ids = slices.Collect(maps.Keys(s.ids)) })
 	return ids, err
 }
 
 func (m *memoryEntities) Update(ctx context.Context, o lease.Ownership, add, remove []string) error {
-	for _, id := range slices.Concat(add, remove) {
-		if err := ValidateEntityID(id); err != nil {
-			return err
-		}
-	}
-	return m.do(ctx, "update", o, func(s *memoryShard) {
+	return m.do(ctx, "update", o, slices.Concat(add, remove), func(s *memoryShard) {
 		for _, id := range add {
 			s.ids[id] = struct{}{}
 		}
@@ -60,22 +54,13 @@ func (m *memoryEntities) Update(ctx context.Context, o lease.Ownership, add, rem
 }
 
 // do runs f on o's shard if the fence lets o through, as one step.
-func (m *memoryEntities) do(ctx context.Context, what string, o lease.Ownership, f func(*memoryShard)) error {
-	if err := input.Context(ctx, lease.ErrInvalid); err != nil {
+func (m *memoryEntities) do(ctx context.Context, what string, o lease.Ownership, ids []string, f func(*memoryShard)) error {
+	if err := ValidateCall(ctx, o, ids...); err != nil {
 		return fmt.Errorf("remembered entities: %s: %w", what, err)
-	}
-	if input.Nil(o) || o.Name() == "" {
-		return fmt.Errorf("remembered entities: %s: owner: %w: nil or without a name", what, lease.ErrInvalid)
-	}
-	name, token := o.Name(), o.Token()
-	if token == 0 {
-		return fmt.Errorf("remembered entities of %s: %s: token: %w: 0, which fences nothing", name, what, lease.ErrInvalid)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("remembered entities of %s: %s: %w", name, what, err)
-	}
+	name, token := o.Name(), o.Token()
 	s := m.shards[name]
 	if s == nil {
 		s = &memoryShard{ids: map[string]struct{}{}}
@@ -84,7 +69,7 @@ func (m *memoryEntities) do(ctx context.Context, what string, o lease.Ownership,
 	if token < s.highest {
 		return fmt.Errorf("remembered entities of %s: %s: token %d after %d: %w", name, what, token, s.highest, ErrStaleOwner)
 	}
-	s.highest = max(s.highest, token)
+	s.highest = token
 	f(s)
 	return nil
 }

@@ -51,8 +51,7 @@ func TestMemoryEntitiesAdvance(t *testing.T) {
 	_, err := s.Load(ctx, owned{"s", 1})
 	require.ErrorIs(t, err, sharding.ErrStaleOwner)
 	require.EqualError(t, err, "remembered entities of s: load: token 1 after 2: not the owner of the shard any more")
-	require.EqualError(t, s.Update(ctx, owned{"s", 0}, nil, nil),
-		"remembered entities of s: update: token: invalid: 0, which fences nothing")
+	require.EqualError(t, s.Update(ctx, owned{"s", 0}, nil, nil), "remembered entities: update: token: invalid: 0, which fences nothing")
 }
 
 // TestMemoryEntitiesCancelled: a Load whose context is done does not even advance

@@ -318,7 +318,7 @@ const MaxEntityID = 512
 // context is done already applies nothing. Arguments out of their bounds are
 // lease.ErrInvalid, and nothing is applied: an Ownership must be there, have a name
 // and a token above 0 (a lease without tokens fences nothing), and an id must pass
-// ValidateEntityID.
+// ValidateEntityID (ValidateCall checks all of it).
 type EntityStore interface {
 	// Load returns the ids remembered under o.Name(), each once, in any order. It
 	// is a holder's first act: before it reads, it advances the fence to o's
@@ -354,4 +354,23 @@ func ValidateEntityID(id string) error {
 		return fmt.Errorf("entity id %q: %w: not UTF-8", id, lease.ErrInvalid)
 	}
 	return nil
+}
+
+// ValidateCall is what a call to an EntityStore begins with: an error is ctx's, as that is done, or
+// lease.ErrInvalid, as ctx or o is nil, o has no name or no token, or one of ids is none.
+func ValidateCall(ctx context.Context, o lease.Ownership, ids ...string) error {
+	switch {
+	case ctx == nil:
+		return input.Context(ctx, lease.ErrInvalid)
+	case input.Nil(o) || o.Name() == "":
+		return fmt.Errorf("owner: %w: nil or without a name", lease.ErrInvalid)
+	case o.Token() == 0:
+		return fmt.Errorf("token: %w: 0, which fences nothing", lease.ErrInvalid)
+	}
+	for _, id := range ids {
+		if err := ValidateEntityID(id); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
 }

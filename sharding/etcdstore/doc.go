@@ -24,9 +24,8 @@
 //
 // A Txn of an Update is also conditional on the mark, which each changes: a
 // request that lingered on its way, and was given up by its sender, is not applied
-// any more once a later one was. The Txns of a shard are therefore sent one after
-// another, and Stores that write under one ownership at a time make each other
-// try again.
+// any more once a later one was. Calls that write under one ownership at a time make
+// each other try again.
 //
 // # Requirements
 //

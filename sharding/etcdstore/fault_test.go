@@ -67,30 +67,6 @@ func TestUnanswered(t *testing.T) {
 	require.ElementsMatch(t, []string{"b", "c"}, ids)
 }
 
-// TestTurn: a call that waits behind another of its shard ends with its context,
-// and other shards do not wait.
-func TestTurn(t *testing.T) {
-	p := newPlace(t)
-	o, other := p.own("shard/g/t/1"), p.own("shard/g/t/2")
-	route, err := server(t).NewRoute()
-	require.NoError(t, err)
-	s := p.over(route.Client(t))
-	require.NoError(t, s.Update(t.Context(), o, nil, nil))
-
-	route.Delay(500 * time.Millisecond)
-	first := make(chan error, 1)
-	go func() { first <- s.Update(t.Context(), o, []string{"a"}, nil) }()
-	time.Sleep(100 * time.Millisecond)
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	began := time.Now()
-	require.ErrorIs(t, s.Update(ctx, o, nil, nil), context.DeadlineExceeded)
-	require.Less(t, time.Since(began), 400*time.Millisecond)
-	require.NoError(t, s.Update(t.Context(), other, []string{"c"}, nil))
-	require.NoError(t, <-first)
-	require.Equal(t, []string{"shard/g/t/1/", "shard/g/t/1/a", "shard/g/t/2/", "shard/g/t/2/c"}, p.keys())
-}
-
 // TestAuth: the permissions that the documentation names are enough, and no fewer
 // are.
 func TestAuth(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -19,7 +20,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
-	"github.com/holdfast-go/holdfast/store"
 )
 
 // DefaultPrefix stands before the key of every id.
@@ -37,15 +37,7 @@ type Store struct {
 	client *clientv3.Client
 	leases *etcd.Store
 	prefix string
-
-	mu     sync.Mutex
-	shards map[string]*shard // by lease name, kept for good
-}
-
-// shard is what a Store knows of one.
-type shard struct {
-	turn chan struct{} // has room for one: who sends
-	mark int64         // the mark's mod revision, as last seen; by whose turn it is
+	marks  sync.Map // by lease name: the mark's mod revision, as last seen; kept for good
 }
 
 var _ sharding.EntityStore = (*Store)(nil)
@@ -68,7 +60,7 @@ func New(client *clientv3.Client, store *etcd.Store, opts ...Option) (*Store, er
 	case store == nil || store.Prefix() == "":
 		return nil, fmt.Errorf("etcdstore.New: store: %w: nil or the zero value, must come from etcd.New", lease.ErrInvalid)
 	}
-	s := &Store{client: client, leases: store, prefix: DefaultPrefix, shards: map[string]*shard{}}
+	s := &Store{client: client, leases: store, prefix: DefaultPrefix}
 	if err := input.Apply(s, nil, lease.ErrInvalid, opts); err != nil {
 		return nil, fmt.Errorf("etcdstore.New: %w", err)
 	}
@@ -88,46 +80,16 @@ func (s *Store) markKey(name string) string { return s.prefix + name + "/" }
 
 var errClosed = errors.New("the client was closed")
 
-// enter checks the arguments, waits for its turn with the shard, and returns how to
-// end it.
-func (s *Store) enter(ctx context.Context, o lease.Ownership) (sh *shard, leave func(), err error) {
+// check checks the arguments of a call, and that the client is open: it would try again a hundred times.
+func (s *Store) check(ctx context.Context, o lease.Ownership, ids ...string) error {
 	if s.client == nil {
-		return nil, nil, fmt.Errorf("%w: the store is the zero value, must come from etcdstore.New", lease.ErrInvalid)
+		return fmt.Errorf("%w: the store is the zero value, must come from etcdstore.New", lease.ErrInvalid)
 	}
-	if err := input.Context(ctx, lease.ErrInvalid); err != nil {
-		return nil, nil, err
-	}
-	if input.Nil(o) {
-		return nil, nil, fmt.Errorf("owner: %w: nil", lease.ErrInvalid)
-	}
-	if err := store.ValidateName(o.Name()); err != nil {
-		return nil, nil, err
-	}
-	if o.Token() == 0 {
-		return nil, nil, fmt.Errorf("token: %w: 0, etcd's leases have one", lease.ErrInvalid)
-	}
-	s.mu.Lock()
-	sh = s.shards[o.Name()]
-	if sh == nil {
-		sh = &shard{turn: make(chan struct{}, 1)}
-		s.shards[o.Name()] = sh
-	}
-	s.mu.Unlock()
-	select {
-	case sh.turn <- struct{}{}:
-	case <-ctx.Done():
-		return nil, nil, ctx.Err()
-	}
-	leave = func() { <-sh.turn }
-	err = ctx.Err() // select draws if both are ready
+	err := sharding.ValidateCall(ctx, o, ids...)
 	if err == nil && s.client.Ctx().Err() != nil {
-		err = errClosed // the client itself would try again a hundred times
+		err = errClosed
 	}
-	if err != nil {
-		leave()
-		return nil, nil, err
-	}
-	return sh, leave, nil
+	return err
 }
 
 // explain says which shard an error is about; ctx is that of the caller.
@@ -157,16 +119,15 @@ func late(ctx context.Context, err error) error {
 // Load implements sharding.EntityStore. All ids are of one moment. A key among them
 // that this store did not write is lease.ErrBadRecord.
 func (s *Store) Load(ctx context.Context, o lease.Ownership) ([]string, error) {
-	sh, leave, err := s.enter(ctx, o)
-	if err != nil {
-		return nil, explain(ctx, "load", o, err)
-	}
-	defer leave()
-	ids, err := s.load(clientv3.WithRequireLeader(ctx), sh, o)
+	ids, err := s.load(ctx, o)
 	return ids, explain(ctx, "load", o, err)
 }
 
-func (s *Store) load(ctx context.Context, sh *shard, o lease.Ownership) ([]string, error) {
+func (s *Store) load(ctx context.Context, o lease.Ownership) ([]string, error) {
+	if err := s.check(ctx, o); err != nil {
+		return nil, err
+	}
+	ctx = clientv3.WithRequireLeader(ctx)
 	base := s.markKey(o.Name())
 	end := clientv3.GetPrefixRangeEnd(base)
 	from, rev := base, int64(0)
@@ -187,7 +148,7 @@ func (s *Store) load(ctx context.Context, sh *shard, o lease.Ownership) ([]strin
 		}
 		if rev == 0 {
 			rev = resp.Header.Revision
-			sh.mark = rev
+			s.marks.Store(o.Name(), rev)
 		}
 		page := resp.Responses[0].GetResponseRange()
 		for _, kv := range page.Kvs {
@@ -225,4 +186,81 @@ func (s *Store) parse(base string, kv *mvccpb.KeyValue) (id string, mine bool, e
 
 func stale(o lease.Ownership) error {
 	return fmt.Errorf("the lease has not token %d: %w", o.Token(), sharding.ErrStaleOwner)
+}
+
+// Update implements sharding.EntityStore. It is applied as a whole if at most 99
+// ids change, else in batches of as many, each as a whole: first what is added,
+// then what is removed. The first that fails is the last that is sent.
+func (s *Store) Update(ctx context.Context, o lease.Ownership, add, remove []string) error {
+	return explain(ctx, "update", o, s.update(ctx, o, add, remove))
+}
+
+func (s *Store) update(ctx context.Context, o lease.Ownership, add, remove []string) error {
+	if err := s.check(ctx, o, slices.Concat(add, remove)...); err != nil {
+		return err
+	}
+	ctx = clientv3.WithRequireLeader(ctx)
+	ops := s.ops(o.Name(), add, remove)
+	for done := 0; ; {
+		part := ops[done:min(done+maxOps-1, len(ops))]
+		if err := s.write(ctx, o, part); err != nil {
+			return fmt.Errorf("after %d of %d changes: %w", done, len(ops), err)
+		}
+		if done += len(part); done == len(ops) {
+			return nil
+		}
+	}
+}
+
+// ops are the changes that come to the same as add and then remove: one Txn takes
+// no key twice.
+func (s *Store) ops(name string, add, remove []string) []clientv3.Op {
+	stays := make(map[string]bool, len(add)+len(remove))
+	for _, id := range add {
+		stays[id] = true
+	}
+	for _, id := range remove {
+		stays[id] = false
+	}
+	var puts, deletes []clientv3.Op
+	for id, stays := range stays {
+		if key := s.markKey(name) + url.PathEscape(id); stays {
+			puts = append(puts, clientv3.OpPut(key, ""))
+		} else {
+			deletes = append(deletes, clientv3.OpDelete(key))
+		}
+	}
+	return append(puts, deletes...)
+}
+
+// write applies ops in one Txn. It is refused if o is stale or the mark has
+// changed; the latter was by a write of ours whose answer did not come, by
+// another call, or by another Store, and it is tried again from there.
+func (s *Store) write(ctx context.Context, o lease.Ownership, ops []clientv3.Op) error {
+	key := s.markKey(o.Name())
+	ops = append(slices.Clip(ops), clientv3.OpPut(key, ""))
+	known, _ := s.marks.Load(o.Name())
+	for mark, _ := known.(int64); ; {
+		guard := s.leases.Guard(o)
+		resp, err := s.client.Txn(ctx).
+			If(guard, clientv3.Compare(clientv3.ModRevision(key), "=", mark)).
+			Then(ops...).
+			Else(clientv3.OpTxn([]clientv3.Cmp{guard}, []clientv3.Op{clientv3.OpGet(key)}, nil)).
+			Commit()
+		if err != nil {
+			return err
+		}
+		if resp.Succeeded {
+			s.marks.Store(o.Name(), resp.Header.Revision)
+			return nil
+		}
+		found := resp.Responses[0].GetResponseTxn()
+		if !found.Succeeded {
+			return stale(o)
+		}
+		mark = 0
+		for _, kv := range found.Responses[0].GetResponseRange().Kvs {
+			mark = kv.ModRevision
+		}
+	}
 }

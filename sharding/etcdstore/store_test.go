@@ -274,7 +274,7 @@ func TestInvalid(t *testing.T) {
 	require.ErrorIs(t, err, lease.ErrInvalid)
 	err = store.Update(t.Context(), owned{"shard/g/t/1", 0}, []string{"a"}, nil)
 	require.ErrorIs(t, err, lease.ErrInvalid)
-	require.EqualError(t, err, "etcd entities of shard/g/t/1: update: token: invalid: 0, etcd's leases have one")
+	require.EqualError(t, err, "etcd entities of shard/g/t/1: update: token: invalid: 0, which fences nothing")
 
 	require.NoError(t, client.Close())
 	require.ErrorContains(t, store.Update(t.Context(), owned{"shard/g/t/1", 1}, []string{"a"}, nil), "the client was closed")

@@ -22,9 +22,7 @@ type Store struct {
 	db     *db.DB
 	leases *postgres.Store
 	schema string
-
-	mu     sync.Mutex
-	shards map[string]*shard // by lease name, kept for good
+	shards sync.Map // *shard, by lease name, kept for good
 }
 
 // shard is what a Store knows of one.
@@ -44,58 +42,40 @@ func New(pool *pgxpool.Pool, leases *postgres.Store) (*Store, error) {
 	if leases == nil || leases.SchemaName() == "" {
 		return nil, fmt.Errorf("entities.New: leases: %w: nil or the zero value, must come from postgres.New", store.ErrInvalid)
 	}
-	return &Store{db: db.OfPool(pool), leases: leases, schema: leases.SchemaName(), shards: map[string]*shard{}}, nil
+	return &Store{db: db.OfPool(pool), leases: leases, schema: leases.SchemaName()}, nil
 }
 
-// enter checks the arguments, waits for its turn with the shard, and returns how to end it. name
-// and token are those of o at that moment.
-func (s *Store) enter(ctx context.Context, o lease.Ownership) (
-	sh *shard, name string, token store.Token, leave func(), err error) {
+// enter checks the arguments of a call, and waits for its turn with the shard: transactions that
+// overlap would guard the lease without a gap, and its release waits for none. The caller ends the
+// turn.
+func (s *Store) enter(ctx context.Context, o lease.Ownership, ids ...string) (*shard, error) {
 	if s.db == nil {
-		return nil, "", 0, nil, fmt.Errorf("%w: the store is the zero value, must come from entities.New", store.ErrInvalid)
+		return nil, fmt.Errorf("%w: the store is the zero value, must come from entities.New", store.ErrInvalid)
 	}
-	if err := input.Context(ctx, lease.ErrInvalid); err != nil {
-		return nil, "", 0, nil, err
+	if err := sharding.ValidateCall(ctx, o, ids...); err != nil {
+		return nil, err
 	}
-	if input.Nil(o) {
-		return nil, "", 0, nil, fmt.Errorf("owner: %w: nil", store.ErrInvalid)
+	if o.Token() > math.MaxInt64 {
+		return nil, fmt.Errorf("token: %w: %d, must be that of a lease in PostgreSQL", store.ErrInvalid, o.Token())
 	}
-	name, token = o.Name(), o.Token()
-	if err := store.ValidateName(name); err != nil {
-		return nil, name, token, nil, err
-	}
-	if token == 0 || token > math.MaxInt64 {
-		return nil, name, token, nil, fmt.Errorf("token: %w: %d, must be that of a lease in PostgreSQL",
-			store.ErrInvalid, token)
-	}
-	s.mu.Lock()
-	sh = s.shards[name]
-	if sh == nil {
-		sh = &shard{turn: make(chan struct{}, 1)}
-		s.shards[name] = sh
-	}
-	s.mu.Unlock()
+	known, _ := s.shards.LoadOrStore(o.Name(), &shard{turn: make(chan struct{}, 1)})
+	sh := known.(*shard)
 	select {
 	case sh.turn <- struct{}{}:
+		return sh, nil
 	case <-ctx.Done():
-		return nil, name, token, nil, ctx.Err()
+		return nil, ctx.Err()
 	}
-	leave = func() { <-sh.turn }
-	if err := ctx.Err(); err != nil { // select draws if both are ready
-		leave()
-		return nil, name, token, nil, err
-	}
-	return sh, name, token, leave, nil
 }
 
 // explain says which shard an error is about, in the terms of sharding.EntityStore.
-func explain(ctx context.Context, what, name string, token store.Token, err error) error {
-	if err == nil {
-		return nil
+func explain(ctx context.Context, what string, o lease.Ownership, err error) error {
+	if err == nil || input.Nil(o) {
+		return err
 	}
 	switch db.StateOf(err) {
 	case postgres.FencedState:
-		err = fmt.Errorf("the lease has not token %d: %w", token, sharding.ErrStaleOwner)
+		err = fmt.Errorf("the lease has not token %d: %w", o.Token(), sharding.ErrStaleOwner)
 	case db.StateTimeline:
 		err = fmt.Errorf("%w: %w: %w", store.ErrDenied, postgres.ErrOldPrimary, err)
 	case db.StateSettings:
@@ -104,65 +84,64 @@ func explain(ctx context.Context, what, name string, token store.Token, err erro
 	if ctx != nil && ctx.Err() != nil {
 		err = fmt.Errorf("%w: %w", ctx.Err(), err)
 	}
-	return fmt.Errorf("postgres entities of %s: %s: %w", name, what, err)
+	return fmt.Errorf("postgres entities of %s: %s: %w", o.Name(), what, err)
 }
 
 // Load implements sharding.EntityStore. All ids are of one moment.
 func (s *Store) Load(ctx context.Context, o lease.Ownership) ([]string, error) {
-	sh, name, token, leave, err := s.enter(ctx, o)
+	ids, err := s.load(ctx, o)
+	return ids, explain(ctx, "load", o, err)
+}
+
+func (s *Store) load(ctx context.Context, o lease.Ownership) (ids []string, err error) {
+	sh, err := s.enter(ctx, o)
 	if err != nil {
-		return nil, explain(ctx, "load", name, token, err)
+		return nil, err
 	}
-	defer leave()
-	var ids []string
+	defer func() { <-sh.turn }()
 	query := "SELECT mark, id FROM " + s.function("entities_load") + "($1::text, $2::bigint)"
-	err = s.run(ctx, query, []any{name, int64(token)},
-		func(scan db.Scan) error {
-			var mark int64
-			var id *string
-			if err := scan(&mark, &id); err != nil {
-				return err
-			}
-			if id == nil {
-				sh.mark = mark
-				return nil
-			}
-			ids = append(ids, db.Unescape(*id))
+	err = s.run(ctx, query, []any{o.Name(), int64(o.Token())}, func(scan db.Scan) error {
+		var mark int64
+		var id *string
+		if err := scan(&mark, &id); err != nil {
+			return err
+		}
+		if id == nil {
+			sh.mark = mark
 			return nil
-		})
+		}
+		ids = append(ids, db.Unescape(*id))
+		return nil
+	})
 	if err != nil {
-		return nil, explain(ctx, "load", name, token, err)
+		return nil, err
 	}
 	return ids, nil
 }
 
 // Update implements sharding.EntityStore. It is applied as a whole.
 func (s *Store) Update(ctx context.Context, o lease.Ownership, add, remove []string) error {
-	for _, id := range slices.Concat(add, remove) {
-		if err := sharding.ValidateEntityID(id); err != nil {
-			return fmt.Errorf("postgres entities: update: %w", err)
-		}
-	}
-	sh, name, token, leave, err := s.enter(ctx, o)
+	return explain(ctx, "update", o, s.update(ctx, o, add, remove))
+}
+
+func (s *Store) update(ctx context.Context, o lease.Ownership, add, remove []string) error {
+	sh, err := s.enter(ctx, o, slices.Concat(add, remove)...)
 	if err != nil {
-		return explain(ctx, "update", name, token, err)
+		return err
 	}
-	defer leave()
-	for {
-		applied, mark := false, int64(0)
-		query := "SELECT applied, mark FROM " + s.function("entities_update") +
-			"($1::text, $2::bigint, $3::bigint, $4::text[], $5::text[])"
-		err := s.run(ctx, query, []any{name, int64(token), sh.mark, db.Array(add, db.Escape), db.Array(remove, db.Escape)},
-			func(scan db.Scan) error { return scan(&applied, &mark) })
+	defer func() { <-sh.turn }()
+	query := "SELECT applied, mark FROM " + s.function("entities_update") +
+		"($1::text, $2::bigint, $3::bigint, $4::text[], $5::text[])"
+	for applied := false; !applied; {
+		err := s.run(ctx, query, []any{o.Name(), int64(o.Token()), sh.mark, db.Array(add, db.Escape), db.Array(remove, db.Escape)},
+			func(scan db.Scan) error { return scan(&applied, &sh.mark) })
 		if err != nil {
-			return explain(ctx, "update", name, token, err)
+			return err
 		}
-		sh.mark = mark
-		if applied {
-			return nil
-		}
-		// Changed by a write of ours whose answer did not come, or by another Store: again from there.
+		// If not applied, the mark was changed by a write of ours whose answer did not come, or by
+		// another Store: again from there.
 	}
+	return nil
 }
 
 // run makes one statement on a server that the leases' store would use: what an old primary says of a
