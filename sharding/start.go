@@ -142,6 +142,10 @@ func (r *Region) connect() {
 		},
 		Coordinator: func() { r.post(r.loop.orders.onCoordinatorRecord) },
 		Reset:       func() { r.post(r.loop.onHistoryReset) },
+		Changed: func() {
+			r.coordination.with((*coordinator.Coordinator).Changed)
+			r.coordination.leadership.Noticed()
+		},
 	})
 	r.coordination.leadership = coordinator.NewLeadership(r.keeper.Owner(), r.table)
 	r.short = fastpath.Sender{System: r.system, Family: r.names.Key, Takes: r.table.Direct, Lost: &r.counts.unconfirmed}
@@ -201,10 +205,6 @@ func (r *Region) spawn() (err error) {
 // listen begins to follow what others do, and waits until what stands is known.
 func (r *Region) listen() error {
 	c := &r.coordination
-	r.table.OnChange(func() {
-		c.with((*coordinator.Coordinator).Changed)
-		c.leadership.Noticed()
-	})
 	stop, err := r.table.Follow(r.keeper)
 	if err != nil {
 		return err

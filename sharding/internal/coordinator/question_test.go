@@ -82,15 +82,15 @@ func ordered(t *testing.T, taken bool) bool {
 	}
 	a := keepers[0]
 	hold(a, names.Shards+"0", directory.Metadata(1, true))
+	var present atomic.Pointer[Coordinator]
 	table := directory.New(directory.Config{Names: names, Shards: 1, Name: func(int) string { return names.Shards + "0" },
 		Self: a.Owner().Incarnation, Log: zap.NewNop(), Elapsed: func() time.Duration { return a.Clock().Now().Mono },
-		Shard: func(int, lease.Record, bool) {}, Coordinator: func() {}, Reset: func() {}})
-	var present atomic.Pointer[Coordinator]
-	table.OnChange(func() {
-		if c := present.Load(); c != nil {
-			c.Changed()
-		}
-	})
+		Shard: func(int, lease.Record, bool) {}, Coordinator: func() {}, Reset: func() {},
+		Changed: func() {
+			if c := present.Load(); c != nil {
+				c.Changed()
+			}
+		}})
 	stop, err := table.Follow(a)
 	require.NoError(t, err)
 	defer stop()

@@ -22,7 +22,7 @@ func FuzzTable(f *testing.F) {
 		n, err := NamesOf("g", "t")
 		require.NoError(t, err)
 		table := New(Config{Names: n, Shards: 4, Name: n.Shard, Self: "self", Log: zap.NewNop(),
-			Elapsed: func() time.Duration { return 1 }, Coordinator: func() {}, Reset: func() {},
+			Elapsed: func() time.Duration { return 1 }, Coordinator: func() {}, Reset: func() {}, Changed: func() {},
 			Shard: func(i int, rec lease.Record, known bool) {
 				require.True(t, i < 4 && (!known || rec.Name == n.Shard(i)))
 			}})

@@ -2,9 +2,9 @@ package directory
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -19,19 +19,25 @@ import (
 // Table is what a node knows of a type by the records of its leases: who holds
 // each shard, who takes part, and who coordinates. Safe for concurrent use.
 type Table struct {
-	c       Config
-	others  boundary.Line          // of nodes with another number of shards
-	differs atomic.Pointer[string] // the last of these, by its incarnation
+	c      Config
+	others boundary.Line // of nodes with another number of shards
 
 	mu          sync.Mutex
 	shards      []ShardRecord
 	regions     map[string]Registration // by incarnation
 	coordinator lease.Record
 	version     uint64 // counts the changes of shards
-	synced      struct{ shards, regions bool }
-	ready       chan struct{} // closed when both are
-	changed     []func()
+	synced      [parts]bool
+	ready       chan struct{} // closed when all are
 }
+
+// The parts of a Table, each of a prefix of names.
+const (
+	ofShards = iota
+	ofRegions
+	ofCoordinator
+	parts
+)
 
 // Config is what a Table is made of.
 type Config struct {
@@ -50,6 +56,9 @@ type Config struct {
 	Shard       func(shard int, rec lease.Record, known bool)
 	Coordinator func()
 	Reset       func()
+
+	// Changed hears of every change, after these and with the Table unlocked. It must not block.
+	Changed func()
 }
 
 // ShardRecord is what is known of one shard.
@@ -108,50 +117,53 @@ func (t *Table) Follow(k *lease.Keeper) (stop func(), err error) {
 	return stop, nil
 }
 
-func (t *Table) onShard(ev store.Event) {
-	if ev.Kind == store.EventSynced {
-		t.sync(&t.synced.shards)
-		return
-	}
-	if ev.Kind == store.EventReset {
-		t.reset(t.clearLocked)
-		return
-	}
-	i, ok := t.c.Names.Number(ev.Record.Name, t.c.Shards)
-	if !t.count(ev) || !ok {
-		return
-	}
+// take takes an event of a part of the Table. forget and change run with it locked: forget as the
+// store's history went back and the one that stands was accepted.
+func (t *Table) take(ev store.Event, part int, forget, change func()) {
 	t.mu.Lock()
-	s := &t.shards[i]
 	switch ev.Kind {
-	case store.EventPut:
-		if ev.Record.Token < s.Last {
-			t.mu.Unlock()
-			return
+	case store.EventSynced:
+		if !t.synced[part] {
+			t.synced[part] = true
+			if t.synced == [parts]bool{true, true, true} {
+				close(t.ready)
+			}
 		}
-		rec := ev.Record
-		rec.Name, rec.Metadata = t.c.Name(i), nil
-		*s = ShardRecord{Record: rec, Held: true, Last: rec.Token}
-	case store.EventDelete:
-		if !s.Held || ev.Revision != 0 && ev.Revision < s.Record.Token {
-			t.mu.Unlock()
-			return
-		}
-		*s = ShardRecord{Last: s.Last, Free: t.c.Elapsed()}
-	default:
-		t.mu.Unlock()
-		return
+	case store.EventReset:
+		forget()
+		t.c.Reset()
+	case store.EventPut, store.EventDelete:
+		change()
 	}
-	t.version++
-	t.c.Shard(i, s.Record, s.Held)
 	t.mu.Unlock()
-	t.tell()
+	t.c.Changed()
+}
+
+func (t *Table) onShard(ev store.Event) {
+	i, ok := t.c.Names.Number(ev.Record.Name, t.c.Shards)
+	counts := t.count(ev) && ok
+	t.take(ev, ofShards, t.clearLocked, func() {
+		if !counts {
+			return
+		}
+		s, rec := &t.shards[i], ev.Record
+		switch {
+		case ev.Kind == store.EventPut && rec.Token >= s.Last:
+			rec.Name, rec.Metadata = t.c.Name(i), nil
+			*s = ShardRecord{Record: rec, Held: true, Last: rec.Token}
+		case ev.Kind == store.EventDelete && s.Held && (ev.Revision == 0 || ev.Revision >= s.Record.Token):
+			*s = ShardRecord{Last: s.Last, Free: t.c.Elapsed()}
+		default:
+			return
+		}
+		t.version++
+		t.c.Shard(i, s.Record, s.Held)
+	})
 }
 
 // count reports whether a change counts: records by nodes that know of another number
 // of shards do not.
 func (t *Table) count(ev store.Event) bool {
-	name := ev.Record.Name
 	if ev.Kind != store.EventPut {
 		return ev.Kind == store.EventDelete
 	}
@@ -160,127 +172,54 @@ func (t *Table) count(ev store.Event) bool {
 		t.c.Log.Warn("a record can't be read, left alone", zap.Error(err))
 		return false
 	}
-	if n != t.c.Shards {
-		of := ev.Record.Owner.Incarnation
-		if last := t.differs.Load(); last != nil && *last == of {
-			return false // it may hold every shard
-		}
-		if missed, ok := t.others.Open(t.c.Elapsed()); ok {
-			t.differs.Store(&of)
-			t.c.Log.Error("a node differs on the number of shards", zap.String("record", name), zap.Int("there", n),
-				zap.Int("here", t.c.Shards), zap.String("peer", ev.Record.Owner.ID), zap.Int("missed", missed),
-				boundary.Do("give all nodes the same sharding.Type.Shards"))
-		}
-		return false
+	if n != t.c.Shards { // it may hold every shard
+		t.others.Warn(t.c.Log, t.c.Elapsed(), "a node differs on the number of shards", zap.String("record", ev.Record.Name),
+			zap.Int("there", n), zap.Int("here", t.c.Shards), zap.String("peer", ev.Record.Owner.ID),
+			boundary.Do("give all nodes the same sharding.Type.Shards"))
 	}
-	return true
+	return n == t.c.Shards
 }
 
 func (t *Table) onRegion(ev store.Event) {
-	if ev.Kind == store.EventSynced {
-		t.sync(&t.synced.regions)
-		return
-	}
-	if ev.Kind == store.EventReset {
-		t.reset(func() { clear(t.regions) })
-		return
-	}
-	differs := ""
-	if ev.Kind == store.EventPut && t.news(ev.Record) {
-		if differs = Said.Differs(ev.Record, t.c.Settings); differs != "" {
-			agree.Tell(t.c.Log, ev.Record, differs)
-		}
-	}
-	ok := t.count(ev)
-	t.mu.Lock()
-	switch {
-	case ev.Kind == store.EventDelete:
-		for inc, g := range t.regions {
-			if name, _ := t.c.Names.Region(g.Owner); name == ev.Record.Name && (ev.Revision == 0 || ev.Revision >= g.Token) {
-				delete(t.regions, inc)
+	rec, counts, differs := ev.Record, t.count(ev), ""
+	t.take(ev, ofRegions, func() { clear(t.regions) }, func() {
+		name, err := t.c.Names.Region(rec.Owner)
+		was, known := t.regions[rec.Owner.Incarnation]
+		switch {
+		case ev.Kind == store.EventDelete:
+			maps.DeleteFunc(t.regions, func(_ string, g Registration) bool {
+				name, _ := t.c.Names.Region(g.Owner)
+				return name == rec.Name && (ev.Revision == 0 || ev.Revision >= g.Token)
+			})
+		case counts && err == nil && name == rec.Name && rec.Token >= was.Token:
+			if !known && rec.Owner.Incarnation != t.c.Self {
+				differs = Said.Differs(rec, t.c.Settings)
 			}
-		}
-	case ok && ev.Kind == store.EventPut:
-		rec := ev.Record
-		if name, err := t.c.Names.Region(rec.Owner); err == nil && name == rec.Name && rec.Token >= t.regions[rec.Owner.Incarnation].Token {
 			t.regions[rec.Owner.Incarnation] = Registration{rec.Owner, rec.Token, rec.Metadata[keyHosts] == "1",
-				rec.Metadata[keyPlain] == "1", cmp.Or(differs, t.regions[rec.Owner.Incarnation].Differs)}
+				rec.Metadata[keyPlain] == "1", cmp.Or(differs, was.Differs)}
 		}
+	})
+	if differs != "" {
+		agree.Tell(t.c.Log, rec, differs)
 	}
-	t.mu.Unlock()
-	t.tell()
-}
-
-// news reports whether a record is of a node that is not known.
-func (t *Table) news(rec lease.Record) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	_, known := t.regions[rec.Owner.Incarnation]
-	return !known && rec.Owner.Incarnation != t.c.Self
 }
 
 func (t *Table) onCoordinator(ev store.Event) {
-	if ev.Kind == store.EventReset {
-		t.reset(func() { t.coordinator = lease.Record{} })
-		return
-	}
-	if ev.Record.Name != t.c.Names.Coordinator {
-		return
-	}
-	t.mu.Lock()
-	switch ev.Kind {
-	case store.EventPut:
-		if ev.Record.Token >= t.coordinator.Token {
+	t.take(ev, ofCoordinator, func() { t.coordinator = lease.Record{} }, func() {
+		switch {
+		case ev.Record.Name != t.c.Names.Coordinator:
+			return
+		case ev.Kind == store.EventDelete:
+			t.coordinator = lease.Record{Token: t.coordinator.Token}
+		case ev.Record.Token >= t.coordinator.Token:
 			t.coordinator = ev.Record
 		}
-	case store.EventDelete:
-		t.coordinator = lease.Record{Token: t.coordinator.Token}
-	}
-	t.c.Coordinator()
-	t.mu.Unlock()
-	t.tell()
-}
-
-// sync notes that a snapshot is complete.
-func (t *Table) sync(what *bool) {
-	t.mu.Lock()
-	was := t.synced.shards && t.synced.regions
-	*what = true
-	if !was && t.synced.shards && t.synced.regions {
-		close(t.ready)
-	}
-	t.mu.Unlock()
-	t.tell()
-}
-
-// OnChange has f called after every change; it must not block.
-func (t *Table) OnChange(f func()) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.changed = append(t.changed, f)
+		t.c.Coordinator()
+	})
 }
 
 // Ready is closed when all that stood when Follow was called is known.
 func (t *Table) Ready() <-chan struct{} { return t.ready }
-
-// reset forgets a part of the table, which f does with it locked, as the store's history
-// went back and the one that stands was accepted.
-func (t *Table) reset(f func()) {
-	t.mu.Lock()
-	f()
-	t.c.Reset()
-	t.mu.Unlock()
-	t.tell()
-}
-
-func (t *Table) tell() {
-	t.mu.Lock()
-	fs := t.changed
-	t.mu.Unlock()
-	for _, f := range fs {
-		f()
-	}
-}
 
 // Record returns the record of a shard's holder.
 func (t *Table) Record(i int) (lease.Record, bool) {
