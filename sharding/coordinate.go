@@ -15,7 +15,6 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding/internal/coordinator"
 	"github.com/holdfast-go/holdfast/sharding/internal/directory"
@@ -142,7 +141,6 @@ type layout struct {
 
 	mu     sync.Mutex
 	leases []*lease.Handle
-	moved  int // ids that changed their shard
 }
 
 // retryAfter is the pause after an attempt whose outcome is not known.
@@ -193,46 +191,42 @@ func (c *coordination) arrange(ctx context.Context, moving func()) error {
 	c.log.Info("the number of shards was changed: what is remembered is moved", zap.Strings("from", numbers),
 		zap.Int("to", c.typ.Shards))
 	moving()
-	if err := l.move(lists); err != nil {
+	moved, err := l.move(lists)
+	if err != nil {
 		return err
 	}
 	others := slices.DeleteFunc(numbers, func(n string) bool { return n == own })
 	if err := l.update(lock, nil, others); err != nil {
 		return err
 	}
-	c.log.Info("what is remembered was moved", zap.Int("entities", l.moved))
+	c.log.Info("what is remembered was moved", zap.Int("entities", moved))
 	return nil
 }
 
-// move brings the ids of so many lists to their shards.
-func (l *layout) move(lists int) error {
-	terms := make([]lease.Term, lists)
-	if err := each(lists, func(i int) (err error) { terms[i], err = l.hold(l.names.Shard(i)); return err }); err != nil {
-		return err
+// move brings the ids of so many lists to their shards, and returns how many it moved.
+func (l *layout) move(lists int) (moved int, err error) {
+	terms, held := make([]lease.Term, lists), make([][]string, lists)
+	err = each(lists, func(i int) (err error) { terms[i], err = l.hold(l.names.Shard(i)); return err })
+	if err == nil {
+		err = each(lists, func(i int) (err error) { held[i], err = l.load(terms[i]); return err })
 	}
 	strays, arrivals := make([][]string, lists), make([][]string, l.typ.Shards)
-	if err := each(lists, func(i int) error {
-		ids, err := l.load(terms[i])
-		if err != nil {
-			return err
-		}
-		l.mu.Lock()
-		defer l.mu.Unlock()
+	for i, ids := range held {
 		for _, id := range ids {
 			// What is no id can't be written anywhere; it is never started.
 			if to := ShardOf(id, l.typ.Shards); to != i && ValidateEntityID(id) == nil {
 				strays[i], arrivals[to] = append(strays[i], id), append(arrivals[to], id)
-				l.moved++
+				moved++
 			}
 		}
-		return nil
-	}); err != nil {
-		return err
 	}
-	if err := each(l.typ.Shards, func(i int) error { return l.update(terms[i], arrivals[i], nil) }); err != nil {
-		return err
+	if err == nil {
+		err = each(l.typ.Shards, func(i int) error { return l.update(terms[i], arrivals[i], nil) })
 	}
-	return each(lists, func(i int) error { return l.update(terms[i], nil, strays[i]) })
+	if err == nil {
+		err = each(lists, func(i int) error { return l.update(terms[i], nil, strays[i]) })
+	}
+	return moved, err
 }
 
 // hold acquires a lease, and waits for its holder to give it up.
@@ -248,18 +242,15 @@ func (l *layout) hold(name string) (lease.Term, error) {
 	l.leases = append(l.leases, h)
 	l.mu.Unlock()
 	for {
-		won, err := h.Acquire(l.ctx)
-		if won {
-			if t, ok := h.Term(); ok {
-				return t, nil
-			}
-			return nil, fmt.Errorf("%q: %w", name, lease.ErrExpired)
-		}
-		if err == nil {
+		t, err := h.AcquireTerm(l.ctx)
+		switch {
+		case err == nil:
+			return t, nil
+		case errors.Is(err, lease.ErrHeld):
 			err = h.Wait(l.ctx)
-		} else if errors.Is(err, lease.ErrUnknown) && l.ctx.Err() == nil {
+		case errors.Is(err, lease.ErrUnknown) && l.ctx.Err() == nil:
 			l.sleep(retryAfter)
-			continue
+			err = nil
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%q: %w", name, err)
@@ -300,12 +291,8 @@ func (l *layout) call(t lease.Term, what string, f func(context.Context) error) 
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	defer context.AfterFunc(l.ctx, cancel)()
-	tell := func(err error) {
-		l.log.Warn("the store of remembered entities failed", zap.String("list", t.Name()), zap.String("call",
-			what), zap.Error(err))
-		l.event(Event{Kind: NotRemembered, Shard: -1, Token: t.Token(), Reason: err})
-	}
-	err := storeCall{l.node, ctx, func() bool { return false }, tell}.try(storeWithin, f)
+	tell := func(err error) { l.notRemembered(-1, t, what, err) }
+	err := l.callStore(ctx, storeWithin, func() bool { return false }, tell, f)
 	switch {
 	case err == nil:
 		return nil
@@ -317,24 +304,20 @@ func (l *layout) call(t lease.Term, what string, f func(context.Context) error) 
 	return fmt.Errorf("remembered entities of %s: %s: %w", t.Name(), what, err)
 }
 
-// each runs f for 0 to n-1, several at once, and returns the first error, after which
-// none is begun.
+// each runs f for 0 to n-1, several at once, and returns an error, after which none is begun.
 func each(n int, f func(i int) error) error {
 	var wg sync.WaitGroup
 	var next atomic.Int64
-	var first atomic.Pointer[error]
+	errs := make([]error, n)
 	for range min(n, atOnce) {
 		wg.Go(func() {
-			for i := int(next.Add(1)) - 1; i < n && first.Load() == nil; i = int(next.Add(1)) - 1 {
-				if err := boundary.Call(func() error { return f(i) }); err != nil {
-					first.CompareAndSwap(nil, &err)
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				if errs[i] = f(i); errs[i] != nil {
+					next.Store(int64(n))
 				}
 			}
 		})
 	}
 	wg.Wait()
-	if err := first.Load(); err != nil {
-		return *err
-	}
-	return nil
+	return cmp.Or(errs...)
 }

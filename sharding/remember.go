@@ -139,7 +139,8 @@ func (h *tenure) recoverAll() {
 			h.writeLocked()
 		})
 		if len(strays) > 0 {
-			err := astray(s.name, strays)
+			err := fmt.Errorf("%d ids that the store has for %s are of other shards, or no ids, and are left alone: the first is %.64q: %w",
+				len(strays), s.name, strays[0], lease.ErrInvalid)
 			s.log.Error("remembered entities are not started", zap.Error(err))
 			s.event(Event{Kind: NotRemembered, Shard: s.number, Token: h.term.Token(), Reason: err})
 		}
@@ -175,7 +176,7 @@ func (h *tenure) startAll(ids []string) {
 			s.sleep(time.Duration(len(chunk)) * time.Second / time.Duration(s.set.recoverEvery))
 		}
 		<-s.crowd.pace
-		if over || s.life.Err() != nil || h.term.Context().Err() != nil {
+		if over {
 			return
 		}
 	}
@@ -237,16 +238,19 @@ var (
 
 // persist repeats a call to the store until it is done; false if the shard has gone.
 func (h *tenure) persist(what string, f func(context.Context) error) bool {
+	s := h.s
 	defer h.failed(nil)
-	tell := func(err error) { h.notRemembered(what, err) }
-	call := storeCall{h.s.node, h.term.Context(), h.gone, tell}
+	tell := func(err error) {
+		h.failed(err)
+		s.notRemembered(s.number, h.term, what, err)
+	}
 	for n := 0; ; n++ {
-		err := call.try(min(storeWithin<<min(n, 10), storeMost), f)
+		err := s.callStore(h.term.Context(), min(storeWithin<<min(n, 10), storeMost), h.gone, tell, f)
 		if err == nil || h.gone() {
 			return err == nil
 		}
 		tell(err)
-		h.s.sleep(actors.Backoff(n, 100*time.Millisecond, 5*time.Second))
+		s.sleep(actors.Backoff(n, 100*time.Millisecond, 5*time.Second))
 	}
 }
 
@@ -256,26 +260,18 @@ func (h *tenure) gone() (over bool) {
 	return over || h.term.Context().Err() != nil || h.s.life.Err() != nil
 }
 
-// storeCall is how the store of remembered entities is called for something that
-// lives as long as ctx, or until gone says so. tell hears that it hangs.
-type storeCall struct {
-	n    *node
-	ctx  context.Context
-	gone func() bool
-	tell func(error)
-}
-
-// try makes one call. One that does not come back though its time is over is reported,
-// and waited for, as two calls for one list must not run at once, while the hosting needs
-// it; then it is left behind, with errStoreLeft: it may hang for ever, so what it would
-// write must not be read.
-func (x storeCall) try(within time.Duration, f func(context.Context) error) error {
-	ctx, cancel := context.WithCancelCause(x.ctx)
+// callStore makes one call to the store of remembered entities, for something that lives as long as
+// life. One that does not come back though its time is over is reported, and waited for, as two calls for
+// one list must not run at once, until gone says that it is not needed; then it is left behind, with
+// errStoreLeft: it may hang for ever, so what it would write must not be read.
+func (n *node) callStore(life context.Context, within time.Duration, gone func() bool, tell func(error),
+	f func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(life)
 	defer cancel(nil)
 	done := make(chan error, 1)
 	boundary.Aside(func() (struct{}, error) { return struct{}{}, f(ctx) }, func(_ struct{}, err error) { done <- err })
 	for {
-		wait, stop := x.n.within(x.ctx, within)
+		wait, stop := n.within(life, within)
 		select {
 		case err := <-done:
 			stop()
@@ -284,16 +280,16 @@ func (x storeCall) try(within time.Duration, f func(context.Context) error) erro
 			}
 			return err
 		case <-wait.Done():
-		case <-x.n.life.Done():
+		case <-n.life.Done():
 		}
 		stop()
 		switch {
-		case x.ctx.Err() != nil, x.n.life.Err() != nil, x.gone():
+		case life.Err() != nil, n.life.Err() != nil, gone():
 			return errStoreLeft
 		case ctx.Err() == nil:
 			cancel(errStoreSlow)
 		default:
-			x.tell(errStoreHangs)
+			tell(errStoreHangs)
 		}
 	}
 }
@@ -305,15 +301,9 @@ func (h *tenure) failed(err error) {
 	h.rem.failure = err
 }
 
-func (h *tenure) notRemembered(what string, why error) {
-	s := h.s
-	h.failed(why)
-	s.log.Warn("the store of remembered entities failed", zap.String("shard", s.name), zap.String("call", what), zap.Error(why))
-	s.event(Event{Kind: NotRemembered, Shard: s.number, Token: h.term.Token(), Reason: why})
-}
-
-// astray is an error that says that ids which the store has for a shard are none of it.
-func astray(shard string, ids []string) error {
-	return fmt.Errorf("%d ids that the store has for %s are of other shards, or no ids, and are left alone: the first is %.64q: %w",
-		len(ids), shard, ids[0], lease.ErrInvalid)
+// notRemembered tells that a call to the store failed, for the list of o; shard is -1 if a coordinator
+// made it.
+func (n *node) notRemembered(shard int, o lease.Ownership, call string, why error) {
+	n.log.Warn("the store of remembered entities failed", zap.String("list", o.Name()), zap.String("call", call), zap.Error(why))
+	n.event(Event{Kind: NotRemembered, Shard: shard, Token: o.Token(), Reason: why})
 }
