@@ -207,25 +207,6 @@ func TestAskFailsWhenItsLinkBreaks(t *testing.T) {
 	}
 }
 
-// What an entity of this node has been asked is of no link; nor is what waits for its
-// entity to start.
-func TestAskOnTheOwnNodeOutlivesLinks(t *testing.T) {
-	bubble(t, func(c *cluster) {
-		ns := c.nodes("a", "b")
-		a := &clerk{n: ns[0], pause: 3 * time.Second}
-		a.start(2)
-		ns[1].start(2, sharding.WithProxyOnly())
-		c.settled(5*time.Second, ns[0])
-		for range 2 { // it is started, and it is active
-			after(time.Second, func() { c.net.Cut("a:1", "b:1") })
-			took, err := asked(ns[0], idOf(0, 2), 1)
-			require.NoError(t, err)
-			require.Equal(t, 3*time.Second, took)
-			c.net.Heal("a:1", "b:1")
-		}
-	})
-}
-
 // What was asked of a former host may have been forwarded: that the link to it breaks does
 // not matter to who waits for the present one.
 func TestAskOutlivesTheLinkToAFormerHost(t *testing.T) {

@@ -44,27 +44,6 @@ func TestMemoryEntitiesConformance(t *testing.T) {
 	})
 }
 
-// TestMemoryEntitiesAdvance: to write advances the fence, as to load does.
-func TestMemoryEntitiesAdvance(t *testing.T) {
-	ctx, s := t.Context(), sharding.NewMemoryEntities()
-	require.NoError(t, s.Update(ctx, owned{"s", 2}, []string{"b"}, nil))
-	_, err := s.Load(ctx, owned{"s", 1})
-	require.ErrorIs(t, err, sharding.ErrStaleOwner)
-	require.EqualError(t, err, "remembered entities of s: load: token 1 after 2: not the owner of the shard any more")
-	require.EqualError(t, s.Update(ctx, owned{"s", 0}, nil, nil), "remembered entities: update: token: invalid: 0, which fences nothing")
-}
-
-// TestMemoryEntitiesCancelled: a Load whose context is done does not even advance
-// the fence.
-func TestMemoryEntitiesCancelled(t *testing.T) {
-	s := sharding.NewMemoryEntities()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := s.Load(ctx, owned{"s", 2})
-	require.ErrorIs(t, err, context.Canceled)
-	require.NoError(t, s.Update(t.Context(), owned{"s", 1}, []string{"a"}, nil))
-}
-
 func TestValidateEntityID(t *testing.T) {
 	for _, id := range []string{"a", "a/b", "%", "ü", "\x00", strings.Repeat("x", sharding.MaxEntityID)} {
 		require.NoError(t, sharding.ValidateEntityID(id), "%q", id)

@@ -90,33 +90,6 @@ func TestAStartThatFailsLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// While it starts, a node takes no shard that it is given.
-func TestNothingIsTakenBeforeStartHasSucceeded(t *testing.T) {
-	bubble(t, func(c *cluster) {
-		ns := c.nodes("a", "b")
-		ns[0].start(4)
-		c.settled(5*time.Second, ns[0])
-		listed := 0
-		ns[1].store.SetRule(func(call faultstore.Call) faultstore.Fault {
-			if call.Op == faultstore.List && strings.HasPrefix(call.Names[0], "shard/") {
-				listed++
-				return faultstore.Fault{Kind: faultstore.Delay, Delay: 2 * time.Second}
-			}
-			return faultstore.Fault{}
-		})
-		began := time.Now()
-		go func() {
-			time.Sleep(1900 * time.Millisecond) // more than it takes until shards that live are moved
-			for _, name := range heldBy(t, c, ns[1]) {
-				require.False(t, strings.HasPrefix(name, "shard/"), name)
-			}
-		}()
-		ns[1].start(4)
-		require.GreaterOrEqual(t, time.Since(began), 2*time.Second, listed)
-		c.settled(20*time.Second, ns...)
-	})
-}
-
 // What other nodes send to the PID of one Region reaches the next.
 func TestThePIDSurvivesARestart(t *testing.T) {
 	bubble(t, func(c *cluster) {

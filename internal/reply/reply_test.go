@@ -9,7 +9,6 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/holdfast-go/holdfast/internal/memnet"
@@ -113,22 +112,6 @@ func TestOrderSenderAndHeadersAreKept(t *testing.T) {
 	})
 }
 
-func TestMailThatCanNotTravelIsADeadLetter(t *testing.T) {
-	respond := func(ctx actor.Context) {
-		if _, ok := ctx.Message().(*wrapperspb.Int64Value); ok {
-			ctx.Respond(secret{1})
-		}
-	}
-	pair(t, respond, func(t *testing.T, a, b *actor.ActorSystem, pid *actor.PID) {
-		dead := deadLetters(a)
-		got, err := b.Root.RequestFuture(pid, wrapperspb.Int64(1), time.Second).Result()
-		require.NoError(t, err)
-		require.IsType(t, &wire.Nack{}, got)
-		synctest.Wait()
-		require.EqualValues(t, 1, dead.Load())
-	})
-}
-
 // A header, a sender or a target that is not UTF-8 has its message refused where it is sent.
 func TestInvalidUTF8IsADeadLetter(t *testing.T) {
 	pair(t, func(ctx actor.Context) {
@@ -187,8 +170,8 @@ func TestTheAskerHearsThatItsAnswerCanNotTravel(t *testing.T) {
 			ctx.Respond(secret{1})
 		}
 	}
-	pair(t, respond, func(t *testing.T, _, b *actor.ActorSystem, pid *actor.PID) {
-		began := time.Now()
+	pair(t, respond, func(t *testing.T, a, b *actor.ActorSystem, pid *actor.PID) {
+		began, dead := time.Now(), deadLetters(a)
 		got, err := b.Root.RequestFuture(pid, wrapperspb.String("x"), time.Minute).Result()
 		require.NoError(t, err)
 		require.Less(t, time.Since(began), time.Second, "no timeout tells it")
@@ -197,6 +180,9 @@ func TestTheAskerHearsThatItsAnswerCanNotTravel(t *testing.T) {
 		require.Equal(t, wire.Reason_REASON_UNKNOWN_TYPE, nack.Reason)
 		require.Contains(t, nack.Detail, "on node a:1: reply_test.secret is not registered: give it to node.Types, or call remoting.Register[reply_test.secret](")
 
+		synctest.Wait()
+		require.EqualValues(t, 1, dead.Load())
+
 		f := actor.NewFuture(b, time.Minute) // an answer of a type that b lacks
 		b.Root.Send(actor.NewPID("b:1", "holdfast/replies"), &wire.Envelope{Type: "no.such", Codec: "json", Payload: []byte("1"), Target: wire.AddressOf(f.PID())})
 		got, err = f.Result()
@@ -204,96 +190,5 @@ func TestTheAskerHearsThatItsAnswerCanNotTravel(t *testing.T) {
 		nack, ok = got.(*wire.Nack)
 		require.True(t, ok, "%T", got)
 		require.Contains(t, nack.Detail, `on node b:1: no type is registered as "no.such"`)
-	})
-}
-
-// A subscriber of the EventStream that panics, at a dead letter and at what came of it,
-// ends neither the gateway nor the process.
-func TestSubscribersThatPanicEndNothing(t *testing.T) {
-	var asked atomic.Int32
-	respond := func(ctx actor.Context) {
-		switch m := ctx.Message().(type) {
-		case *wrapperspb.Int64Value:
-			ctx.Respond(answer{int(m.Value)})
-		case *wrapperspb.StringValue:
-			asked.Add(1)
-			ctx.Respond(secret{1})
-		}
-	}
-	pair(t, respond, func(t *testing.T, a, b *actor.ActorSystem, pid *actor.PID) {
-		for _, s := range []*actor.ActorSystem{a, b} {
-			s.EventStream.Subscribe(func(e any) {
-				switch e.(type) {
-				case *actor.DeadLetterEvent, *actor.SupervisorEvent:
-					panic("a subscriber's bug")
-				}
-			})
-		}
-		dead := deadLetters(b)
-		gateway := actor.NewPID("b:1", "holdfast/replies")
-		for _, typ := range []string{"reply.answer", "no.such"} { // who asked has gone
-			for _, id := range []string{"gone", "future$gone"} {
-				b.Root.Send(gateway, &wire.Envelope{Type: typ, Codec: "json", Payload: []byte("{}"), Target: &wire.Address{Address: "b:1", Id: id}})
-			}
-		}
-		b.Root.Send(gateway, &wire.Envelope{Type: "reply.answer", Codec: "json", Payload: []byte("{}"), Target: &wire.Address{Address: "nowhere:1", Id: "x"}})
-		b.Root.RequestWithCustomSender(pid, wrapperspb.String("x"), actor.NewPID("nowhere:1", "future$gone"))
-		synctest.Wait()
-		require.EqualValues(t, 1, asked.Load())
-		require.Zero(t, dead.Load(), "the one before it panics")
-		got, err := b.Root.RequestFuture(actor.NewPID(pid.Address, pid.Id), wrapperspb.Int64(7), time.Second).Result()
-		require.NoError(t, err)
-		require.Equal(t, answer{7}, got)
-	})
-}
-
-// A subscriber that does not return holds up no answer.
-func TestASubscriberThatHangsHoldsUpNoAnswer(t *testing.T) {
-	respond := func(ctx actor.Context) {
-		if m, ok := ctx.Message().(*wrapperspb.Int64Value); ok {
-			ctx.Respond(answer{int(m.Value)})
-		}
-	}
-	pair(t, respond, func(t *testing.T, _, b *actor.ActorSystem, pid *actor.PID) {
-		release := make(chan struct{})
-		defer close(release)
-		b.EventStream.Subscribe(func(e any) {
-			if _, ok := e.(*actor.DeadLetterEvent); ok {
-				<-release
-			}
-		})
-		for range 10 {
-			b.Root.Send(actor.NewPID("b:1", "holdfast/replies"), &wire.Envelope{Type: "reply.answer", Codec: "json", Payload: []byte("{}"), Target: &wire.Address{Address: "b:1", Id: "gone"}})
-		}
-		got, err := b.Root.RequestFuture(pid, wrapperspb.Int64(7), time.Second).Result()
-		require.NoError(t, err)
-		require.Equal(t, answer{7}, got)
-	})
-}
-
-// What may be said in Protocol Buffers, and by whom, is checked where it comes in: it
-// does not come by the gateway, and past that.
-func TestTheGatewayIsNoWayAroundTheChecks(t *testing.T) {
-	pair(t, func(actor.Context) {}, func(t *testing.T, a, b *actor.ActorSystem, pid *actor.PID) {
-		dead := deadLetters(a)
-		alive, mail := true, 0
-		own, err := a.Root.SpawnNamed(actor.PropsFromFunc(func(ctx actor.Context) {
-			switch ctx.Message().(type) {
-			case *actor.Stopping:
-				alive = false
-			case *wire.Order:
-				mail++
-			}
-		}), "holdfast/own")
-		require.NoError(t, err)
-		order, err := proto.Marshal(&wire.Order{Type: "x"})
-		require.NoError(t, err)
-		for typ, payload := range map[string][]byte{"actor.PoisonPill": nil, "actor.Stop": nil, "holdfast.wire.v1.Order": order} {
-			b.Root.Send(actor.NewPID("a:1", "holdfast/replies"), &wire.Envelope{Type: typ, Codec: wire.CodecProto, Payload: payload, Target: wire.AddressOf(own)})
-		}
-		synctest.Wait()
-		require.True(t, alive)
-		require.Zero(t, mail)
-		require.EqualValues(t, 3, dead.Load())
 	})
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/etcd"
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
+	"github.com/holdfast-go/holdfast/internal/inputtest"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
 	"github.com/holdfast-go/holdfast/sharding/etcdstore"
@@ -155,30 +156,6 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// TestConformanceOfTwo runs the kit with calls that go to two stores in turn: none
-// relies on what it alone knows of the mark.
-func TestConformanceOfTwo(t *testing.T) {
-	remembertest.Run(t, func(t *testing.T) (sharding.EntityStore, func(string) lease.Ownership) {
-		p := newPlace(t)
-		return &inTurn{stores: [2]sharding.EntityStore{p.store, p.over(p.client)}}, p.own
-	})
-}
-
-type inTurn struct {
-	stores [2]sharding.EntityStore
-	n      atomic.Int64
-}
-
-func (s *inTurn) next() sharding.EntityStore { return s.stores[s.n.Add(1)%2] }
-
-func (s *inTurn) Load(ctx context.Context, o lease.Ownership) ([]string, error) {
-	return s.next().Load(ctx, o)
-}
-
-func (s *inTurn) Update(ctx context.Context, o lease.Ownership, add, remove []string) error {
-	return s.next().Update(ctx, o, add, remove)
-}
-
 // TestReleasedLease: it takes no successor to be stale.
 func TestReleasedLease(t *testing.T) {
 	p := newPlace(t)
@@ -252,10 +229,12 @@ func TestInvalid(t *testing.T) {
 	require.NoError(t, err)
 
 	for want, f := range map[string]func() (*etcdstore.Store, error){
-		"etcdstore.New: client: invalid: nil":   func() (*etcdstore.Store, error) { return etcdstore.New(nil, leases) },
-		"etcdstore.New: store: invalid: nil":    func() (*etcdstore.Store, error) { return etcdstore.New(client, nil) },
-		"etcdstore.New: invalid: a nil Option":  func() (*etcdstore.Store, error) { return etcdstore.New(client, leases, nil) },
-		`etcdstore.WithPrefix: invalid: "", mu`: func() (*etcdstore.Store, error) { return etcdstore.New(client, leases, etcdstore.WithPrefix("")) },
+		"etcdstore.New: client: invalid: nil":             func() (*etcdstore.Store, error) { return etcdstore.New(nil, leases) },
+		"etcdstore.New: store: invalid: nil":              func() (*etcdstore.Store, error) { return etcdstore.New(client, nil) },
+		"etcdstore.New: client: invalid: nil or the zero": func() (*etcdstore.Store, error) { return etcdstore.New(&clientv3.Client{}, leases) },
+		"etcdstore.New: store: invalid: nil or the zero":  func() (*etcdstore.Store, error) { return etcdstore.New(client, &etcd.Store{}) },
+		"etcdstore.New: invalid: a nil Option":            func() (*etcdstore.Store, error) { return etcdstore.New(client, leases, nil) },
+		`etcdstore.WithPrefix: invalid: "", mu`:           func() (*etcdstore.Store, error) { return etcdstore.New(client, leases, etcdstore.WithPrefix("")) },
 		`etcdstore.WithPrefix: invalid: "holdfast/e/", must`: func() (*etcdstore.Store, error) {
 			return etcdstore.New(client, leases, etcdstore.WithPrefix("holdfast/e/"))
 		},
@@ -275,6 +254,13 @@ func TestInvalid(t *testing.T) {
 	err = store.Update(t.Context(), owned{"shard/g/t/1", 0}, []string{"a"}, nil)
 	require.ErrorIs(t, err, lease.ErrInvalid)
 	require.EqualError(t, err, "etcd entities of shard/g/t/1: update: token: invalid: 0, which fences nothing")
+
+	inputtest.Contexts(t, store)
+	inputtest.Zeros(t, nil, new(etcdstore.Store))
+	inputtest.Options(t, map[string][]any{"WithPrefix": {etcdstore.WithPrefix, "p/"}}, nil, nil, func(o etcdstore.Option) error {
+		_, err := etcdstore.New(client, leases, o)
+		return err
+	})
 
 	require.NoError(t, client.Close())
 	require.ErrorContains(t, store.Update(t.Context(), owned{"shard/g/t/1", 1}, []string{"a"}, nil), "the client was closed")

@@ -94,33 +94,6 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// TestConformanceOfTwo runs the kit with calls that go to two stores in turn: none relies on what it alone
-// knows of the mark.
-func TestConformanceOfTwo(t *testing.T) {
-	server := postgrestest.Start(t)
-	remembertest.Run(t, func(t *testing.T) (sharding.EntityStore, func(string) lease.Ownership) {
-		p := newPlace(t, server)
-		other, err := entities.New(server.Pool(t), p.leases)
-		require.NoError(t, err)
-		return &inTurn{stores: [2]sharding.EntityStore{p.store, other}}, p.own
-	})
-}
-
-type inTurn struct {
-	stores [2]sharding.EntityStore
-	n      atomic.Int64
-}
-
-func (s *inTurn) next() sharding.EntityStore { return s.stores[s.n.Add(1)%2] }
-
-func (s *inTurn) Load(ctx context.Context, o lease.Ownership) ([]string, error) {
-	return s.next().Load(ctx, o)
-}
-
-func (s *inTurn) Update(ctx context.Context, o lease.Ownership, add, remove []string) error {
-	return s.next().Update(ctx, o, add, remove)
-}
-
 // TestReleasedLease: it takes no successor to be stale.
 func TestReleasedLease(t *testing.T) {
 	p := newPlace(t, postgrestest.Start(t))
@@ -171,20 +144,6 @@ func TestLate(t *testing.T) {
 	ids, err := p.store.Load(t.Context(), o)
 	require.NoError(t, err)
 	require.Equal(t, []string{"late"}, ids)
-}
-
-// TestMany: an Update is one request, whatever it changes.
-func TestMany(t *testing.T) {
-	p := newPlace(t, postgrestest.Start(t))
-	o := p.own("shard/g/t/1")
-	all := make([]string, 20_000)
-	for i := range all {
-		all[i] = fmt.Sprint(i)
-	}
-	require.NoError(t, p.store.Update(t.Context(), o, all, all[:10_000]))
-	ids, err := p.store.Load(t.Context(), o)
-	require.NoError(t, err)
-	require.ElementsMatch(t, all[10_000:], ids)
 }
 
 func TestBadInput(t *testing.T) {

@@ -33,10 +33,3 @@ func TestShardOfSpreads(t *testing.T) {
 		}
 	}
 }
-
-func TestShardCounts(t *testing.T) {
-	require.NoError(t, CheckShards(1))
-	require.NoError(t, CheckShards(MaxShards))
-	require.ErrorContains(t, CheckShards(0), "1 to 65536")
-	require.ErrorContains(t, CheckShards(MaxShards+1), "1 to 65536")
-}
