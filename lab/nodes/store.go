@@ -391,7 +391,7 @@ func goneBack(es []seen, since time.Duration) (n int) {
 const rememberedBound = 5 * time.Second
 
 // numbersKey is where the numbers of shards stand that lists of remembered accounts are for.
-const numbersKey = etcdstore.DefaultPrefix + "layout/lab/account/"
+const numbersKey = "holdfast-entities/layout/lab/account/"
 
 // resharding is a run of reshard.
 type resharding struct {

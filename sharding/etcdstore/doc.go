@@ -6,10 +6,11 @@
 //
 // # What stands in etcd
 //
-// One key for each id: the prefix (default "holdfast-entities/"), the name of the
-// shard's lease, a slash, and the id, escaped as in a URL's path. And one for each
-// shard that was ever loaded, the mark: the same with an empty id. Values are empty,
-// and no key hangs on an etcd lease: they outlive the cluster.
+// One key for each id: the prefix, which is that of the leases with "-entities" before
+// its slash ("holdfast-entities/"), the name of the shard's lease, a slash, and the id,
+// escaped as in a URL's path. And one for each shard that was ever loaded, the mark: the
+// same with an empty id. Values are empty, and no key hangs on an etcd lease: they
+// outlive the cluster.
 //
 // # What is sent
 //

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -21,9 +20,6 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
 )
-
-// DefaultPrefix stands before the key of every id.
-const DefaultPrefix = "holdfast-entities/"
 
 const (
 	// maxOps is the number of operations in a Txn, the mark's included.
@@ -42,37 +38,19 @@ type Store struct {
 
 var _ sharding.EntityStore = (*Store)(nil)
 
-// Option sets something of a Store.
-type Option func(*Store)
-
-// WithPrefix replaces DefaultPrefix. Stores of one prefix are one store. It must
-// not be the beginning of another's, nor of that of the leases, nor the other way
-// round.
-func WithPrefix(p string) Option { return func(s *Store) { s.prefix = p } }
-
 // New returns a store over client, which it neither changes nor closes, fenced by
 // the leases of store. Both must see the same keys: the same etcd, and the same
 // namespace if there is one. It sends nothing. An error is lease.ErrInvalid.
-func New(client *clientv3.Client, store *etcd.Store, opts ...Option) (*Store, error) {
+func New(client *clientv3.Client, store *etcd.Store) (*Store, error) {
 	switch {
 	case client == nil || client.Ctx() == nil:
 		return nil, fmt.Errorf("etcdstore.New: client: %w: nil or the zero value, must come from clientv3.New", lease.ErrInvalid)
 	case store == nil || store.Prefix() == "":
 		return nil, fmt.Errorf("etcdstore.New: store: %w: nil or the zero value, must come from etcd.New", lease.ErrInvalid)
+	case !strings.HasSuffix(store.Prefix(), "/"):
+		return nil, fmt.Errorf("etcdstore.New: store: %w: etcd.WithPrefix: %q, must end with a slash", lease.ErrInvalid, store.Prefix())
 	}
-	s := &Store{client: client, leases: store, prefix: DefaultPrefix}
-	if err := input.Apply(s, nil, lease.ErrInvalid, opts); err != nil {
-		return nil, fmt.Errorf("etcdstore.New: %w", err)
-	}
-	l := store.Prefix()
-	switch {
-	case s.prefix == "" || len(s.prefix) > 512 || !utf8.ValidString(s.prefix):
-		return nil, fmt.Errorf("etcdstore.WithPrefix: %w: %.64q, must be 1 to 512 bytes of UTF-8", lease.ErrInvalid, s.prefix)
-	case strings.HasPrefix(s.prefix, l) || strings.HasPrefix(l, s.prefix):
-		return nil, fmt.Errorf("etcdstore.WithPrefix: %w: %q, must not begin with that of the leases, %q, nor the other way round",
-			lease.ErrInvalid, s.prefix, l)
-	}
-	return s, nil
+	return &Store{client: client, leases: store, prefix: strings.TrimSuffix(store.Prefix(), "/") + "-entities/"}, nil
 }
 
 // markKey is the key of a shard's mark, and what stands before its ids.

@@ -85,7 +85,7 @@ func newPlaceOn(t *testing.T, client *clientv3.Client) *place {
 	t.Helper()
 	p := &place{t: t, client: client, handles: map[string]*lease.Handle{}}
 	n := prefixes.Add(1)
-	p.entities = fmt.Sprintf("entities-%d/", n)
+	p.entities = fmt.Sprintf("leases-%d-entities/", n)
 	var err error
 	p.leases, err = etcd.New(p.client, etcd.WithPrefix(fmt.Sprintf("leases-%d/", n)))
 	require.NoError(t, err)
@@ -106,7 +106,7 @@ func newPlaceOn(t *testing.T, client *clientv3.Client) *place {
 // over returns a store of this place over another client.
 func (p *place) over(client *clientv3.Client) *etcdstore.Store {
 	p.t.Helper()
-	s, err := etcdstore.New(client, p.leases, etcdstore.WithPrefix(p.entities))
+	s, err := etcdstore.New(client, p.leases)
 	require.NoError(p.t, err)
 	return s
 }
@@ -227,20 +227,15 @@ func TestInvalid(t *testing.T) {
 	defer client.Close()
 	leases, err := etcd.New(client)
 	require.NoError(t, err)
+	noSlash, err := etcd.New(client, etcd.WithPrefix("hold"))
+	require.NoError(t, err)
 
 	for want, f := range map[string]func() (*etcdstore.Store, error){
 		"etcdstore.New: client: invalid: nil":             func() (*etcdstore.Store, error) { return etcdstore.New(nil, leases) },
 		"etcdstore.New: store: invalid: nil":              func() (*etcdstore.Store, error) { return etcdstore.New(client, nil) },
 		"etcdstore.New: client: invalid: nil or the zero": func() (*etcdstore.Store, error) { return etcdstore.New(&clientv3.Client{}, leases) },
 		"etcdstore.New: store: invalid: nil or the zero":  func() (*etcdstore.Store, error) { return etcdstore.New(client, &etcd.Store{}) },
-		"etcdstore.New: invalid: a nil Option":            func() (*etcdstore.Store, error) { return etcdstore.New(client, leases, nil) },
-		`etcdstore.WithPrefix: invalid: "", mu`:           func() (*etcdstore.Store, error) { return etcdstore.New(client, leases, etcdstore.WithPrefix("")) },
-		`etcdstore.WithPrefix: invalid: "holdfast/e/", must`: func() (*etcdstore.Store, error) {
-			return etcdstore.New(client, leases, etcdstore.WithPrefix("holdfast/e/"))
-		},
-		`etcdstore.WithPrefix: invalid: "hold", must`: func() (*etcdstore.Store, error) {
-			return etcdstore.New(client, leases, etcdstore.WithPrefix("hold"))
-		},
+		`etcd.WithPrefix: "hold", must end with a slash`:  func() (*etcdstore.Store, error) { return etcdstore.New(client, noSlash) },
 	} {
 		_, err := f()
 		require.ErrorIs(t, err, lease.ErrInvalid)
@@ -257,10 +252,6 @@ func TestInvalid(t *testing.T) {
 
 	inputtest.Contexts(t, store)
 	inputtest.Zeros(t, nil, new(etcdstore.Store))
-	inputtest.Options(t, map[string][]any{"WithPrefix": {etcdstore.WithPrefix, "p/"}}, nil, nil, func(o etcdstore.Option) error {
-		_, err := etcdstore.New(client, leases, o)
-		return err
-	})
 
 	require.NoError(t, client.Close())
 	require.ErrorContains(t, store.Update(t.Context(), owned{"shard/g/t/1", 1}, []string{"a"}, nil), "the client was closed")
