@@ -62,14 +62,9 @@ type settings struct {
 	leadership   membership.Leadership
 	leaseOptions []lease.Option
 	logger       *zap.Logger
-	telemetry
-	journal func(name string, token lease.Token, at time.Duration)
-}
-
-// telemetry is where metrics and spans go.
-type telemetry struct {
-	meters  metric.MeterProvider
-	tracing trace.TracerProvider
+	meters       metric.MeterProvider
+	tracing      trace.TracerProvider
+	journal      func(name string, token lease.Token, at time.Duration)
 }
 
 // WithProxyOnly makes this node reach the entities and never host any: for a node without the

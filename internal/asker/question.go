@@ -16,7 +16,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/actors"
-	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
@@ -119,9 +118,6 @@ func (q *Question) Stop(pid *actor.PID) {
 // noted, or Expect comes later. The errors are those of singleton.Ask.
 func Ask[R any](ctx context.Context, system *actor.ActorSystem, of *InFlight,
 	send func(*actor.MessageEnvelope), msg any) (answer R, err error) {
-	if err := input.Context(ctx, lease.ErrInvalid); err != nil {
-		return answer, err
-	}
 	envelope, err := questionable(msg)
 	if err != nil {
 		return answer, err

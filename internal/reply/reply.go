@@ -56,10 +56,7 @@ func receive(ctx actor.Context) {
 	}
 	msg, err := wire.Default.Open(e)
 	if err != nil {
-		refuse(system, target, e, err.Error())
-		if nack := refusal(system, target, e.Type, err); nack != nil {
-			outlet.Tell(system, target, nack)
-		}
+		refuseAsked(system, target, e, e.Type, err)
 		return
 	}
 	outlet.Tell(system, target, &actor.MessageEnvelope{
@@ -79,13 +76,14 @@ func refuse(system *actor.ActorSystem, target *actor.PID, msg any, why string) {
 	outlet.Of(system).DeadLetter(target, msg)
 }
 
-// refusal tells an asker that waits for one answer at once that it does not come.
-// nil for other actors, which would not know what to make of it.
-func refusal(system *actor.ActorSystem, target *actor.PID, typeName string, err error) *wire.Nack {
-	if !wire.IsAskID(target.Id) && !strings.HasPrefix(target.Id, futurePrefix) {
-		return nil
+// refuseAsked is refuse, and tells an asker that waits for one answer at once that it does not come.
+// Other actors would not know what to make of that.
+func refuseAsked(system *actor.ActorSystem, target *actor.PID, msg any, typeName string, err error) {
+	refuse(system, target, msg, err.Error())
+	if wire.IsAskID(target.Id) || strings.HasPrefix(target.Id, futurePrefix) {
+		outlet.Tell(system, target, &wire.Nack{Reason: wire.ReasonOf(err), Type: typeName,
+			Detail: "the answer: " + wire.Why(err, system.Address())})
 	}
-	return &wire.Nack{Reason: wire.ReasonOf(err), Type: typeName, Detail: "the answer: " + wire.Why(err, system.Address())}
 }
 
 // futurePrefix is how the ids of protoactor's futures begin.
@@ -104,10 +102,7 @@ func Middleware(system *actor.ActorSystem) actor.SenderMiddleware {
 				err = cmp.Or(wire.CheckText(envelope), wire.CheckPID("target", target))
 			}
 			if err != nil {
-				refuse(system, target, envelope, err.Error())
-				if nack := refusal(system, target, wire.TypeName(envelope.Message), err); nack != nil {
-					outlet.Tell(system, target, nack)
-				}
+				refuseAsked(system, target, envelope, wire.TypeName(envelope.Message), err)
 				return
 			}
 			e := &wire.Envelope{Type: typ, Codec: codec, Payload: payload,

@@ -157,10 +157,7 @@ func takers(hosts []Host) []Host {
 
 // parts shares shards out among hosts by capacity.
 func parts(hosts []Host, has []int, shards int) []int {
-	total := 0
-	for _, h := range hosts {
-		total += h.Takes()
-	}
+	total := capacityOf(hosts)
 	part, rest := make([]int, len(hosts)), make([]int, len(hosts))
 	left := shards
 	for i, h := range hosts {
@@ -188,12 +185,16 @@ func parts(hosts []Host, has []int, shards int) []int {
 	return part
 }
 
-// muchOf is one and a half of each host's part, rounded up, whatever it has.
-func muchOf(hosts []Host, shards int) []int {
-	total := 0
+func capacityOf(hosts []Host) (total int) {
 	for _, h := range hosts {
 		total += h.Takes()
 	}
+	return total
+}
+
+// muchOf is one and a half of each host's part, rounded up, whatever it has.
+func muchOf(hosts []Host, shards int) []int {
+	total := capacityOf(hosts)
 	much := make([]int, len(hosts))
 	for i, h := range hosts {
 		much[i] = (3*shards*h.Takes() + 2*total - 1) / (2 * total)

@@ -22,16 +22,6 @@ const (
 	Gone
 )
 
-var phaseNames = [...]string{"remembering", "starting", "making", "active", "stopping", "collecting", "backoff", "gone"}
-
-// String returns the phase's name in lower case.
-func (p Phase) String() string {
-	if int(p) < len(phaseNames) {
-		return phaseNames[p]
-	}
-	return "unknown"
-}
-
 // Event is what happens to an entity.
 type Event uint8
 
