@@ -577,7 +577,7 @@ func (g *guardian) start(e *entry) {
 	s.do(func() {
 		if err != nil {
 			s.sayLocked(e, "an entity could not be made", err)
-			s.endedLocked(e, entities.GateFailed)
+			s.endedLocked(e, entities.NotMade)
 			return
 		}
 		e.gate, e.since = gt, s.Now()

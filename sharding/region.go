@@ -1,6 +1,7 @@
 package sharding
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -160,14 +161,8 @@ func enclose(msg any, sender *actor.PID) *actor.MessageEnvelope {
 // package remoting knows as well. It works while this Region does, and the name of each
 // id is kept until then, about 150 bytes. Those of one id are Equal. Errors: lease.ErrInvalid for a bad id, ErrClosed.
 func (r *Region) Ref(id string) (*actor.PID, error) {
-	if !r.made() {
-		return nil, errUnmade
-	}
-	if err := ValidateEntityID(id); err != nil {
+	if err := r.check(id, id); err != nil {
 		return nil, err
-	}
-	if r.over.Load() {
-		return nil, r.closed()
 	}
 	return r.refs.ref(id), nil
 }
@@ -253,7 +248,8 @@ func (r *Region) Info() Info {
 func (r *Region) tell(_ context.Context, _ inquiry.Request, to *inquiry.Report) {
 	in := r.Info()
 	x := inquiry.Type{Group: in.Group, Type: in.Type, Shards: in.Shards, Hosts: !r.set.proxyOnly, Entities: in.Entities, Waiting: in.Waiting,
-		Draining: in.Draining, Holders: map[string]int{}, Counters: map[string]int64{"dropped": in.Dropped, "undeliverable": in.Undeliverable, "unconfirmed": in.Unconfirmed, "relayed": in.Relayed,
+		Draining: in.Draining, Holders: map[string]int{},
+		Counters: map[string]int64{"dropped": in.Dropped, "undeliverable": in.Undeliverable, "unconfirmed": in.Unconfirmed, "relayed": in.Relayed,
 			"unordered": in.Unordered, "overruns": in.Overruns, "crashes": in.Crashes, "passivated": in.Passivated, "handed off": in.HandedOff}}
 	to.Draining = to.Draining || in.Draining
 	for _, n := range in.Nodes {
@@ -283,7 +279,7 @@ func (r *Region) Health(ctx context.Context) error {
 		return err
 	}
 	if r.over.Load() {
-		return fmt.Errorf("sharding type %q: %w", r.typ.Name, ErrClosed)
+		return r.closed()
 	}
 	err := r.group.Health(ctx)
 	if t, ok := r.registration.lease.Term(); !ok || !t.CheckAlive() {
@@ -321,10 +317,7 @@ func (r *Region) Health(ctx context.Context) error {
 //     host. An entity on this node is behind no link.
 func Ask[R any](ctx context.Context, r *Region, id string, msg any) (R, error) {
 	var none R
-	if err := r.may(ctx); err != nil {
-		return none, err
-	}
-	if err := r.check(id, msg); err != nil {
+	if err := cmp.Or(r.may(ctx), r.check(id, msg)); err != nil {
 		return none, err
 	}
 	since := r.elapsed()

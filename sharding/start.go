@@ -1,6 +1,7 @@
 package sharding
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,9 +64,7 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 		return fail(err)
 	}
 	keeper := group.Keeper()
-	if set.logger == nil {
-		set.logger = keeper.Logger()
-	}
+	set.logger = cmp.Or(set.logger, keeper.Logger())
 	owner := keeper.Owner()
 	if err := actors.CheckAddress(system, owner.Address); err != nil {
 		return fail(fmt.Errorf("%w: %w", lease.ErrInvalid, err))
@@ -98,8 +97,7 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 	}
 	reg := registryOf(system)
 	if _, taken := reg.LoadOrStore(names.Key, &r.door); taken {
-		r.end()
-		r.clean()
+		r.abort()
 		return fail(ErrNameInUse)
 	}
 	desk := inquiry.Of(system)

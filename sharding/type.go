@@ -62,9 +62,14 @@ type settings struct {
 	leadership   membership.Leadership
 	leaseOptions []lease.Option
 	logger       *zap.Logger
-	meters       metric.MeterProvider
-	tracing      trace.TracerProvider
-	journal      func(name string, token lease.Token, at time.Duration)
+	telemetry
+	journal func(name string, token lease.Token, at time.Duration)
+}
+
+// telemetry is where metrics and spans go.
+type telemetry struct {
+	meters  metric.MeterProvider
+	tracing trace.TracerProvider
 }
 
 // WithProxyOnly makes this node reach the entities and never host any: for a node without the
@@ -231,32 +236,27 @@ func complete(t *Type, opts []Option) (settings, error) {
 	if err := input.Apply(&s, &s.missing, lease.ErrInvalid, opts); err != nil {
 		return s, fmt.Errorf("sharding type %.64q: %w", t.Name, err)
 	}
-	if t.Shards == 0 {
-		t.Shards = 256
-	}
+	t.Shards = cmp.Or(t.Shards, 256)
 	if err := directory.CheckShards(t.Shards); err != nil {
 		return bad("%v", err)
 	}
-	if t.Props == nil {
-		s.proxyOnly = true
-	}
+	s.proxyOnly = s.proxyOnly || t.Props == nil
 	if by := preferencesOf(s.Strategy); by != nil {
 		if err := by.Validate(); err != nil {
 			return bad("WithStrategy: %v", err)
 		}
 	}
 	s.Limits = coordinator.CompleteLimits(s.Limits, t.Shards)
-	if s.recoverEvery == 0 {
-		s.recoverEvery = 1000
-	}
+	s.recoverEvery = cmp.Or(s.recoverEvery, 1000)
+	s.meters = cmp.Or(s.meters, otel.GetMeterProvider())
 	if err := lease.RenewalOf(s.leaseOptions...).ValidateAutomatic(); err != nil {
 		return s, fmt.Errorf("sharding type %.64q: WithLeaseOptions: %w", t.Name, err)
 	}
-	const longest, many = input.Longest, input.MaxCount
+	const longest, many, shortIdle = input.Longest, input.MaxCount, 10 * time.Millisecond
 	if err := cmp.Or(
 		input.Within("WithStop", s.Stop, time.Millisecond, longest),
 		input.Within("WithSettle", s.Settle, 0, longest),
-		input.Within("WithPassivation", s.idle, 0, longest),
+		input.Within("WithPassivation, if not 0", cmp.Or(s.idle, shortIdle), shortIdle, longest),
 		input.Within("WithLinger", s.linger, 0, longest),
 		input.Within("WithBackoff: least", s.backoffMin, time.Millisecond, longest),
 		input.Within("WithBackoff: most", s.backoffMax, s.backoffMin, longest),
@@ -270,17 +270,11 @@ func complete(t *Type, opts []Option) (settings, error) {
 	); err != nil {
 		return bad("%v", err)
 	}
-	if s.idle > 0 && s.idle < 10*time.Millisecond {
-		return bad("WithPassivation: %v, must be 0 or at least 10ms", s.idle)
-	}
 	if s.mail.Policy > hosting.DropOldest {
 		return bad("WithBuffer: %d, must be DropNewest or DropOldest", s.mail.Policy)
 	}
 	if s.overdue > hosting.ReleaseAfterTTL {
 		return bad("WithOverdue: %d, must be KeepLease or ReleaseAfterTTL", s.overdue)
-	}
-	if s.meters == nil {
-		s.meters = otel.GetMeterProvider()
 	}
 	return s, nil
 }

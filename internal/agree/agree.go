@@ -38,12 +38,9 @@ func (k Keys) Metadata(settings string) map[string]string {
 
 // Of returns a copy of what metadata says of it, bounded, and nothing else.
 func (k Keys) Of(metadata map[string]string) map[string]string {
-	var is map[string]string
+	is := make(map[string]string, 2)
 	for _, key := range []string{k.Protocol, k.Settings} {
 		if v, ok := metadata[key]; ok {
-			if is == nil {
-				is = make(map[string]string, 2)
-			}
 			is[key] = strings.Clone(v[:min(len(v), maxSettings)])
 		}
 	}

@@ -38,8 +38,7 @@ func newSystem(t *testing.T) *actor.ActorSystem {
 
 // begin begins a Question for u, which ends with the test at the latest.
 func begin(t *testing.T, system *actor.ActorSystem, u *InFlight) (*Question, *actor.PID) {
-	q, pid, err := Begin(system, time.Time{}, u)
-	require.NoError(t, err)
+	q, pid := Begin(system, time.Time{}, u)
 	t.Cleanup(func() { q.End(pid) })
 	return q, pid
 }
@@ -159,10 +158,7 @@ func TestInFlightLeavesNothing(t *testing.T) {
 		all.Go(func() {
 			for j := range 20 {
 				ctx, cancel := context.WithCancel(context.Background())
-				q, pid, err := Begin(system, time.Time{}, &u)
-				if err != nil {
-					t.Error(err)
-				}
+				q, pid := Begin(system, time.Time{}, &u)
 				all.Go(func() { u.Went(system, pid, "b:1", uint64(i)) })
 				switch j % 4 {
 				case 0:

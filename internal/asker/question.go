@@ -40,14 +40,11 @@ type Unconfirmed struct{}
 
 // Begin registers a Question. until is the asker's deadline, zero for none. of notes where it
 // goes; nil if that is not noted, or Expect comes later. The caller must call End.
-func Begin(system *actor.ActorSystem, until time.Time, of *InFlight) (*Question, *actor.PID, error) {
+func Begin(system *actor.ActorSystem, until time.Time, of *InFlight) (*Question, *actor.PID) {
 	q := &Question{system: system, answer: make(chan any, 1), until: until}
 	q.of.Store(of)
-	pid, ok := system.ProcessRegistry.Add(q, wire.NextAskID(system))
-	if !ok {
-		return nil, nil, fmt.Errorf("an actor has the name of a question, %q: %w", pid.Id, lease.ErrInvalid)
-	}
-	return q, pid, nil
+	pid, _ := system.ProcessRegistry.Add(q, wire.NextAskID(system)) // the name is used once
+	return q, pid
 }
 
 // Wait returns the answer; false if ctx ended before there was one.
@@ -126,10 +123,7 @@ func Ask[R any](ctx context.Context, system *actor.ActorSystem, of *InFlight,
 		return answer, fmt.Errorf("%T was not sent: %w", envelope.Message, context.Cause(ctx))
 	}
 	until, _ := ctx.Deadline()
-	q, pid, err := Begin(system, until, of)
-	if err != nil {
-		return answer, err
-	}
+	q, pid := Begin(system, until, of)
 	defer q.End(pid)
 	envelope = hosting.WithTrace(ctx, envelope).(*actor.MessageEnvelope)
 	envelope.Sender = pid

@@ -1,6 +1,7 @@
 package etcdstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
@@ -130,36 +130,21 @@ func (s *Store) load(ctx context.Context, o lease.Ownership) ([]string, error) {
 		}
 		page := resp.Responses[0].GetResponseRange()
 		for _, kv := range page.Kvs {
-			id, mine, err := s.parse(base, kv)
-			if err != nil {
-				return nil, err
+			escaped := string(kv.Key[len(base):])
+			if escaped == "" || strings.Contains(escaped, "/") { // the mark, or a shard's whose name has more segments
+				continue
 			}
-			if mine {
-				ids = append(ids, id)
+			id, err := url.PathUnescape(escaped)
+			if err = cmp.Or(err, sharding.ValidateEntityID(id)); err != nil {
+				return nil, fmt.Errorf("key %q: %w: %v", kv.Key, lease.ErrBadRecord, err)
 			}
+			ids = append(ids, id)
 		}
 		if !page.More || len(page.Kvs) == 0 {
 			return ids, nil
 		}
 		from = string(page.Kvs[len(page.Kvs)-1].Key) + "\x00"
 	}
-}
-
-// parse reads the id of a key that begins with base. It is not mine if it is the
-// mark, or of a shard whose name has more segments.
-func (s *Store) parse(base string, kv *mvccpb.KeyValue) (id string, mine bool, err error) {
-	escaped := string(kv.Key[len(base):])
-	if escaped == "" || strings.Contains(escaped, "/") {
-		return "", false, nil
-	}
-	id, err = url.PathUnescape(escaped)
-	if err == nil {
-		err = sharding.ValidateEntityID(id)
-	}
-	if err != nil {
-		return "", false, fmt.Errorf("key %q: %w: %v", kv.Key, lease.ErrBadRecord, err)
-	}
-	return id, true, nil
 }
 
 func stale(o lease.Ownership) error {

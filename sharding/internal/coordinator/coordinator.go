@@ -100,15 +100,11 @@ func (c *Coordinator) Receive(ctx actor.Context) {
 }
 
 func (c *Coordinator) begin(ctx actor.Context) {
-	g, ok := singleton.Of(ctx)
-	if !ok {
-		c.log.Error("the coordinator is no singleton")
-		return
-	}
-	c.g, c.system, c.self = g, ctx.ActorSystem(), ctx.Self()
+	c.g, _ = singleton.Of(ctx)
+	c.system, c.self = ctx.ActorSystem(), ctx.Self()
 	c.ledger.restart(c.now())
 	c.env.Present.Store(c)
-	c.log.Info("coordinating", zap.Uint64("token", uint64(g.Token())))
+	c.log.Info("coordinating", zap.Uint64("token", uint64(c.g.Token())))
 	c.emit(Began, nil)
 	c.prepare()
 }
@@ -121,16 +117,15 @@ func (c *Coordinator) prepare() {
 	ctx := c.g.Context()
 	reach := func(s stage, err error) { c.Tell(func() { c.onPrepared(s, err) }) }
 	c.env.Go(func() {
-		if err := c.env.Agree(ctx); err != nil {
-			reach(unprepared, err)
-			return
+		held, err := unprepared, c.env.Agree(ctx)
+		if err == nil {
+			held = agreed
+			reach(agreed, nil)
+			err = c.env.Arrange(ctx, func() {
+				held = unprepared
+				reach(unprepared, nil)
+			})
 		}
-		reach(agreed, nil)
-		held := agreed
-		err := c.env.Arrange(ctx, func() {
-			held = unprepared
-			reach(unprepared, nil)
-		})
 		if err == nil {
 			held = arranged
 		}

@@ -231,7 +231,7 @@ func (x *model) makerSteps(w world, step stepper, spend spender) {
 			r.w.Maker, r.w.Gate = 0, open
 			r.happens(GateMade)
 		})
-		spend("no gate comes", func(b *budget) *uint8 { return &b.GateFails }, func(r *run) { r.ended(GateFailed) })
+		spend("no gate comes", func(b *budget) *uint8 { return &b.GateFails }, func(r *run) { r.ended(NotMade) })
 	case 3:
 		if !w.Alive && !w.Over {
 			step("the actor begins", !x.hang, func(r *run) { r.w.Alive = true })

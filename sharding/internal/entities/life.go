@@ -29,10 +29,9 @@ const (
 	Remembered Event = iota // its id is in the store
 	Due                     // its turn to be made has come
 	GateMade                // its gate is there, and its actor may be made
-	GateFailed              // it could not be
 	Made                    // its actor was made, and may have ended since
 	MadeBadly               // so it was, and what made it failed then
-	NotMade                 // it could not be made
+	NotMade                 // it could not be made, or its gate not
 	Asked                   // it asked to be stopped
 	Unneeded                // it is not needed for now
 	Overdue                 // it did not stop by its deadline
@@ -49,7 +48,7 @@ type Effect uint8
 const (
 	Remember   Effect = iota // write its id to the store
 	Make                     // have its actor made: Due comes
-	MakeGate                 // make its gate: GateMade or GateFailed comes
+	MakeGate                 // make its gate: GateMade or NotMade comes
 	Spawn                    // make its actor: Made, MadeBadly or NotMade comes
 	Deliver                  // give its actor what waits
 	Drain                    // close the gate to what comes
@@ -108,7 +107,7 @@ func (l Life) Next(e Event, now Now) (Life, []Effect) {
 		if l.Phase == Starting && !now.Ending && !now.Barred {
 			return l.to(Making, MakeGate)
 		}
-	case GateMade, GateFailed, Made, MadeBadly, NotMade:
+	case GateMade, Made, MadeBadly, NotMade:
 		return l.making(e, now)
 	case Asked:
 		switch l.Phase {
@@ -145,11 +144,7 @@ func (l Life) Next(e Event, now Now) (Life, []Effect) {
 
 // making is Next while an actor is being made.
 func (l Life) making(e Event, now Now) (Life, []Effect) {
-	switch e {
-	case GateFailed:
-		l.Crashed = true
-		return l.ended(now)
-	case GateMade:
+	if e == GateMade {
 		l = Life{Phase: l.Phase, Gate: true, Tries: l.Tries}
 		switch {
 		case now.Lost:
