@@ -24,7 +24,6 @@ type conn struct {
 	log    *zap.Logger
 
 	history history
-	doubt   atomic.Bool  // a keepalive has cast it, on the history
 	failing atomic.Bool  // the last request found no server
 	ops     atomic.Int32 // per Txn, as far as the servers were found to take
 }
@@ -167,21 +166,6 @@ func (c *conn) mend(ctx context.Context) error {
 		c.log.Warn("etcd's revisions are above all that were seen before", zap.Int64("revision", hd.Revision))
 	}
 	return err
-}
-
-// heeding is a stream of keepalives that the history listens to.
-type heeding struct {
-	pb.Lease_LeaseKeepAliveClient
-	conn *conn
-	age  int
-}
-
-func (h *heeding) Recv() (*pb.LeaseKeepAliveResponse, error) {
-	resp, err := h.Lease_LeaseKeepAliveClient.Recv()
-	if err == nil && h.conn.history.heard(h.age, resp.Header) {
-		h.conn.doubt.Store(true)
-	}
-	return resp, err
 }
 
 // fewerOps: the server refused a Txn of n parts.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -14,8 +15,6 @@ import (
 )
 
 const (
-	// keepaliveIdle is for how long an unused stream is kept.
-	keepaliveIdle = time.Minute
 	// keepaliveStuck is after how long without an answer that is due no further
 	// call joins. A server that was asked to renew a lease which it is about to
 	// revoke is silent until it has.
@@ -34,27 +33,26 @@ type keepalives struct {
 	// life is the context of all, for as long as the client lives.
 	life func() context.Context
 	// open makes a stream that ends with its context.
-	open func(context.Context) (pb.Lease_LeaseKeepAliveClient, error)
+	open    func(context.Context) (pb.Lease_LeaseKeepAliveClient, error)
+	history *history    // hears every answer
+	doubt   atomic.Bool // one has cast it, on the history
 
 	mu      sync.Mutex
 	current *keepalive // for the next call, if there is one
 }
 
-// keepalive is one stream.
+// keepalive is one stream, which has answered a probe as a server does.
 //
-//	open ──▶ in use ◀──▶ idle ──a minute──▶ ended
-//	            └─ an answer does not come: retired ─its last user leaves─▶ ended
-//
-// Its first message is the probe; no answer counts before the probe's.
+//	open ──▶ shared ─an answer does not come, or it ends: retired─its last user leaves──▶ ended
 //
 // The server answers every message, and those about one session in their order:
 // so an answer that comes late, when its caller has gone, is taken for none of a
 // later message.
 type keepalive struct {
 	stream pb.Lease_LeaseKeepAliveClient
+	age    int                // of the history, when it was opened
 	cancel context.CancelFunc // ends it
 	turn   chan struct{}      // has room for one: the sender
-	proven chan struct{}      // closed when the probe was answered as by a server
 	ended  chan struct{}
 
 	mu    sync.Mutex
@@ -62,10 +60,7 @@ type keepalive struct {
 	moved time.Time // since when the next answer is due
 	asked map[store.SessionID][]*renewal
 
-	// Guarded by keepalives.mu.
-	users   int
-	retired bool
-	idle    *time.Timer
+	users int // guarded by keepalives.mu
 }
 
 // renewal is one call. Its fields are guarded by keepalive.mu.
@@ -78,83 +73,78 @@ type renewal struct {
 // renew asks for every session and returns the answers that came, with an error
 // if some did not.
 func (ks *keepalives) renew(ctx context.Context, sessions []store.Session) (map[store.SessionID]int64, error) {
-	for again := true; ; again = false {
-		k, reused, err := ks.join(ctx)
-		if err != nil {
-			return nil, err
-		}
-		ttls, err := k.renew(ctx, sessions)
-		ks.leave(k, err != nil)
-		if err == nil || len(ttls) > 0 || ctx.Err() != nil || !reused || !again {
-			return ttls, err
-		} // else it may have died while it was not used: once more, by another
+	k, err := ks.join(ctx)
+	if err != nil {
+		return nil, err
 	}
+	ttls, err := k.renew(ctx, sessions)
+	ks.leave(k, err != nil)
+	return ttls, err
+}
+
+// prove returns nil once there is a stream, and so a server.
+func (ks *keepalives) prove(ctx context.Context) error {
+	k, err := ks.join(ctx)
+	if err == nil {
+		ks.leave(k, false)
+	}
+	return err
 }
 
 // join returns the stream for a call, to be given back with leave.
-func (ks *keepalives) join(ctx context.Context) (k *keepalive, reused bool, err error) {
+func (ks *keepalives) join(ctx context.Context) (*keepalive, error) {
 	ks.mu.Lock()
-	if k = ks.current; k != nil && k.stuck() {
-		ks.retire(k)
+	if k := ks.current; k != nil && k.stuck() {
+		ks.retireLocked(k)
 	} else if k != nil {
 		k.users++
-		if k.idle != nil {
-			k.idle.Stop()
-		}
 		ks.mu.Unlock()
-		return k, true, nil
+		return k, nil
 	}
 	ks.mu.Unlock()
 
 	streamCtx, cancel := context.WithCancel(clientv3.WithRequireLeader(ks.life()))
 	stop := context.AfterFunc(ctx, cancel) // while it is being opened
-	stream, err := ks.open(streamCtx)
-	if err == nil {
-		if err = stream.Send(&pb.LeaseKeepAliveRequest{ID: keepaliveProbe}); err == io.EOF {
-			_, err = stream.Recv() // why it ended
-		}
-	}
-	if !stop() && err == nil {
+	age := ks.history.mark().age
+	stream, err := ks.begin(streamCtx)
+	if !stop() {
 		err = ctx.Err()
 	}
 	if err != nil {
 		cancel()
-		return nil, false, err
+		return nil, err
 	}
-	k = &keepalive{stream: stream, cancel: cancel, turn: make(chan struct{}, 1),
-		proven: make(chan struct{}), ended: make(chan struct{}),
+	k := &keepalive{stream: stream, age: age, cancel: cancel, turn: make(chan struct{}, 1), ended: make(chan struct{}),
 		asked: map[store.SessionID][]*renewal{}, users: 1}
 	ks.mu.Lock()
-	if k.retired = ks.current != nil; !k.retired { // else another was quicker: this one is for one call
-		ks.current = k
+	defer ks.mu.Unlock()
+	if ks.current != nil { // another was quicker
+		ks.retireLocked(ks.current)
 	}
-	ks.mu.Unlock()
+	ks.current = k
 	go func() {
-		k.receive()
+		ks.receive(k)
 		ks.mu.Lock()
 		defer ks.mu.Unlock()
-		ks.retire(k)
+		ks.retireLocked(k)
 	}()
-	return k, false, nil
+	return k, nil
 }
 
-// prove returns nil once there is a stream that was proven to be a server's.
-func (ks *keepalives) prove(ctx context.Context) error {
-	k, _, err := ks.join(ctx)
+// begin opens a stream to what answers as a server.
+func (ks *keepalives) begin(ctx context.Context) (pb.Lease_LeaseKeepAliveClient, error) {
+	stream, err := ks.open(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	select {
-	case <-k.proven:
-	case <-k.ended:
-		k.mu.Lock()
-		err = k.err
-		k.mu.Unlock()
-	case <-ctx.Done():
-		err = ctx.Err()
+	if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: keepaliveProbe}); err != nil && err != io.EOF {
+		return nil, err
 	}
-	ks.leave(k, err != nil)
-	return err
+	resp, err := stream.Recv() // also why the stream ended
+	if err == nil && (resp.ID != keepaliveProbe || resp.TTL < 0) {
+		err = ErrProxied
+	}
+	return stream, err
 }
 
 // leave gives a stream back.
@@ -162,28 +152,15 @@ func (ks *keepalives) leave(k *keepalive, failed bool) {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
 	k.users--
-	switch {
-	case failed || k.retired:
-		ks.retire(k)
-	case k.users == 0:
-		k.idle = time.AfterFunc(keepaliveIdle, func() {
-			ks.mu.Lock()
-			defer ks.mu.Unlock()
-			if k.users == 0 {
-				ks.retire(k)
-			}
-		})
+	if failed || k != ks.current {
+		ks.retireLocked(k)
 	}
 }
 
-// retire gives a stream to no further call; it ends with its last user.
-func (ks *keepalives) retire(k *keepalive) {
-	k.retired = true
+// retireLocked gives a stream to no further call; it ends with its last user.
+func (ks *keepalives) retireLocked(k *keepalive) {
 	if ks.current == k {
 		ks.current = nil
-	}
-	if k.idle != nil {
-		k.idle.Stop()
 	}
 	if k.users == 0 {
 		k.cancel()
@@ -198,16 +175,12 @@ func (k *keepalive) stuck() bool {
 }
 
 // receive takes answers up until the stream ends.
-func (k *keepalive) receive() {
+func (ks *keepalives) receive(k *keepalive) {
 	defer k.cancel()
-	for proven := false; ; {
+	for {
 		resp, err := k.stream.Recv()
-		if err == nil && !proven {
-			if proven = resp.ID == keepaliveProbe && resp.TTL >= 0; proven {
-				close(k.proven)
-				continue
-			}
-			err = ErrProxied
+		if err == nil && ks.history.heard(k.age, resp.Header) {
+			ks.doubt.Store(true)
 		}
 		k.mu.Lock()
 		if err != nil {

@@ -36,12 +36,11 @@ type fakeServer struct {
 	t   *testing.T
 	end context.CancelFunc
 
-	mu        sync.Mutex
-	streams   []*fakeStream
-	refuse    error // to open a stream
-	ttl       map[int64]int64
-	unordered bool                    // the first question of a stream is answered last
-	hold      map[int64]chan struct{} // sessions whose answer waits
+	mu      sync.Mutex
+	streams []*fakeStream
+	refuse  error // to open a stream
+	ttl     map[int64]int64
+	hold    map[int64]chan struct{} // sessions whose answer waits
 }
 
 type fakeStream struct {
@@ -57,7 +56,7 @@ func withFakeServer(t *testing.T, f func(t *testing.T, s *fakeServer)) {
 	synctest.Test(t, func(t *testing.T) {
 		life, end := context.WithCancel(context.Background())
 		s := &fakeServer{t: t, end: end, ttl: map[int64]int64{}, hold: map[int64]chan struct{}{}}
-		s.life = func() context.Context { return life }
+		s.life, s.history = func() context.Context { return life }, new(history)
 		s.open = func(ctx context.Context) (pb.Lease_LeaseKeepAliveClient, error) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -87,9 +86,6 @@ func (x *fakeStream) Send(r *pb.LeaseKeepAliveRequest) error {
 
 func (x *fakeStream) Recv() (*pb.LeaseKeepAliveResponse, error) {
 	id, err := await(x, x.in)
-	if err == nil && id == keepaliveProbe && x.s.unordered {
-		id, err = await(x, x.in)
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -189,15 +185,9 @@ func TestRenewalsShareAStream(t *testing.T) {
 		wg.Wait()
 		got := must(s.ask(0, 1, 99))(t)
 		require.Equal(t, map[store.SessionID]int64{1: 1, 99: 0}, got, "a lease that is gone")
-		time.Sleep(keepaliveIdle - time.Second)
-		s.renews(1)
-		time.Sleep(keepaliveIdle - time.Second)
+		time.Sleep(time.Hour)
 		s.renews(1)
 		require.Equal(t, 1, s.opened())
-		time.Sleep(keepaliveIdle + time.Second)
-		require.Error(t, s.streams[0].ctx.Err(), "one that is idle is ended")
-		s.renews(1)
-		require.Equal(t, 2, s.opened())
 	})
 }
 
@@ -304,8 +294,7 @@ func TestASilentServerHoldsUpNoLaterCall(t *testing.T) {
 	})
 }
 
-// What is behind etcd's grpc-proxy answers the probe as no server does, or late:
-// nothing it says is a renewal.
+// What is behind etcd's grpc-proxy answers the probe as no server does: nothing it says is a renewal.
 func TestRenewalsByAProxyCountForNothing(t *testing.T) {
 	withFakeServer(t, func(t *testing.T, s *fakeServer) {
 		s.has(1)
@@ -316,16 +305,8 @@ func TestRenewalsByAProxyCountForNothing(t *testing.T) {
 		require.Empty(t, got)
 		s.ttl[keepaliveProbe] = 0
 		require.NoError(t, s.prove(t.Context()))
-		require.NoError(t, s.prove(t.Context()), "of one stream once")
 		s.renews(1)
-		last := s.opened()
-
-		s.streams[last-1].breakDown() // each new one is asked
-		synctest.Wait()
-		s.unordered = true
-		got, err = s.ask(time.Second, 1)
-		require.ErrorIs(t, err, ErrProxied, "a server answers in order")
-		require.Empty(t, got)
+		require.Equal(t, 3, s.opened(), "one stream was proven")
 	})
 }
 
@@ -347,19 +328,14 @@ func TestAStreamThatDied(t *testing.T) {
 		s.has(1)
 		s.renews(1)
 		s.streams[0].breakDown() // while nobody uses it
+		synctest.Wait()
 		s.renews(1)
 		s.withhold(1)
 		got := make(chan error, 1)
 		go func() { _, err := s.ask(0, 1); got <- err }()
 		synctest.Wait()
-		s.streams[1].breakDown() // amid a call: once more by another
-		synctest.Wait()
-		require.Empty(t, got)
-		require.Equal(t, 3, s.opened())
-		s.streams[2].breakDown()
+		s.streams[1].breakDown()
 		require.ErrorIs(t, <-got, errBroken)
-		require.Equal(t, 3, s.opened())
-
 		s.refuse = errors.New("no connection")
 		_, err := s.ask(0, 1)
 		require.ErrorIs(t, err, s.refuse)
@@ -651,7 +627,7 @@ func everyLine(t *testing.T, s *Store) {
 	s.granted(1, 2)
 	known := &servers{}
 	s.client.Maintenance = known
-	require.NoError(t, s.versions.confirm(t.Context(), known.set(map[string]string{"a": ""})))
+	require.NoError(t, s.versions.check(t.Context(), known.set(map[string]string{"a": ""})))
 }
 
 func clientless(t *testing.T) *clientv3.Client {
@@ -709,39 +685,6 @@ func TestWarningsGoToTheDefaultLogger(t *testing.T) {
 	}
 }
 
-// What no server tells is said once, until one does.
-func TestVersionsThatNobodyTellsAreSaidOnce(t *testing.T) {
-	versioned(t, func(t *testing.T, v *versions, known *servers, logs *observer.ObservedLogs) {
-		for round := range 2 {
-			endpoints := known.set(map[string]string{"a": ""})
-			for range 3 {
-				v.askAll(t.Context(), endpoints)
-				synctest.Wait() // a question that is not answered ends at the moment when its asker goes
-				require.NoError(t, v.confirm(t.Context(), endpoints))
-				synctest.Wait()
-			}
-			require.Equal(t, round+1, logs.Len())
-			v.askAll(t.Context(), known.set(map[string]string{"a": "3.7.3"}))
-			require.NoError(t, v.confirm(t.Context(), endpoints))
-		}
-	})
-}
-
-// A server that has just started tells its version when it is asked again: nothing is logged. One that is
-// too old is refused then.
-func TestAServerThatHasJustStartedIsAskedAgain(t *testing.T) {
-	versioned(t, func(t *testing.T, v *versions, known *servers, logs *observer.ObservedLogs) {
-		for version, refused := range map[string]error{"3.7.3": nil, "3.3.0": ErrServerTooOld} {
-			v.known = nil
-			v.askAll(t.Context(), known.set(map[string]string{"a": ""}))
-			synctest.Wait()
-			err := v.confirm(t.Context(), known.set(map[string]string{"a": version}))
-			require.ErrorIs(t, err, refused, version)
-			require.Zero(t, logs.Len())
-		}
-	})
-}
-
 // servers are endpoints that tell versions; "" does not answer.
 type servers struct {
 	clientv3.Maintenance
@@ -796,10 +739,7 @@ func TestEveryEndpointIsAsked(t *testing.T) {
 		versioned(t, func(t *testing.T, v *versions, known *servers, _ *observer.ObservedLogs) {
 			tell := map[string]string{"a": "3.7.3", "b": "3.7.3", "c": "3.7.3"}
 			tell[old] = "3.5.9"
-			endpoints := known.set(tell)
-			v.askAll(t.Context(), endpoints)
-			found, err := v.judge(endpoints)
-			require.True(t, found)
+			err := v.check(t.Context(), known.set(tell))
 			require.ErrorIs(t, err, ErrServerTooOld)
 			require.ErrorContains(t, err, old+": ")
 			require.Equal(t, 3, known.questions())
@@ -807,25 +747,29 @@ func TestEveryEndpointIsAsked(t *testing.T) {
 	}
 }
 
-// Silent endpoints cost their time once, all together, and are asked again after a while.
+// Silent endpoints cost their time once, all together, and are asked again after a while. That none tells
+// its version is said once, until one does.
 func TestEndpointsThatAreSilentAndNew(t *testing.T) {
-	versioned(t, func(t *testing.T, v *versions, known *servers, _ *observer.ObservedLogs) {
+	versioned(t, func(t *testing.T, v *versions, known *servers, logs *observer.ObservedLogs) {
+		takes := func(d time.Duration, endpoints []string) {
+			t.Helper()
+			began := time.Now()
+			require.NoError(t, v.check(t.Context(), endpoints))
+			require.Equal(t, d, time.Since(began))
+		}
 		endpoints := known.set(map[string]string{"a": "3.7.3", "b": "", "c": "", "d": ""})
-		began := time.Now()
-		v.askAll(t.Context(), endpoints)
-		require.Equal(t, versionTimeout, time.Since(began))
-		found, err := v.judge(endpoints)
-		require.True(t, found)
-		require.NoError(t, err)
-		require.False(t, v.due(endpoints), "it was asked just now")
+		takes(versionTimeout, endpoints)
+		takes(0, endpoints)
 		time.Sleep(versionPause)
-		require.True(t, v.due(endpoints))
-
-		v.askAll(t.Context(), known.set(map[string]string{"a": "3.7.3", "b": "3.7.3", "c": "3.7.3", "d": "3.7.3"}))
-		time.Sleep(versionPause)
-		require.False(t, v.due(endpoints), "all are known")
-		require.True(t, v.due(append(endpoints, "new")), "but a new one")
-		must(v.judge([]string{"gone"}))(t)
+		takes(versionTimeout, endpoints)
+		require.Zero(t, logs.Len())
+		for range 2 {
+			takes(versionTimeout, known.set(map[string]string{"b": "", "c": ""}))
+			require.Equal(t, 1, logs.Len())
+		}
+		takes(0, known.set(map[string]string{"b": "3.7.3", "c": "3.7.3"}))
+		takes(versionTimeout, known.set(map[string]string{"d": ""}))
+		require.Equal(t, 2, logs.Len())
 	})
 }
 
@@ -849,35 +793,6 @@ func TestAMemberThatCameBackOlder(t *testing.T) {
 		time.Sleep(versionPause)
 		require.ErrorIs(t, v.check(t.Context(), endpoints), ErrServerTooOld)
 	})
-}
-
-// A question that hangs, whatever its context, is not asked again: no goroutines pile up.
-// Its answer counts when it comes.
-func TestQuestionsThatHangDoNotPileUp(t *testing.T) {
-	versioned(t, func(t *testing.T, v *versions, known *servers, _ *observer.ObservedLogs) {
-		hang := make(chan struct{})
-		v.conn.client.Maintenance = hanging{known, hang}
-		endpoints := known.set(map[string]string{"a": "3.5.9", "b": "3.7.3"})
-		for range 100 {
-			require.NoError(t, v.check(t.Context(), endpoints), "nothing is known")
-		}
-		require.Equal(t, 2, known.questions())
-		close(hang)
-		synctest.Wait()
-		require.ErrorIs(t, v.check(t.Context(), endpoints), ErrServerTooOld)
-	})
-}
-
-// hanging does not heed a context, as a client that fetches a token.
-type hanging struct {
-	*servers
-	end chan struct{}
-}
-
-func (h hanging) Status(ctx context.Context, endpoint string) (*clientv3.StatusResponse, error) {
-	st, err := h.servers.Status(ctx, endpoint)
-	<-h.end
-	return st, err
 }
 
 var values = &records{conn: conn{prefix: "p/"}}

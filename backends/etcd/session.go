@@ -23,13 +23,10 @@ func (s *Store) OpenSession(ctx context.Context, want store.Session) (store.Gran
 	if err := limits.ValidateSession(want); err != nil {
 		return store.Grant{}, fmt.Errorf("etcd: open session: %w", err)
 	}
-	if err := s.versions.check(ctx, s.client.Endpoints()); err != nil {
-		return store.Grant{}, err
-	}
 	if err := s.explain(ctx, "keepalive", s.renewals.prove(ctx)); err != nil {
 		return store.Grant{}, err
 	}
-	if err := s.versions.confirm(ctx, s.client.Endpoints()); err != nil {
+	if err := s.versions.check(ctx, s.client.Endpoints()); err != nil {
 		return store.Grant{}, err
 	}
 	asked := int64((want.TTL-1)/time.Second) + 1
@@ -83,9 +80,9 @@ func (s *Store) Renew(ctx context.Context, sessions []store.Session) ([]store.Gr
 		return nil, nil
 	}
 	ttls, err := s.renewals.renew(ctx, sessions)
-	if s.doubt.Swap(false) {
-		if _, err := s.present(ctx); err != nil { // a keepalive has cast it
-			s.doubt.Store(true)
+	if s.renewals.doubt.Swap(false) {
+		if _, err := s.present(ctx); err != nil {
+			s.renewals.doubt.Store(true)
 			return nil, err
 		}
 	}

@@ -57,15 +57,10 @@ func New(client *clientv3.Client, opts ...Option) (*Store, error) {
 	s := &Store{}
 	s.client, s.prefix = client, DefaultPrefix
 	s.ops.Store(maxOps)
-	s.renewals.life = client.Ctx
+	s.renewals.life, s.renewals.history = client.Ctx, &s.history
 	s.renewals.open = func(ctx context.Context) (pb.Lease_LeaseKeepAliveClient, error) {
 		s.versions.connected()
-		age := s.history.mark().age
-		stream, err := clientv3.RetryLeaseClient(client).LeaseKeepAlive(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return &heeding{stream, &s.conn, age}, nil
+		return clientv3.RetryLeaseClient(client).LeaseKeepAlive(ctx)
 	}
 	if err := input.Apply(s, nil, store.ErrInvalid, opts); err != nil {
 		return nil, fmt.Errorf("etcd.New: %w", err)

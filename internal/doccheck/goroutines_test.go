@@ -21,7 +21,6 @@ var alone = map[string]struct {
 	why string
 }{
 	"backends/etcd/keepalive.go":    {1, "receives until its stream ends, with the client or its last user"},
-	"backends/etcd/version.go":      {1, "a question to a server, that the client's end ends; the client is the user's"},
 	"backends/postgres/bell.go":     {1, "ends when no change is left to ring for"},
 	"backends/postgres/hub.go":      {2, "looks for changes, and hears the bell, until the last watch has ended; a Store has no end"},
 	"cmd/holdfast/guard.go":         {3, "read pipes and wait for children, until their other ends have ended; the guard is a process of its own"},
