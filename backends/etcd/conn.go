@@ -24,8 +24,7 @@ type conn struct {
 	log    *zap.Logger
 
 	history history
-	failing atomic.Bool  // the last request found no server
-	ops     atomic.Int32 // per Txn, as far as the servers were found to take
+	failing atomic.Bool // the last request found no server
 }
 
 var errClosed = errors.New("etcd: the client was closed")
@@ -100,6 +99,8 @@ func (c *conn) explain(ctx context.Context, op string, err error) error {
 			op, err, c.client.Endpoints())
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		return wrap(ErrNoSpace, "compact, defragment and disarm the alarm, or raise --quota-backend-bytes")
+	case errors.Is(err, rpctypes.ErrTooManyOps):
+		return wrap(store.ErrDenied, "--max-txn-ops must be %d, its default, or more", maxOps)
 	case errors.As(err, &answer) && answer.Code() == codes.Unavailable && !errors.Is(err, rpctypes.ErrStopped):
 		return wrap(ErrNoLeader, "of %v", c.client.Endpoints()) // or it changed, or the others are silent
 	}
@@ -167,6 +168,3 @@ func (c *conn) mend(ctx context.Context) error {
 	}
 	return err
 }
-
-// fewerOps: the server refused a Txn of n parts.
-func (c *conn) fewerOps(n int) { c.ops.Store(int32(max(2, n/2+1))) }

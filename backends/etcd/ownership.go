@@ -28,75 +28,50 @@ func (s *Store) Acquire(ctx context.Context, sess store.Session, claims []store.
 			outs[i].Err = fmt.Errorf("etcd acquire: %w", err)
 		}
 	}
-	for _, try := range []attempt{s.first, s.ofOwner, s.free} {
-		if err := s.claim(ctx, sess, claims, outs, try); err != nil {
+	for try := range 3 {
+		var changes []change
+		for i, c := range claims {
+			if on, over := s.conditions(try, sess, c, outs[i]); on != nil {
+				if c.While != (store.Held{}) {
+					on = append(on, s.exactly(c.While)...)
+				}
+				put := s.put(i, on, store.Record{Name: c.Name, Owner: sess.Owner, Session: sess.ID, Nonce: c.Nonce,
+					TTL: sess.TTL, Metadata: c.Metadata})
+				put.over, put.while = over, c.While
+				changes = append(changes, put)
+			}
+		}
+		if err := s.apply(ctx, "acquire", changes, outs); err != nil {
 			return nil, partly(err, outs)
 		}
 	}
 	return outs, nil
 }
 
-// attempt returns the conditions on which a claim is made, by its outcome so far, and the
-// token of what it supersedes then; no conditions if it is not made.
-type attempt func(sess store.Session, c store.Claim, o store.Outcome) (on []clientv3.Cmp, over store.Token)
-
-// first takes what is free, and what stands under the claim's own session, which is of one
-// incarnation.
-func (s *Store) first(sess store.Session, c store.Claim, o store.Outcome) ([]clientv3.Cmp, store.Token) {
+// conditions are those on which a claim is made in that try, by its outcome so far, and the token of what
+// it supersedes then; none if it is not made. The first try takes what is free, or stands under the claim's
+// own session, which is of one incarnation; the others what turned out to be free, or of the same
+// incarnation under another session.
+func (s *Store) conditions(try int, sess store.Session, c store.Claim, o store.Outcome) (on []clientv3.Cmp, over store.Token) {
 	k := s.key(c.Name)
+	at := clientv3.Compare(clientv3.ModRevision(k), "=", int64(c.Supersedes))
 	switch {
-	case o.Err != nil:
-		return nil, 0
-	case c.Supersedes == 0:
+	case o.OK || o.Err != nil:
+	case try == 0 && c.Supersedes != 0:
+		return []clientv3.Cmp{at, clientv3.Compare(clientv3.LeaseValue(k), "=", int64(sess.ID))}, c.Supersedes
+	case o.Record.Name == "":
 		return []clientv3.Cmp{absent(k)}, 0
+	case c.Supersedes != 0 && o.Record.Token == c.Supersedes && o.Record.Owner.Incarnation == sess.Owner.Incarnation:
+		return []clientv3.Cmp{at}, c.Supersedes
 	}
-	return []clientv3.Cmp{s.at(c), clientv3.Compare(clientv3.LeaseValue(k), "=", int64(sess.ID))}, c.Supersedes
+	return nil, 0
 }
 
-// ofOwner takes what turned out to be of the same incarnation under another session.
-func (s *Store) ofOwner(sess store.Session, c store.Claim, o store.Outcome) ([]clientv3.Cmp, store.Token) {
-	if c.Supersedes == 0 || o.OK || o.Err != nil || o.Record.Token != c.Supersedes ||
-		o.Record.Owner.Incarnation != sess.Owner.Incarnation {
-		return nil, 0
-	}
-	return []clientv3.Cmp{s.at(c)}, c.Supersedes
-}
-
-// free takes a name under which nothing stands any more.
-func (s *Store) free(_ store.Session, c store.Claim, o store.Outcome) ([]clientv3.Cmp, store.Token) {
-	if o.OK || o.Err != nil || o.Record.Name != "" {
-		return nil, 0
-	}
-	return []clientv3.Cmp{absent(s.key(c.Name))}, 0
-}
-
-// at is the condition that what stands bears the token that the claim supersedes.
-func (s *Store) at(c store.Claim) clientv3.Cmp {
-	return clientv3.Compare(clientv3.ModRevision(s.key(c.Name)), "=", int64(c.Supersedes))
-}
-
-// claim makes one attempt for each claim, and settles outs.
-func (s *Store) claim(ctx context.Context, sess store.Session, claims []store.Claim, outs []store.Outcome, try attempt) error {
-	var changes []change
-	for i, c := range claims {
-		on, over := try(sess, c, outs[i])
-		if on == nil {
-			continue
-		}
-		if c.While != (store.Held{}) {
-			on = append(on, s.exactly(c.While)...)
-		}
-		v, err := s.encode(c.Nonce, sess.Owner, sess.TTL, c.Metadata)
-		if err != nil {
-			return err
-		}
-		granted := grantedNow()
-		changes = append(changes, change{index: i, key: s.key(c.Name), over: over, cmps: on, while: c.While,
-			do: clientv3.OpPut(s.key(c.Name), stamp(v, granted), clientv3.WithLease(clientv3.LeaseID(sess.ID))),
-			won: store.Record{Name: c.Name, Owner: sess.Owner, Session: sess.ID, Nonce: c.Nonce, TTL: sess.TTL,
-				Granted: granted, Metadata: copied(c.Metadata)}})
-	}
-	return s.apply(ctx, "acquire", changes, outs)
+// put is the change that makes r, which has no token yet, on these conditions.
+func (s *Store) put(index int, on []clientv3.Cmp, r store.Record) change {
+	r.Granted, r.Metadata = grantedNow(), copied(r.Metadata)
+	k, v := s.key(r.Name), stamp(encode(r.Nonce, r.Owner, r.TTL, r.Metadata), r.Granted)
+	return change{index: index, key: k, cmps: on, won: r, do: clientv3.OpPut(k, v, clientv3.WithLease(clientv3.LeaseID(r.Session)))}
 }
 
 // Release implements store.Store.
@@ -139,7 +114,7 @@ func (s *Store) Transfer(ctx context.Context, moves []store.Transfer) ([]store.O
 	}
 	// Metadata that is kept must be known; what was read is what is moved, or else the
 	// condition fails.
-	records, err := s.recordsOf(ctx, names)
+	kept, err := s.get(ctx, names)
 	if err != nil {
 		return nil, err
 	}
@@ -148,59 +123,26 @@ func (s *Store) Transfer(ctx context.Context, moves []store.Transfer) ([]store.O
 		if outs[i].Err != nil {
 			continue
 		}
-		meta := m.Metadata
-		if meta == nil {
-			meta = records[m.Name].Metadata
+		to := store.Record{Name: m.Name, Owner: m.To.Owner, Session: m.To.Session, Nonce: m.To.Nonce, TTL: m.To.TTL, Metadata: m.Metadata}
+		for _, r := range kept {
+			if m.Metadata == nil && r.Name == m.Name {
+				to.Metadata = r.Metadata
+			}
 		}
-		v, err := s.encode(m.To.Nonce, m.To.Owner, m.To.TTL, meta)
-		if err != nil {
-			return nil, err
-		}
-		k, granted := s.key(m.Name), grantedNow()
-		targets[m.To.Session] = append(targets[m.To.Session], change{index: i, key: k, cmps: s.exactly(m.Held),
-			do: clientv3.OpPut(k, stamp(v, granted), clientv3.WithLease(clientv3.LeaseID(m.To.Session))),
-			won: store.Record{Name: m.Name, Owner: m.To.Owner, Session: m.To.Session, Nonce: m.To.Nonce, TTL: m.To.TTL,
-				Granted: granted, Metadata: copied(meta)}})
+		targets[to.Session] = append(targets[to.Session], s.put(i, s.exactly(m.Held), to))
 	}
 	for _, changes := range targets {
 		err := s.apply(ctx, "transfer", changes, outs)
-		if errors.Is(err, store.ErrSessionGone) {
-			names = names[:0]
-			for _, c := range changes {
-				names = append(names, moves[c.index].Name)
-			}
-			stands, readErr := s.recordsOf(ctx, names)
-			if readErr != nil {
-				return nil, readErr
-			}
-			for _, c := range changes {
-				if !outs[c.index].OK {
-					outs[c.index] = store.Outcome{Err: err, Record: stands[moves[c.index].Name]}
-				}
-			}
-			continue
-		}
-		if err != nil {
+		if err != nil && !errors.Is(err, store.ErrSessionGone) {
 			return nil, partly(err, outs)
+		}
+		for _, c := range changes {
+			if err != nil && !outs[c.index].OK {
+				outs[c.index] = store.Outcome{Err: err}
+			}
 		}
 	}
 	return outs, nil
-}
-
-// recordsOf reads what stands under names, if there are any.
-func (s *Store) recordsOf(ctx context.Context, names []string) (map[string]store.Record, error) {
-	if len(names) == 0 {
-		return nil, nil
-	}
-	recs, err := s.get(ctx, names)
-	if err != nil {
-		return nil, err
-	}
-	records := make(map[string]store.Record, len(recs))
-	for _, r := range recs {
-		records[r.Name] = r
-	}
-	return records, nil
 }
 
 func copied(m map[string]string) map[string]string {

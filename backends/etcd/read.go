@@ -2,18 +2,16 @@ package etcd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -31,51 +29,46 @@ func (s *Store) Get(ctx context.Context, names ...string) ([]store.Record, error
 // get reads records, but not what they have left.
 func (rs *records) get(ctx context.Context, names []string) ([]store.Record, error) {
 	recs := make([]store.Record, 0, len(names))
-	err := rs.read(ctx, names, func(rec store.Record, _ store.SessionID, err error) bool {
+	for kv, err := range rs.read(ctx, names) {
 		if err != nil {
-			rs.log.Info("not a lease record, left alone", zap.Error(err))
+			return nil, err
+		}
+		rec, bad := rs.decode(kv)
+		if bad != nil {
+			rs.log.Info("not a lease record, left alone", zap.Error(bad))
 		}
 		recs = append(recs, rec)
-		return true
-	})
-	if err != nil {
-		return nil, err
 	}
 	return recs, nil
 }
 
-// read tells f of what stands under names, and of the etcd lease that it is attached to, in
-// as many requests as the servers want; until f returns false. f's error is store.ErrBadRecord.
-func (rs *records) read(ctx context.Context, names []string, f func(store.Record, store.SessionID, error) bool) error {
-	ctx, err := rs.begin(ctx)
-	if err != nil {
-		return err
-	}
-	for len(names) > 0 {
-		n := min(len(names), int(rs.ops.Load())-1)
-		ops := make([]clientv3.Op, n)
-		for i, name := range names[:n] {
-			ops[i] = clientv3.OpGet(rs.key(name))
-		}
-		resp, err := rs.txn(ctx, "get", rs.client.KV.Txn(ctx).Then(ops...))
-		if errors.Is(err, rpctypes.ErrTooManyOps) && n > 1 {
-			rs.fewerOps(n)
-			continue
-		}
+// read yields what stands under names, in a request for each 127.
+func (rs *records) read(ctx context.Context, names []string) iter.Seq2[*mvccpb.KeyValue, error] {
+	return func(yield func(*mvccpb.KeyValue, error) bool) {
+		ctx, err := rs.begin(ctx)
 		if err != nil {
-			return err
+			yield(nil, err)
+			return
 		}
-		for _, r := range resp.Responses {
-			for _, kv := range r.GetResponseRange().GetKvs() {
-				rec, err := rs.decode(kv)
-				if !f(rec, store.SessionID(kv.Lease), err) {
-					return nil
+		for part := range slices.Chunk(names, maxOps-1) {
+			ops := make([]clientv3.Op, len(part))
+			for i, name := range part {
+				ops[i] = clientv3.OpGet(rs.key(name))
+			}
+			resp, err := rs.txn(ctx, "get", rs.client.KV.Txn(ctx).Then(ops...))
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, r := range resp.Responses {
+				for _, kv := range r.GetResponseRange().GetKvs() {
+					if !yield(kv, nil) {
+						return
+					}
 				}
 			}
 		}
-		names = names[n:]
 	}
-	return nil
 }
 
 // pageSize bounds the keys of one answer: 4 MiB would be too many bytes.
@@ -161,26 +154,18 @@ func (rs *records) listSession(ctx context.Context, session store.SessionID) ite
 			yield(store.Record{}, err)
 			return
 		}
-		ended := false
-		err = rs.read(ctx, names, func(rec store.Record, under store.SessionID, err error) bool {
-			if under != session { // it has changed hands meanwhile
-				return true
+		for kv, err := range rs.read(ctx, names) {
+			if err != nil {
+				yield(store.Record{}, err)
+				return
 			}
-			ended = !yield(rec, err)
-			return !ended
-		})
-		if err != nil && !ended {
-			yield(store.Record{}, err)
+			// One of another session has changed hands meanwhile.
+			if kv.Lease == int64(session) && !yield(rs.decode(kv)) {
+				return
+			}
 		}
 	}
 }
-
-// termAgain bounds how often the keys of a lease are asked for amid elections, and
-// termPause is the pause between.
-const (
-	termAgain = 20
-	termPause = 50 * time.Millisecond
-)
 
 // attached returns the names whose keys are attached to the session's etcd lease. The error
 // is store.ErrSessionGone if there is no such lease.
@@ -190,36 +175,30 @@ const (
 // first a linearizable read tells the raft term, and no answer of another term counts. What
 // the leader of that term has applied includes all that was done before the read.
 func (rs *records) attached(ctx context.Context, session store.SessionID) (names []string, err error) {
-	for range termAgain {
-		asked, err := rs.begin(ctx)
-		if err != nil {
-			return nil, err
-		}
-		hd, err := rs.present(asked)
-		if err != nil {
-			return nil, err
-		}
-		resp, err := rs.client.Lease.TimeToLive(asked, clientv3.LeaseID(session), clientv3.WithAttachedKeys())
-		if err = rs.explain(ctx, "list session", err); err != nil {
-			return nil, err
-		}
-		switch {
-		case resp.ResponseHeader.GetClusterId() != hd.ClusterId || resp.ResponseHeader.GetRaftTerm() != hd.RaftTerm:
-			if err := boundary.Pause(ctx, termPause); err != nil {
-				return nil, fmt.Errorf("etcd list session: %w", errors.Join(err, context.Cause(ctx)))
-			}
-			continue
-		case resp.GrantedTTL == 0: // the time left of one that is about to be revoked may be negative
-			return nil, fmt.Errorf("etcd list session %d: %w", session, store.ErrSessionGone)
-		}
-		for _, key := range resp.Keys {
-			if name, ours := strings.CutPrefix(string(key), rs.prefix); ours {
-				names = append(names, name)
-			}
-		}
-		return names, nil
+	ctx, err = rs.begin(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return nil, fmt.Errorf("etcd list session: %w: the raft term changed %d times", ErrNoLeader, termAgain)
+	hd, err := rs.present(ctx)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := rs.client.Lease.TimeToLive(ctx, clientv3.LeaseID(session), clientv3.WithAttachedKeys())
+	if err = rs.explain(ctx, "list session", err); err != nil {
+		return nil, err
+	}
+	switch {
+	case resp.ResponseHeader.GetClusterId() != hd.ClusterId || resp.ResponseHeader.GetRaftTerm() != hd.RaftTerm:
+		return nil, fmt.Errorf("etcd list session: %w: it has changed", ErrNoLeader)
+	case resp.GrantedTTL == 0: // the time left of one that is about to be revoked may be negative
+		return nil, fmt.Errorf("etcd list session %d: %w", session, store.ErrSessionGone)
+	}
+	for _, key := range resp.Keys {
+		if name, ours := strings.CutPrefix(string(key), rs.prefix); ours {
+			names = append(names, name)
+		}
+	}
+	return names, nil
 }
 
 func (rs *records) event(e *clientv3.Event) store.Event {

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -51,16 +50,7 @@ func hex16(n uint64) string {
 // records are those of a conn, as its values have them.
 type records struct {
 	conn
-	plain  atomic.Pointer[plain] // the last one made
 	bodies bodies
-}
-
-// plain is the body of records without metadata, which all those of one owner and
-// TTL share: it is not written for each of them.
-type plain struct {
-	owner store.Owner
-	ttl   time.Duration
-	json  string
 }
 
 // bodies are those that were read last, by their text. The records of one owner mostly
@@ -98,19 +88,10 @@ func (bs *bodies) read(text, closing string) (b body, err error) {
 	return b, nil
 }
 
-// encode makes the value of a record.
-func (rs *records) encode(nonce uint64, o store.Owner, ttl time.Duration, meta map[string]string) (string, error) {
-	if p := rs.plain.Load(); p != nil && len(meta) == 0 && p.owner == o && p.ttl == ttl {
-		return noncePrefix(nonce) + p.json, nil
-	}
-	b, err := json.Marshal(body{o.ID, o.Incarnation, o.Address, ttl.Milliseconds(), meta})
-	if err != nil {
-		return "", fmt.Errorf("etcd: record: %w", err)
-	}
-	if len(meta) == 0 {
-		rs.plain.Store(&plain{owner: o, ttl: ttl, json: string(b)})
-	}
-	return noncePrefix(nonce) + string(b), nil
+// encode makes the value of a record, but for the time of its grant.
+func encode(nonce uint64, o store.Owner, ttl time.Duration, meta map[string]string) string {
+	b, _ := json.Marshal(body{o.ID, o.Incarnation, o.Address, ttl.Milliseconds(), meta}) // texts can't fail
+	return noncePrefix(nonce) + string(b)
 }
 
 // decode reads the record of a key; an error is store.ErrBadRecord, and the

@@ -19,7 +19,7 @@ import (
 // DefaultPrefix stands before every name.
 const DefaultPrefix = "holdfast/"
 
-// maxOps is the number of operations a server takes in one Txn by default.
+// maxOps is the number of operations that a server takes in one Txn by default.
 const maxOps = 128
 
 // Store keeps leases in etcd. It is safe for concurrent use.
@@ -56,7 +56,6 @@ func New(client *clientv3.Client, opts ...Option) (*Store, error) {
 	}
 	s := &Store{}
 	s.client, s.prefix = client, DefaultPrefix
-	s.ops.Store(maxOps)
 	s.renewals.life, s.renewals.history = client.Ctx, &s.history
 	s.renewals.open = func(ctx context.Context) (pb.Lease_LeaseKeepAliveClient, error) {
 		s.versions.connected()

@@ -210,58 +210,36 @@ func TestGuard(t *testing.T) {
 	require.Equal(t, "by b", string(got.Kvs[0].Value))
 }
 
-// TestManyNames: one call may carry any number; servers that take few operations
-// in one Txn are found out.
+// TestManyNames: one call may carry any number.
 func TestManyNames(t *testing.T) {
 	t.Parallel()
-	small := etcdtest.Start(t, etcdtest.WithArgs("--max-txn-ops=16"))
-	for _, c := range []struct {
-		server string
-		client *clientv3.Client
-	}{
-		{"default", server(t).Client(t)},
-		{"max-txn-ops=16", small.Client(t)},
-	} {
-		for _, begin := range []string{"Acquire", "Get"} {
-			t.Run(c.server+", first "+begin, func(t *testing.T) {
-				s := newStore(t, c.client, fresh())
-				sess, target := session(t, s, "a"), session(t, s, "b")
-				const n = 1000
-				claims, names := make([]store.Claim, n), make([]string, n)
-				for i := range claims {
-					names[i] = fmt.Sprintf("many/%04d", i)
-					claims[i] = store.Claim{Name: names[i], Nonce: uint64(i + 1)}
-				}
-				if begin == "Get" {
-					recs := must(s.Get(t.Context(), names...))(t)
-					require.Empty(t, recs)
-				}
-				start := time.Now()
-				outs := must(s.Acquire(t.Context(), sess, claims))(t)
-				require.Len(t, outs, n)
-				t.Logf("%d names in %v", n, time.Since(start))
-				moves, held := make([]store.Transfer, n), make([]store.Held, n)
-				for i, out := range outs {
-					require.True(t, out.OK)
-					require.Equal(t, names[i], out.Record.Name)
-					moves[i] = store.Transfer{Held: out.Record.Held(), To: store.Offer{Name: names[i], Owner: target.Owner,
-						Session: target.ID, TTL: target.TTL, Nonce: uint64(i + 5000)}}
-				}
-				outs = must(s.Transfer(t.Context(), moves))(t)
-				for i, out := range outs {
-					require.True(t, out.OK)
-					require.Greater(t, out.Record.Token, moves[i].Token)
-					held[i] = out.Record.Held()
-				}
-				outs = must(s.Release(t.Context(), held))(t)
-				for _, out := range outs {
-					require.True(t, out.OK)
-				}
-				recs := must(s.Get(t.Context(), names...))(t)
-				require.Empty(t, recs)
-			})
-		}
+	s := newStore(t, server(t).Client(t), fresh())
+	sess, target := session(t, s, "a"), session(t, s, "b")
+	const n = 1000
+	claims, names := make([]store.Claim, n), make([]string, n)
+	for i := range claims {
+		names[i] = fmt.Sprintf("many/%04d", i)
+		claims[i] = store.Claim{Name: names[i], Nonce: uint64(i + 1)}
 	}
+	outs := must(s.Acquire(t.Context(), sess, claims))(t)
+	require.Len(t, outs, n)
+	moves, held := make([]store.Transfer, n), make([]store.Held, n)
+	for i, out := range outs {
+		require.True(t, out.OK)
+		require.Equal(t, names[i], out.Record.Name)
+		moves[i] = store.Transfer{Held: out.Record.Held(), To: store.Offer{Name: names[i], Owner: target.Owner,
+			Session: target.ID, TTL: target.TTL, Nonce: uint64(i + 5000)}}
+	}
+	for i, out := range must(s.Transfer(t.Context(), moves))(t) {
+		require.True(t, out.OK)
+		require.Greater(t, out.Record.Token, moves[i].Token)
+		held[i] = out.Record.Held()
+	}
+	require.Len(t, must(s.Get(t.Context(), names...))(t), n)
+	for _, out := range must(s.Release(t.Context(), held))(t) {
+		require.True(t, out.OK)
+	}
+	require.Empty(t, must(s.Get(t.Context(), names...))(t))
 }
 
 // TestLargeRecords: a batch that is too large for a request is parted; a record whose

@@ -31,31 +31,20 @@ type change struct {
 	while store.Held   // what has to stand, by cmps; zero: nothing
 }
 
-// cost is what a change adds to the operations of its Txn, where each level
-// counts its longest list.
-func (c change) cost() int { return max(1, len(c.cmps)) }
-
 // apply sends changes in as few Txns as the servers take, and settles outs.
 func (w *writer) apply(ctx context.Context, op string, changes []change, outs []store.Outcome) error {
 	limit := len(changes)
 	for len(changes) > 0 {
-		part := w.batch(changes[:min(limit, len(changes))])
+		part := batch(changes[:min(limit, len(changes))])
 		err := w.commit(ctx, op, part, outs)
 		switch {
-		case err == nil:
-		case errors.Is(err, rpctypes.ErrTooManyOps) && len(part) > 1:
-			w.fewerOps(len(part))
-			continue
 		case tooLarge(err) && len(part) > 1:
 			limit = len(part) / 2
 			continue
-		case tooMuch(err) && len(part) > 1:
-			w.fewerOps(len(part)) // for the next attempt: of this one nothing is known
-			return err
 		case tooLarge(err): // by itself: a definite refusal of this one
 			outs[part[0].index] = store.Outcome{
 				Err: fmt.Errorf("%w: the record is larger than the server takes: %w", store.ErrInvalid, err)}
-		default:
+		case err != nil:
 			return err
 		}
 		changes = changes[len(part):]
@@ -67,26 +56,17 @@ func (w *writer) apply(ctx context.Context, op string, changes []change, outs []
 // it; nothing of it was applied. That a resource is exhausted says by itself nothing
 // of the kind: so answers a mesh between client and server that limits rates.
 func tooLarge(err error) bool {
-	return errors.Is(err, rpctypes.ErrRequestTooLarge) || exhausted(err, "trying to send message larger than max (")
+	return errors.Is(err, rpctypes.ErrRequestTooLarge) || status.Code(err) == codes.ResourceExhausted &&
+		strings.Contains(err.Error(), "trying to send message larger than max (")
 }
 
-// tooMuch: gRPC took a message for too large that was on its way. It may have been
-// the answer.
-func tooMuch(err error) bool { return exhausted(err, "received message larger than max ") }
-
-func exhausted(err error, says string) bool {
-	return status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), says)
-}
-
-// batch takes as many changes as one Txn may carry: no key twice.
-func (w *writer) batch(changes []change) []change {
-	if len(changes) == 1 {
-		return changes
-	}
-	room := int(w.ops.Load())
-	keys := make(map[string]bool, min(room, len(changes)))
+// batch takes as many changes as one Txn may carry: no key twice. To their number a server adds the
+// longest list of conditions.
+func batch(changes []change) []change {
+	keys, cost := make(map[string]bool, min(maxOps, len(changes))), 0
 	for i, c := range changes {
-		if i > 0 && (i+1+c.cost() > room || keys[c.key]) {
+		cost = max(cost, len(c.cmps), 1)
+		if i > 0 && (i+1+cost > maxOps || keys[c.key]) {
 			return changes[:i]
 		}
 		keys[c.key] = true
