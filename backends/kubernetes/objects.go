@@ -45,7 +45,6 @@ const (
 var (
 	_ observed.Objects  = (*objects)(nil)
 	_ observed.Numbered = (*objects)(nil)
-	_ observed.Sized    = (*objects)(nil)
 	_ observed.Limited  = (*objects)(nil)
 )
 
@@ -62,8 +61,6 @@ type objects struct {
 func (o *objects) Limits() store.Limits {
 	return store.Limits{Name: "kubernetes", Batch: batch, MaxMetadata: maxMetadata, Endpoints: []string{o.client.Get().URL().Host}}
 }
-
-func (o *objects) Sizes() (key, value int) { return 0, maxValue }
 
 // Number reads the resourceVersion. Those of Leases are one sequence.
 func (o *objects) Number(version string) (store.Token, error) {

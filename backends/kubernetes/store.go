@@ -42,9 +42,7 @@ const (
 	// silence is after how much of it a connection is probed, and then how long the answer may take:
 	// client-go's defaults of 30 s and 15 s are longer than a TTL.
 	silence = 3 * time.Second
-	// maxValue bounds the bytes of a session or record. Kubernetes takes 256 KiB of annotations.
-	maxValue = 128 << 10
-	// maxMetadata is below that also if every byte is escaped.
+	// maxMetadata is far below the 256 KiB of annotations that Kubernetes takes, also if every byte is escaped.
 	maxMetadata = 16 << 10
 	// batch is how many names a call may carry.
 	batch = 64

@@ -42,7 +42,7 @@ type Objects struct {
 
 var (
 	_ observed.Objects = (*Objects)(nil)
-	_ observed.Sized   = (*Objects)(nil)
+	_ observed.Limited = (*Objects)(nil)
 )
 
 // New returns the objects of a table. It sends nothing; an error is store.ErrInvalid.
@@ -53,8 +53,15 @@ func New(client *dynamodb.Client, table string) (*Objects, error) {
 	return &Objects{client, table}, nil
 }
 
-// Sizes implements observed.Sized, by the bounds of a sort key and of an item.
-func (o *Objects) Sizes() (key, value int) { return 1024, 300 << 10 }
+// Limits implements observed.Limited, by the bounds of a sort key and of an item.
+func (o *Objects) Limits() store.Limits {
+	return store.Limits{Name: "dynamodb", MaxMetadata: 32 << 10, CheckName: func(name string) error {
+		if n := len(observed.Key(name)); n > 1024 {
+			return fmt.Errorf("its key has %d bytes, at most 1024", n)
+		}
+		return nil
+	}}
+}
 
 // once switches the client's own retries off: one that comes after an attempt that was applied would be
 // refused by it, and that would look like another's doing. The Keeper repeats what fails.

@@ -18,7 +18,7 @@ import (
 // nothing is known: a write may or may not be applied, now or later. Values that
 // are passed or returned are not changed afterwards by either side.
 //
-// It may also be Numbered, Sized and Limited.
+// It may also be Numbered and Limited.
 type Objects interface {
 	// Get returns the object as it stands; false if there is none.
 	Get(ctx context.Context, key string) (Object, bool, error)
@@ -51,14 +51,8 @@ type Numbered interface {
 	Number(version string) (store.Token, error)
 }
 
-// Sized is implemented by Objects that are bounded. What is longer is refused with
-// store.ErrInvalid, and not sent.
-type Sized interface {
-	// Sizes are the longest key and the longest value in bytes; 0: no bound.
-	Sizes() (key, value int)
-}
-
-// Limited is implemented by Objects that bound what a Store over them is asked for.
+// Limited is implemented by Objects that bound what a Store over them is asked for: keys by CheckName,
+// which may go by Key, and values by MaxMetadata, which is beside some hundred bytes, and the owner.
 type Limited interface {
 	Limits() store.Limits
 }
@@ -145,7 +139,9 @@ func decodeRecord(name string, value []byte, counted bool) (r record, err error)
 }
 
 func sessionKey(id store.SessionID) string { return fmt.Sprint(sessionPrefix, int64(id)) }
-func recordKey(name string) string         { return recordPrefix + escape(name) }
+
+// Key is the key of the object of a name.
+func Key(name string) string { return recordPrefix + escape(name) }
 
 // escape makes a key of a name, or the beginning of a key of that of a name: byte by
 // byte, and in small letters only, for stores that fold their case.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -13,14 +12,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/inputtest"
-	"github.com/holdfast-go/holdfast/internal/simulate"
 	"github.com/holdfast-go/holdfast/internal/tier"
-	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/store"
-	"github.com/holdfast-go/holdfast/store/faultstore"
 	"github.com/holdfast-go/holdfast/store/observed"
 	"github.com/holdfast-go/holdfast/store/observed/observedtest"
 	"github.com/holdfast-go/holdfast/store/storetest"
@@ -201,21 +196,8 @@ func TestASessionThatNobodyCanReadHoldsItsNames(t *testing.T) {
 	})
 }
 
-// rude are objects that panic where they are asked for a number.
-type rude struct{ *observedtest.Map }
-
-func (rude) Number(string) (store.Token, error) { panic("rude") }
-
-func TestAPanicOfTheObjectsIsAnError(t *testing.T) {
-	a := newPeer(t, rude{observedtest.NewMap()}, 1)
-	_, err := a.store.Acquire(t.Context(), a.session, []store.Claim{{Name: "m"}, {Name: "n"}})
-	require.ErrorContains(t, err, "it panicked: rude")
-}
-
 // tight are objects with bounds.
 type tight struct{ *observedtest.Map }
-
-func (tight) Sizes() (key, value int) { return 30, 300 }
 
 func (tight) Limits() store.Limits {
 	return store.Limits{Name: "tight", MinTTL: ttl, Batch: 3}
@@ -224,51 +206,26 @@ func (tight) Limits() store.Limits {
 func TestBoundsOfTheObjects(t *testing.T) {
 	o := tight{observedtest.NewMap()}
 	a := newPeer(t, o, 1)
-	limits := a.store.Limits()
-	require.NoError(t, limits.CheckName(strings.Repeat("n", 22)))
-	require.ErrorContains(t, limits.CheckName(strings.Repeat("n", 23)), "has 31 bytes, at most 30")
-	require.ErrorContains(t, limits.CheckName("ÄÖÜß"), "has 32 bytes, at most 30", "as it is encoded")
-	limits.CheckName = nil
-	require.Equal(t, o.Limits(), limits)
+	require.Equal(t, o.Limits(), a.store.Limits())
 	require.Equal(t, 128, newPeer(t, observedtest.NewMap(), 1).store.Limits().Batch)
 	g, err := a.store.OpenSession(t.Context(), store.Session{ID: 2, Owner: store.Owner{ID: "b", Incarnation: "b"}, TTL: 1})
 	require.NoError(t, err)
 	require.Equal(t, ttl, g.TTL)
-
-	long := strings.Repeat("n", 23)
-	out := a.claim(store.Claim{Name: long})
-	require.ErrorIs(t, out.Err, store.ErrInvalid)
-	require.ErrorContains(t, out.Err, "has 31 bytes, at most 30")
-	require.Empty(t, a.get(long))
-	much := map[string]string{"k": strings.Repeat("v", 300)}
-	out = a.claim(store.Claim{Name: "n", Metadata: much})
-	require.ErrorIs(t, out.Err, store.ErrInvalid)
-	require.ErrorContains(t, out.Err, "bytes, at most 300")
-	r := a.win("n")
-	to := store.Offer{Name: "n", Owner: a.session.Owner, Session: 1, TTL: ttl, Nonce: 7}
-	outs, err := a.store.Transfer(t.Context(), []store.Transfer{{Held: r.Held(), To: to, Metadata: much}})
-	require.NoError(t, err)
-	require.ErrorIs(t, outs[0].Err, store.ErrInvalid)
-	require.Equal(t, r.Held(), outs[0].Record.Held())
-	owner := store.Owner{ID: strings.Repeat("i", 300), Incarnation: "b"}
-	_, err = a.store.OpenSession(t.Context(), store.Session{ID: 3, Owner: owner, TTL: 1})
-	require.ErrorIs(t, err, store.ErrInvalid)
-	require.ErrorContains(t, err, "bytes, at most 300")
 }
 
-func TestObservationsOfLongAgoAreForgotten(t *testing.T) {
+func TestObservationsOfWhatIsGoneAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := observedtest.NewMap()
 		a := newPeer(t, m, 1)
 		a.keep()
-		for i := range 3000 {
+		for i := range 100 {
 			s := store.Session{ID: store.SessionID(i + 10), Owner: store.Owner{ID: "b", Incarnation: "b"}, TTL: ttl}
 			_, err := a.store.OpenSession(t.Context(), s)
 			require.NoError(t, err)
 			m.Remove(fmt.Sprint("sessions/", int64(s.ID)))
 			time.Sleep(time.Minute)
 		}
-		require.Less(t, observed.Sights(a.store), 300)
+		require.Less(t, observed.Sights(a.store), 5)
 	})
 }
 
@@ -478,180 +435,6 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-var keepers = simulate.New("observed-keepers", 10, 200)
-
-// Keepers on machines with clocks of their own compete over objects with faults, are
-// cut off and come back. At most one sees a name as its own, tokens grow, names
-// change hands though their holders say nothing, and in the end everybody can have
-// every name.
-func TestKeepers(t *testing.T) {
-	var cuts, played atomic.Int64
-	keepers.Run(t, func(t *testing.T, seed uint64) {
-		for _, k := range kits {
-			t.Run(k.name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { cuts.Add(compete(t, k, seed)) })
-				played.Add(1)
-			})
-		}
-	})
-	require.True(t, keepers.Replays() || cuts.Load() > played.Load(),
-		"names that were won of holders that are cut off: %d in %d histories", cuts.Load(), played.Load())
-}
-
-// rival is one Keeper, and its link.
-type rival struct {
-	*lease.Keeper
-	link    *faultstore.Store
-	handles []*lease.Handle // of each name
-	cut     bool            // guarded by the race
-}
-
-// race is what the rivals share.
-type race struct {
-	t      *testing.T
-	w      *world // of the draws and the faults
-	rivals []*rival
-
-	mu   sync.Mutex
-	last map[string]win
-	cuts int64
-}
-
-type win struct {
-	token store.Token
-	by    *rival
-}
-
-func compete(t *testing.T, k kit, seed uint64) int64 {
-	objects, m := k.objects()
-	g := &race{t: t, last: map[string]win{}, w: &world{t: t, objects: m, rnd: keepers.Random(seed)}}
-	names := []string{"a", "b"}
-	for i := range 3 {
-		g.add(objects, i, names)
-	}
-	m.SetFault(g.w.fault)
-	ctx, stop := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	defer func() { // after a failure too
-		stop()
-		running.Wait()
-		m.SetFault(nil)
-		for _, r := range g.rivals {
-			g.cutOff(r, false)
-			require.NoError(t, r.Close(context.Background()))
-		}
-	}()
-	for _, r := range g.rivals {
-		for _, h := range r.handles {
-			running.Go(func() { g.work(ctx, r, h) })
-		}
-		running.Go(func() { g.disturb(ctx, r) })
-	}
-	alive := 0
-	for range 10 * int(2*ttl/(50*time.Millisecond)) {
-		time.Sleep(50 * time.Millisecond)
-		for i, name := range names {
-			n := 0
-			for _, r := range g.rivals {
-				if r.handles[i].CheckAlive() {
-					n++
-				}
-			}
-			alive += n
-			require.LessOrEqual(t, n, 1, "%q is of %d, seed %d", name, n, seed)
-		}
-	}
-	require.NotZero(t, alive)
-	stop()
-	running.Wait()
-	m.SetFault(nil)
-	for _, r := range g.rivals {
-		g.cutOff(r, false)
-		for _, h := range r.handles {
-			end, cancel := context.WithTimeout(t.Context(), 4*ttl)
-			for won := false; !won; time.Sleep(ttl / 20) {
-				require.NoError(t, end.Err(), "seed %d", seed)
-				won, _ = h.Acquire(end)
-			}
-			require.NoError(t, h.Release(end))
-			cancel()
-		}
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.cuts
-}
-
-func (g *race) add(objects observed.Objects, i int, names []string) {
-	clock := askew{store.SystemClock(), time.Duration(i+1) * time.Hour, time.Duration(i*i) * time.Hour, time.Duration(95 + 5*i)}
-	s, err := observed.NewWithClock(objects, clock)
-	require.NoError(g.t, err)
-	r := &rival{link: faultstore.Wrap(s)}
-	r.Keeper, err = lease.NewKeeper(r.link, lease.Config{
-		ID: fmt.Sprint("node-", i), TTL: ttl, Clock: clock, Logger: zap.NewNop(),
-	})
-	require.NoError(g.t, err)
-	for _, name := range names {
-		h, err := r.Lease(name)
-		require.NoError(g.t, err)
-		r.handles = append(r.handles, h)
-	}
-	g.rivals = append(g.rivals, r)
-}
-
-// work wins a name, has it for a while, and gives it up.
-func (g *race) work(ctx context.Context, r *rival, h *lease.Handle) {
-	for ctx.Err() == nil {
-		time.Sleep(g.w.upTo(ttl / 4))
-		attempt, cancel := context.WithTimeout(ctx, ttl)
-		if won, err := h.Acquire(attempt); won && err == nil {
-			if term, ok := h.Term(); ok {
-				g.won(r, h.Name(), term.Token())
-			}
-			for end := time.Now().Add(g.w.upTo(2 * ttl)); h.CheckAlive() && time.Now().Before(end); {
-				time.Sleep(ttl / 50)
-			}
-			release, done := context.WithTimeout(context.Background(), ttl)
-			_ = h.Release(release)
-			done()
-		}
-		cancel()
-	}
-}
-
-func (g *race) won(r *rival, name string, token store.Token) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	last := g.last[name]
-	if token <= last.token {
-		g.t.Errorf("%q: token %d after %d", name, token, last.token)
-	}
-	if last.by != nil && last.by != r && last.by.cut {
-		g.cuts++
-	}
-	g.last[name] = win{token, r}
-}
-
-// disturb cuts r off now and then.
-func (g *race) disturb(ctx context.Context, r *rival) {
-	for ctx.Err() == nil {
-		time.Sleep(ttl + g.w.upTo(4*ttl))
-		g.cutOff(r, true)
-		time.Sleep(ttl + g.w.upTo(3*ttl))
-		g.cutOff(r, false)
-	}
-}
-
-func (g *race) cutOff(r *rival, cut bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if r.cut = cut; cut {
-		r.link.Partition()
-	} else {
-		r.link.Heal()
-	}
-}
-
 // fails makes objects panic at each op about a key with that prefix.
 func fails(m *observedtest.Map, op, prefix string) {
 	m.SetFault(func(_ context.Context, o, key string, apply func()) error {
@@ -663,101 +446,59 @@ func fails(m *observedtest.Map, op, prefix string) {
 	})
 }
 
-// A look at a session that panicked does not say that the session is gone: what
-// stands under it is not taken, though its owner is looked at beside the claimant.
-func TestALookThatPanicsTakesNothing(t *testing.T) {
-	for _, k := range kits {
-		t.Run(k.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				objects, m := k.objects()
-				store := fleet(objects)
-				ka, err := lease.NewKeeper(store(), lease.Config{ID: "a", TTL: ttl})
-				require.NoError(t, err)
-				kb, err := lease.NewKeeper(store(), lease.Config{ID: "b", TTL: ttl})
-				require.NoError(t, err)
-				ha, err := ka.Lease("n")
-				require.NoError(t, err)
-				hb, err := kb.Lease("n")
-				require.NoError(t, err)
-				won, err := ha.Acquire(t.Context())
-				require.NoError(t, err)
-				require.True(t, won)
-				r, _, err := ha.Holder(t.Context())
-				require.NoError(t, err)
-				fails(m, "get", fmt.Sprint("sessions/", int64(r.Session)))
-				won, err = hb.Acquire(t.Context())
-				require.ErrorContains(t, err, "panicked")
-				require.False(t, won)
-				m.SetFault(nil)
-				time.Sleep(3 * ttl)
-				require.True(t, ha.CheckAlive(), "it is renewed all along")
-				require.NoError(t, hb.Release(t.Context()))
-				require.NoError(t, ha.Release(t.Context()))
-				require.NoError(t, ka.Close(t.Context()))
-				require.NoError(t, kb.Close(t.Context()))
-			})
-		})
-	}
-}
-
-// A request that panicked on a goroutine of the store's has no answer, be it alone or one of several, and
-// whichever it is of those that a call consists of. On its caller's a Keeper contains it.
+// A request that panicked on a goroutine of the store's has no answer, whichever it is of those that a call
+// consists of: so a session whose look panics is not gone.
 func TestAPanicIsNoAnswer(t *testing.T) {
 	names := []string{"x", "y", "z"}
 	for _, k := range kits {
-		for what, n := range map[string]int{"alone": 1, "several": 3} {
-			t.Run(k.name+"/"+what, func(t *testing.T) {
-				objects, m := k.objects()
-				a, b := newPeer(t, objects, 1), newPeer(t, objects, 2)
-				var held []store.Held
-				var claims []store.Claim
-				var moves []store.Transfer
-				for _, name := range names[:n] {
-					h := a.win(name).Held()
-					held = append(held, h)
-					claims = append(claims, store.Claim{Name: "new/" + name, Nonce: 7})
-					moves = append(moves, store.Transfer{Held: h, To: store.Offer{
-						Name: name, Owner: b.session.Owner, Session: b.session.ID, TTL: ttl, Nonce: 8,
-					}})
-				}
-				ctx := t.Context()
-				sessions := []store.Session{a.session, a.session, a.session}[:n]
-				release := "put" // of a tombstone
-				if k.name == "tokens of versions" {
-					release = "delete"
-				}
-				get := func() error { _, err := a.store.Get(ctx, names[:n]...); return err }
-				acquire := func() error { _, err := a.store.Acquire(ctx, a.session, claims); return err }
-				for call, x := range map[string]struct {
-					op, prefix string
-					do         func() error
-				}{
-					"get":                  {"get", "records/", get},
-					"get, its look":        {"get", "sessions/", get},
-					"acquire":              {"put", "records/", acquire},
-					"acquire, what stands": {"get", "records/", acquire},
-					"transfer":             {"put", "records/", func() error { _, err := a.store.Transfer(ctx, moves); return err }},
-					"release":              {release, "records/", func() error { _, err := a.store.Release(ctx, held); return err }},
-					"release, what stands": {"get", "records/", func() error { _, err := a.store.Release(ctx, held); return err }},
-					"renew": {"put", "sessions/", func() (err error) {
-						grants, err := a.store.Renew(ctx, sessions)
-						require.NoError(t, err)
-						for _, g := range grants {
-							require.Error(t, g.Err)
-							err = g.Err
-						}
-						return err
-					}},
-				} {
-					fails(m, x.op, x.prefix)
-					err := x.do()
-					m.SetFault(nil)
-					require.ErrorContains(t, err, "panicked", call)
-					require.NotErrorIs(t, err, store.ErrSessionGone, call)
-					require.Len(t, a.get(names[:n]...), n, "%s: nothing was done", call)
-				}
-			})
-		}
+		t.Run(k.name, func(t *testing.T) {
+			objects, m := k.objects()
+			a, b := newPeer(t, objects, 1), newPeer(t, objects, 2)
+			var held []store.Held
+			var claims []store.Claim
+			var moves []store.Transfer
+			for _, name := range names {
+				h := a.win(name).Held()
+				held, claims = append(held, h), append(claims, store.Claim{Name: "new/" + name, Nonce: 7})
+				moves = append(moves, store.Transfer{Held: h, To: store.Offer{
+					Name: name, Owner: b.session.Owner, Session: b.session.ID, TTL: ttl, Nonce: 8,
+				}})
+			}
+			ctx := t.Context()
+			release := "put" // of a tombstone
+			if k.name == "tokens of versions" {
+				release = "delete"
+			}
+			get := func() error { _, err := a.store.Get(ctx, names...); return err }
+			acquire := func() error { _, err := a.store.Acquire(ctx, a.session, claims); return err }
+			for call, x := range map[string]struct {
+				op, prefix string
+				do         func() error
+			}{
+				"get":                  {"get", "records/", get},
+				"get, its look":        {"get", "sessions/", get},
+				"acquire":              {"put", "records/", acquire},
+				"acquire, what stands": {"get", "records/", acquire},
+				"acquire, its look": {"get", "sessions/1", func() error {
+					_, err := b.store.Acquire(ctx, b.session, []store.Claim{{Name: "x"}})
+					return err
+				}},
+				"transfer": {"put", "records/", func() error { _, err := a.store.Transfer(ctx, moves); return err }},
+				"release":  {release, "records/", func() error { _, err := a.store.Release(ctx, held); return err }},
+				"renew": {"put", "sessions/", func() error {
+					grants, err := a.store.Renew(ctx, []store.Session{a.session})
+					require.NoError(t, err)
+					return grants[0].Err
+				}},
+			} {
+				fails(m, x.op, x.prefix)
+				err := x.do()
+				m.SetFault(nil)
+				require.ErrorContains(t, err, "panicked", call)
+				require.NotErrorIs(t, err, store.ErrSessionGone, call)
+				require.Len(t, a.get(names...), len(names), "%s: nothing was done", call)
+			}
+		})
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,21 +44,14 @@ func (n standing) public() store.Record {
 
 // record is r as it stands under the session.
 func (g sight) record(r record, token store.Token, left time.Duration) store.Record {
-	return store.Record{
+	rec := store.Record{
 		Name: r.Name, Owner: g.owner(), Session: r.Session, Token: token, Nonce: r.Nonce,
-		TTL: g.TTL, Left: max(left, 0), Granted: r.granted(), Metadata: r.Metadata,
+		TTL: g.TTL, Left: max(left, 0), Metadata: r.Metadata,
 	}
-}
-
-// grantedAt is the time that a record bears which is made now.
-func grantedAt(now store.Reading) int64 { return now.Wall / int64(time.Millisecond) }
-
-// granted is when the record was granted, if that is known.
-func (r record) granted() (at time.Time) {
 	if r.Granted != 0 {
-		at = time.UnixMilli(r.Granted)
+		rec.Granted = time.UnixMilli(r.Granted)
 	}
-	return at
+	return rec
 }
 
 // looked is what one look at a session found.
@@ -73,11 +68,7 @@ func (s *Store) read(
 ) ([]standing, map[store.SessionID]looked, error) {
 	found := make([]standing, len(names))
 	if err := each(len(names), func(i int) error {
-		key := recordKey(names[i])
-		if s.longKey > 0 && len(key) > s.longKey { // nothing can stand there
-			found[i].Name = names[i]
-			return nil
-		}
+		key := Key(names[i])
 		o, ok, err := s.objects.Get(ctx, key)
 		if err != nil {
 			return s.unknown(op, key, err)
@@ -125,21 +116,14 @@ func (s *Store) judge(
 	ctx context.Context, op string, found []standing, more ...store.SessionID,
 ) (map[store.SessionID]looked, error) {
 	sessions := make(map[store.SessionID]looked)
-	var ids []store.SessionID
-	add := func(id store.SessionID) {
-		if _, known := sessions[id]; !known && id > 0 {
-			sessions[id] = looked{}
-			ids = append(ids, id)
-		}
-	}
 	for _, n := range found {
-		if n.err == nil {
-			add(n.Session)
-		}
+		sessions[n.Session] = looked{}
 	}
 	for _, id := range more {
-		add(id)
+		sessions[id] = looked{}
 	}
+	delete(sessions, 0)
+	ids := slices.Collect(maps.Keys(sessions))
 	results := make([]looked, len(ids))
 	if err := each(len(ids), func(i int) error {
 		g, there, err := s.look(ctx, op, ids[i])
@@ -202,7 +186,7 @@ func (s *Store) List(ctx context.Context, q store.Query) iter.Seq2[store.Record,
 			yield(store.Record{}, fmt.Errorf("%s: %s: by session: %w", s.limits.Name, op, store.ErrUnsupported))
 			return
 		}
-		prefix := recordKey(q.Prefix)
+		prefix := Key(q.Prefix)
 		objects, err := s.all(ctx, prefix)
 		if err != nil {
 			yield(store.Record{}, s.unknown(op, prefix, err))

@@ -3,6 +3,7 @@ package observed
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -17,7 +18,6 @@ type sight struct {
 	session
 	version string
 	since   time.Duration // version was first seen, by this Store's clock
-	last    time.Duration // it was looked at last
 }
 
 // is tells whether the session is of that incarnation.
@@ -38,9 +38,7 @@ func (s *Store) note(id store.SessionID, o session, version string) sight {
 	if !seen || g.version != version {
 		g = sight{session: o, version: version, since: now}
 	}
-	g.last = now
 	s.sights[id] = g
-	s.sweepLocked(now)
 	return g
 }
 
@@ -48,20 +46,6 @@ func (s *Store) forget(id store.SessionID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.sights, id)
-}
-
-// sweepLocked forgets what was not looked at for long, each time the number of sights
-// has doubled. To forget a sight is safe: the next look waits again.
-func (s *Store) sweepLocked(now time.Duration) {
-	if len(s.sights) < max(s.sweepAt, 64) {
-		return
-	}
-	for id, g := range s.sights {
-		if now-g.last > time.Hour && now-g.last > wait(g.TTL) {
-			delete(s.sights, id)
-		}
-	}
-	s.sweepAt = 2 * len(s.sights)
 }
 
 // look finds out whether a session is there. One that was unchanged for too long is
@@ -102,8 +86,7 @@ func (s *Store) look(ctx context.Context, op string, id store.SessionID) (sight,
 
 // OpenSession opens or renews a session. A session that is renewed keeps its
 // granted TTL. An error that is store.ErrInvalid means that nothing was opened:
-// store.Limits.ValidateSession refuses it, the ID is a session of another incarnation, or its
-// object would be too long.
+// store.Limits.ValidateSession refuses it, or the ID is a session of another incarnation.
 func (s *Store) OpenSession(ctx context.Context, want store.Session) (store.Grant, error) {
 	const op = "open session"
 	if err := s.check(ctx, op); err != nil {
@@ -115,11 +98,6 @@ func (s *Store) OpenSession(ctx context.Context, want store.Session) (store.Gran
 	first := session{
 		Format: format, ID: want.Owner.ID, Incarnation: want.Owner.Incarnation, Address: want.Owner.Address,
 		TTL: max(want.TTL, s.limits.MinTTL), Life: rand.Uint64(),
-	}
-	key := sessionKey(want.ID)
-	value := encode(first)
-	if err := s.fits(op, key, value); err != nil {
-		return store.Grant{}, err
 	}
 	s.tidySeldom(ctx, first.TTL)
 	for {
@@ -137,7 +115,7 @@ func (s *Store) OpenSession(ctx context.Context, want store.Session) (store.Gran
 			}
 			continue
 		}
-		version, ok, err := s.put(ctx, op, key, value, "")
+		version, ok, err := s.put(ctx, op, sessionKey(want.ID), encode(first), "")
 		if err != nil {
 			return store.Grant{}, err
 		}
@@ -240,8 +218,9 @@ func (s *Store) tidySeldom(ctx context.Context, ttl time.Duration) {
 	}
 }
 
-// tidy looks at every session, and so ends those that are not renewed. Of the records, which were listed
-// before, it deletes those without a session, where versions are Numbered. What fails the next does.
+// tidy looks at every session, and so ends those that are not renewed, and forgets what was seen of those
+// that are gone: to forget is safe, the next look waits again. Of the records, which were listed before, it
+// deletes those without a session, where versions are Numbered. What fails the next does.
 func (s *Store) tidy(ctx context.Context, records []Object) {
 	s.tidied.Store(int64(s.clock.Now().Mono))
 	all, err := s.all(ctx, sessionPrefix)
@@ -252,6 +231,9 @@ func (s *Store) tidy(ctx context.Context, records []Object) {
 	for _, o := range all {
 		listed[o.Key] = true
 	}
+	s.mu.Lock()
+	maps.DeleteFunc(s.sights, func(id store.SessionID, _ sight) bool { return !listed[sessionKey(id)] })
+	s.mu.Unlock()
 	_ = each(len(all), func(i int) error {
 		id, err := strconv.ParseInt(strings.TrimPrefix(all[i].Key, sessionPrefix), 10, 64)
 		if err != nil {

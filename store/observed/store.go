@@ -24,16 +24,14 @@ var (
 // Store is a store.Store over Objects. Make one with New. It is safe for concurrent
 // use and needs no closing; no goroutine outlives a call.
 type Store struct {
-	objects           Objects
-	number            func(version string) (store.Token, error) // nil: tokens are counted
-	longKey, longBody int                                       // bounds; 0: none
-	limits            store.Limits
-	clock             store.Clock  // by which sessions are observed: its monotonic reading counts
-	tidied            atomic.Int64 // when all sessions were listed last, by it
+	objects Objects
+	number  func(version string) (store.Token, error) // nil: tokens are counted
+	limits  store.Limits
+	clock   store.Clock  // by which sessions are observed: its monotonic reading counts
+	tidied  atomic.Int64 // when all sessions were listed last, by it
 
-	mu      sync.Mutex
-	sights  map[store.SessionID]sight
-	sweepAt int // number of sights at which to look for those of long ago
+	mu     sync.Mutex
+	sights map[store.SessionID]sight
 }
 
 const (
@@ -57,32 +55,17 @@ func New(objects Objects) (*Store, error) {
 	if n, ok := objects.(Numbered); ok {
 		s.number = n.Number
 	}
-	if z, ok := objects.(Sized); ok {
-		s.longKey, s.longBody = z.Sizes()
-	}
 	if l, ok := objects.(Limited); ok {
 		s.limits = l.Limits()
 	}
 	s.limits.Name = cmp.Or(s.limits.Name, "observed objects")
-	if first := s.limits.CheckName; s.longKey > 0 {
-		s.limits.CheckName = func(name string) error {
-			if key := recordKey(name); len(key) > s.longKey {
-				return fmt.Errorf("its key %.64q… has %d bytes, at most %d", key, len(key), s.longKey)
-			}
-			if first != nil {
-				return first(name)
-			}
-			return nil
-		}
-	}
 	s.tidied.Store(int64(s.clock.Now().Mono))
 	s.limits.While = false // two objects are not compared in one write
 	s.limits.Batch = cmp.Or(s.limits.Batch, batch)
 	return s, nil
 }
 
-// Limits are those of the Objects, if they are Limited, with the names whose keys
-// are not too long for them, if they are Sized.
+// Limits are those of the Objects, if they are Limited.
 func (s *Store) Limits() store.Limits {
 	if s == nil {
 		return store.Limits{}
@@ -125,17 +108,13 @@ func (s *Store) gone(op string, of store.Session) error {
 
 // each runs f(0) … f(n-1), at most width at once, and returns all of their errors.
 func each(n int, f func(i int) error) error {
-	contained := func(i int) error { return boundary.Call(func() error { return f(i) }) }
-	if n == 1 {
-		return contained(0)
-	}
 	errs := make([]error, n)
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for range min(n, width) {
 		wg.Go(func() {
 			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
-				errs[i] = contained(i)
+				errs[i] = boundary.Call(func() error { return f(i) })
 			}
 		})
 	}
@@ -164,15 +143,6 @@ func (s *Store) put(ctx context.Context, op, key string, value []byte, ifVersion
 		return "", false, s.unknown(op, key, err)
 	}
 	return version, ok, nil
-}
-
-// fits refuses a value that is too long to be written. Keys are checked with the names (Limits).
-func (s *Store) fits(op, key string, value []byte) error {
-	if s.longBody > 0 && len(value) > s.longBody {
-		return fmt.Errorf("%s: %s: %w: the object %.64q has %d bytes, at most %d",
-			s.limits.Name, op, store.ErrInvalid, key, len(value), s.longBody)
-	}
-	return nil
 }
 
 // wait is how long a session must have been unchanged to be dead.
