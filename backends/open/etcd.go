@@ -21,18 +21,18 @@ import (
 	"github.com/holdfast-go/holdfast/store"
 )
 
-// openEtcd makes an Opener, over TLS if it is secure.
-func openEtcd(secure bool) Opener {
+// etcdOpener makes an Opener, over TLS if it is secure.
+func etcdOpener(secure bool) Opener {
 	return func(ctx context.Context, rest string) (store.Store, func() error, error) {
-		return dial(ctx, rest, secure)
+		t, err := parseEtcd(rest, secure)
+		if err != nil {
+			return nil, nil, err
+		}
+		return dial(ctx, t)
 	}
 }
 
-func dial(ctx context.Context, rest string, secure bool) (store.Store, func() error, error) {
-	t, err := parseEtcd(rest, secure)
-	if err != nil {
-		return nil, nil, err
-	}
+func dial(ctx context.Context, t target) (store.Store, func() error, error) {
 	// ctx bounds the opening, and life is the client's: that ends with close.
 	life, end := context.WithCancel(context.Background())
 	stop := context.AfterFunc(ctx, end)
@@ -42,17 +42,13 @@ func dial(ctx context.Context, rest string, secure bool) (store.Store, func() er
 		if err == nil {
 			err = c.Close()
 		}
-		return nil, nil, fmt.Errorf("%w: %w", ctx.Err(), cmp.Or(err, context.Cause(ctx)))
+		err = fmt.Errorf("%w: %w", ctx.Err(), cmp.Or(err, context.Cause(ctx)))
 	}
 	if err != nil {
 		end()
 		return nil, nil, err
 	}
-	var opts []etcd.Option
-	if t.prefix != "" {
-		opts = append(opts, etcd.WithPrefix(t.prefix))
-	}
-	s, err := etcd.New(c, opts...)
+	s, err := etcd.New(c, etcd.WithPrefix(t.prefix))
 	if err != nil {
 		end()
 		return nil, nil, errors.Join(err, c.Close())
@@ -66,56 +62,38 @@ type target struct {
 	prefix string
 }
 
+var errURL = fmt.Errorf("%w: want etcd://user:password@host:port,host:port/prefix?setting=value, where user and password, "+
+	"prefix and settings may be left out; each host needs its port, from 1 to 65535; "+
+	"elsewhere '@', ':', '/', '?' and '#' must be escaped", store.ErrInvalid)
+
 // parseEtcd reads what stands behind "etcd:". What it refuses it does not show: there
 // may be a password in it.
 func parseEtcd(rest string, secure bool) (t target, err error) {
 	rest, ok := strings.CutPrefix(rest, "//")
-	if !ok {
-		return t, fmt.Errorf("%w: want etcd://host:port", store.ErrInvalid)
+	end := strings.IndexAny(rest+"/", "/?#")
+	authority, tail := rest[:end], rest[end:]
+	at := strings.LastIndexByte(authority, '@') + 1
+	u, err := url.Parse("etcd://" + authority[:at] + "hosts" + tail)
+	if !ok || err != nil || u.Fragment != "" || strings.Contains(tail, "@") || at > 0 && u.User.Username() == "" {
+		return t, errURL
 	}
-	authority, tail := rest, ""
-	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
-		authority, tail = rest[:i], rest[i:]
+	q, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return t, errURL
 	}
-	if i := strings.LastIndexByte(authority, '@'); i >= 0 {
-		user, password, _ := strings.Cut(authority[:i], ":")
-		name, err1 := url.PathUnescape(user)
-		pass, err2 := url.PathUnescape(password)
-		if err1 != nil || err2 != nil || name == "" {
-			return t, fmt.Errorf("user or password: %w: must be escaped as in a URL, and the user not empty", store.ErrInvalid)
-		}
-		t.config.Username, t.config.Password, authority = name, pass, authority[i+1:]
-	}
+	t.config.Username, t.prefix = u.User.Username(), cmp.Or(strings.TrimPrefix(u.Path, "/"), etcd.DefaultPrefix)
+	t.config.Password, _ = u.User.Password()
 	scheme := "http"
 	if secure {
 		scheme = "https"
 	}
-	for _, host := range strings.Split(authority, ",") {
+	for _, host := range strings.Split(authority[at:], ",") {
 		h, port, err := net.SplitHostPort(host)
-		if err != nil || h == "" || port == "" {
-			return t, fmt.Errorf("host: %w: %.64q, must be host:port", store.ErrInvalid, host)
-		}
-		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 { // it may be a piece of a password
-			return t, fmt.Errorf("host: %w: a port is no number from 1 to 65535; "+
-				"in a user and a password '/', '?', '#' and ':' must be escaped", store.ErrInvalid)
+		n, err2 := strconv.ParseUint(port, 10, 16)
+		if err != nil || err2 != nil || h == "" || n == 0 {
+			return t, errURL
 		}
 		t.config.Endpoints = append(t.config.Endpoints, scheme+"://"+host)
-	}
-	if strings.Contains(tail, "@") {
-		return t, fmt.Errorf("%w: an '@' behind the hosts: "+
-			"there and in a user and a password '@', '/', '?' and '#' must be escaped", store.ErrInvalid)
-	}
-	u, err := url.Parse("etcd://host" + tail)
-	if err != nil {
-		return t, fmt.Errorf("%w: what stands behind the hosts is no path and query", store.ErrInvalid)
-	}
-	if u.Fragment != "" {
-		return t, fmt.Errorf("%w: a fragment (#) has no meaning", store.ErrInvalid)
-	}
-	t.prefix = strings.TrimPrefix(u.Path, "/")
-	q, err := url.ParseQuery(u.RawQuery)
-	if err != nil {
-		return t, fmt.Errorf("settings: %w: what stands behind '?' is no query", store.ErrInvalid)
 	}
 	for k, v := range q {
 		switch {

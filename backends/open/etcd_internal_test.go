@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/backends/etcd"
 )
 
 func TestWhatAnEtcdURLSays(t *testing.T) {
@@ -18,6 +20,6 @@ func TestWhatAnEtcdURLSays(t *testing.T) {
 	u, err = parseEtcd("//a:2379", false)
 	require.NoError(t, err)
 	require.Equal(t, []string{"http://a:2379"}, u.config.Endpoints)
-	require.Empty(t, u.prefix)
+	require.Equal(t, etcd.DefaultPrefix, u.prefix)
 	require.Nil(t, u.config.TLS)
 }

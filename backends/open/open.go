@@ -48,7 +48,7 @@ type Opener func(ctx context.Context, rest string) (store store.Store, close fun
 
 var (
 	mu      sync.Mutex
-	openers = map[string]Opener{"memory": openMemory, "etcd": openEtcd(false), "etcds": openEtcd(true)}
+	openers = map[string]Opener{"memory": openMemory, "etcd": etcdOpener(false), "etcds": etcdOpener(true)}
 )
 
 var validScheme = regexp.MustCompile(`^[a-z][a-z0-9+.-]*$`)
@@ -101,9 +101,6 @@ func Open(ctx context.Context, url string) (s store.Store, close func() error, e
 	}
 	if s, close, err = o(ctx, rest); err != nil {
 		return nil, nil, fmt.Errorf("open.Open: %s: %w", scheme, err)
-	}
-	if input.Nil(s) || close == nil {
-		return nil, nil, fmt.Errorf("open.Open: %s: %w: its Opener returned no store, or no close, and no error", scheme, store.ErrInconsistent)
 	}
 	return s, close, nil
 }
