@@ -57,52 +57,26 @@ func (s *Store) end(own *session) {
 	}
 }
 
-// alarm is the one timer of a Store. It exists for the watchers alone: everybody
-// else applies the expiries by calling.
-type alarm struct {
-	timer  store.Timer // nil: not set
-	at     time.Duration
-	number uint64 // of the last timer: one that fires though stopped knows that it is stale
-}
+// earliestAlarm keeps a clock whose timers run ahead of its readings from ringing without a pause.
+const earliestAlarm = time.Millisecond
 
-// arm sees to it that the alarm goes off no later than the next expiry, and in least at the least,
-// while anybody watches. An alarm that goes off too early, since a session was renewed, sets itself
-// again: cheaper than at every renewal.
-func (s *Store) arm(now, least time.Duration) {
-	a, idle := &s.alarm, len(s.watchers) == 0 || len(s.due) == 0
-	if a.timer != nil {
-		if !idle && a.at <= s.due[0].deadline {
-			return
-		}
-		a.timer.Stop()
-		a.timer = nil
+// arm has the alarm, which is the one timer for all sessions, go off at the next expiry, while anybody
+// watches: everybody else applies the expiries by calling. One that goes off too early, since a session
+// was renewed, sets itself again: cheaper than at every renewal.
+func (s *Store) arm(now time.Duration) {
+	if s.alarm != nil {
+		s.alarm.Stop()
+		s.alarm = nil
 	}
-	a.number++
-	if idle {
-		return
+	if len(s.watchers) > 0 && len(s.due) > 0 {
+		s.alarm = s.clock.AfterFunc(max(s.due[0].deadline-now, earliestAlarm), func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			now := s.clock.Now().Mono
+			s.expire(now)
+			s.arm(now)
+		})
 	}
-	number := a.number
-	a.at = s.due[0].deadline
-	a.timer = s.clock.AfterFunc(max(a.at-now, least), func() { s.ring(number) })
-}
-
-// earliestRetry keeps a clock whose timers run ahead of its readings from
-// ringing without a pause.
-const earliestRetry = time.Millisecond
-
-func (s *Store) ring(number uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if number != s.alarm.number {
-		return
-	}
-	s.alarm.timer = nil
-	now, least := s.clock.Now().Mono, time.Duration(0)
-	s.expire(now)
-	if now < s.alarm.at {
-		least = earliestRetry
-	}
-	s.arm(now, least)
 }
 
 // expiryQueue is a heap of sessions by deadline.

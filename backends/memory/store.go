@@ -34,7 +34,7 @@ type Store struct {
 	sessions map[store.SessionID]*session
 	due      expiryQueue // every session, the next to expire first
 	watchers feed.Watches[change]
-	alarm    alarm
+	alarm    store.Timer // nil: not set
 	stats    Stats
 }
 
@@ -100,7 +100,7 @@ func (s *Store) OpenSession(ctx context.Context, want store.Session) (store.Gran
 		own.deadline = later(now, own.ttl)
 		s.sessions[own.id] = own
 		s.due.add(own)
-		s.arm(now, 0)
+		s.arm(now)
 	case own.owner.Incarnation != want.Owner.Incarnation:
 		return store.Grant{}, fmt.Errorf("memory store: open session %d of %s: %w: the session is of %s, incarnation %s",
 			want.ID, want.Owner.ID, store.ErrInvalid, own.owner.ID, own.owner.Incarnation)

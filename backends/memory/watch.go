@@ -61,7 +61,6 @@ func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event
 			return
 		}
 		defer s.unsubscribe(w)
-		defer s.reassure(w)()
 		feed.Each(ctx, w, snapshot, change.event, func(err error) error {
 			if ctx.Err() != nil {
 				err = ctxError(ctx, "watch")
@@ -71,34 +70,17 @@ func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event
 	}
 }
 
-// reassure has w yield store.EventProgress every Progress, until stop is called.
-func (s *Store) reassure(w *watcher) (stop func()) {
-	if w.Progress <= 0 {
-		return func() {}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var timer store.Timer
-	stopped := false
-	var arm func()
-	arm = func() {
-		timer = s.clock.AfterFunc(w.Progress, func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if !stopped {
-				s.expire(s.clock.Now().Mono)
-				w.Push(change{})
-				arm()
-			}
-		})
-	}
-	arm()
-	return func() {
+// reassure has w yield store.EventProgress every Progress, while it runs.
+func (s *Store) reassure(w *watcher) {
+	s.clock.AfterFunc(w.Progress, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		stopped = true
-		timer.Stop()
-	}
+		if _, runs := s.watchers[w]; runs {
+			s.expire(s.clock.Now().Mono)
+			w.Push(change{})
+			s.reassure(w)
+		}
+	})
 }
 
 // subscribe takes the snapshot, unless deletions alone are watched, and registers
@@ -112,7 +94,10 @@ func (s *Store) subscribe(ctx context.Context, of store.Scope) (w *watcher, snap
 	s.stats.Watch++
 	w = feed.NewWatch[change](of.Prefix, of.Deletions, of.Progress, watchBuffer)
 	s.watchers[w] = struct{}{}
-	s.arm(now, 0)
+	s.arm(now)
+	if w.Progress > 0 {
+		s.reassure(w)
+	}
 	if !of.Deletions {
 		snapshot = s.snapshot(now, of.Prefix)
 	}
@@ -123,5 +108,5 @@ func (s *Store) unsubscribe(w *watcher) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.watchers, w)
-	s.arm(s.clock.Now().Mono, 0)
+	s.arm(s.clock.Now().Mono)
 }
