@@ -99,14 +99,9 @@ func newGoRedis(c goredis.UniversalClient) (g *goRedis, endpoints []string, err 
 // once is a command that go-redis must not repeat. It repeats one that failed, by default up to
 // three times, and can't know whether it was applied. What MOVED, ASK, TRYAGAIN or NOSCRIPT answers
 // was not.
-type once struct{ *goredis.Cmd }
+type once struct{ goredis.Cmder }
 
 func (once) NoRetry() bool { return true }
-
-// onceRead is one that would only take longer to fail.
-type onceRead struct{ *goredis.XStreamSliceCmd }
-
-func (onceRead) NoRetry() bool { return true }
 
 // run runs a script, which may write. With a wait, acked is how many replicas have confirmed it.
 func (g *goRedis) run(ctx context.Context, of *script, args []any) (answer any, acked int64, err error) {
@@ -125,9 +120,9 @@ func (g *goRedis) send(ctx context.Context, verb, what string, waits bool, args 
 	for _, k := range g.keys {
 		line = append(line, k)
 	}
-	cmd := once{goredis.NewCmd(ctx, append(line, args...)...)}
+	cmd := goredis.NewCmd(ctx, append(line, args...)...)
 	if !waits || g.wait.replicas == 0 {
-		_ = g.client.Process(ctx, cmd)
+		_ = g.client.Process(ctx, once{cmd})
 		answer, err := cmd.Result()
 		return answer, 0, err
 	}
@@ -137,7 +132,7 @@ func (g *goRedis) send(ctx context.Context, verb, what string, waits bool, args 
 		return nil, 0, err
 	}
 	pipe := node.Pipeline()
-	_ = pipe.Process(ctx, cmd)
+	_ = pipe.Process(ctx, once{cmd})
 	acked := goredis.NewCmd(ctx, "wait", g.wait.replicas, g.wait.timeout.Milliseconds())
 	_ = pipe.Process(ctx, acked)
 	_, err = pipe.Exec(ctx)
@@ -165,9 +160,9 @@ func (g *goRedis) changes(ctx context.Context, after string, block time.Duration
 		return nil, err
 	}
 	block = max(min(block, g.timeout/2), time.Millisecond) // BLOCK 0 has no end
-	cmd := onceRead{goredis.NewXStreamSliceCmd(ctx, "xread", "count", pageChanges, "block", block.Milliseconds(),
-		"streams", g.keys[len(g.keys)-1], after)}
-	_ = node.Process(ctx, cmd)
+	cmd := goredis.NewXStreamSliceCmd(ctx, "xread", "count", pageChanges, "block", block.Milliseconds(),
+		"streams", g.keys[len(g.keys)-1], after)
+	_ = node.Process(ctx, once{cmd}) // a second attempt would only take longer to fail
 	streams, err := cmd.Result()
 	if errors.Is(err, goredis.Nil) || err == nil && len(streams) == 0 {
 		return nil, nil

@@ -61,7 +61,6 @@ type run struct {
 
 	// Of the reader alone:
 	at     int64     // all up to this revision was read
-	begun  bool      // at is known
 	got    int       // how many changes were read last
 	top    int64     // the last revision at the last look
 	looked time.Time // when that was
@@ -128,9 +127,9 @@ func (r *run) failLocked(err error) {
 func (r *run) loop() {
 	defer r.end()
 	r.good = time.Now()
-	for !r.begun && r.ctx.Err() == nil {
-		r.attempt(r.begin)
+	for !r.attempt(r.look) && r.ctx.Err() == nil {
 	}
+	r.at = r.top // all behind this moment is read
 	close(r.began)
 	for r.ctx.Err() == nil {
 		if time.Now().Before(r.due) || r.attempt(r.look) {
@@ -161,15 +160,6 @@ func (r *run) attempt(f func(ctx context.Context) error) (ok bool) {
 	}
 	_ = boundary.Pause(r.ctx, often)
 	return false
-}
-
-// begin has all changes behind those of this moment be read.
-func (r *run) begin(ctx context.Context) error {
-	if err := r.look(ctx); err != nil {
-		return err
-	}
-	r.at, r.begun = r.top, true
-	return nil
 }
 
 // look sweeps what is over, and learns when the next session ends.

@@ -16,12 +16,8 @@ type batch struct {
 	names   []string // of these
 }
 
-// newBatch is an error if a call has too many names.
-func newBatch(op string, n int, args ...any) (*batch, error) {
-	if n > maxBatch {
-		return nil, failed(op, fmt.Errorf("%w: %d names, must be at most %d (Limits.Batch)", store.ErrInvalid, n, maxBatch))
-	}
-	return &batch{op: op, outs: make([]store.Outcome, n), args: args}, nil
+func newBatch(op string, n int, args ...any) *batch {
+	return &batch{op: op, outs: make([]store.Outcome, n), args: args}
 }
 
 // add asks for the i-th, unless that is invalid.
@@ -64,10 +60,7 @@ func (s *Store) decide(ctx context.Context, of *script, b *batch) ([]store.Outco
 
 // Acquire implements store.Store: one request, in which the claims are decided in order.
 func (s *Store) Acquire(ctx context.Context, want store.Session, claims []store.Claim) ([]store.Outcome, error) {
-	b, err := newBatch("acquire", len(claims), int64(want.ID), incarnation(want.Owner))
-	if err != nil {
-		return nil, err
-	}
+	b := newBatch("acquire", len(claims), int64(want.ID), incarnation(want.Owner))
 	for i, c := range claims {
 		b.add(i, s.limits.ValidateClaim(c), c.Name, nonceText(c.Nonce), uint64(c.Supersedes), pack(c.Metadata),
 			c.While.Name, uint64(c.While.Token), nonceText(c.While.Nonce))
@@ -77,10 +70,7 @@ func (s *Store) Acquire(ctx context.Context, want store.Session, claims []store.
 
 // Release implements store.Store, in one request.
 func (s *Store) Release(ctx context.Context, held []store.Held) ([]store.Outcome, error) {
-	b, err := newBatch("release", len(held))
-	if err != nil {
-		return nil, err
-	}
+	b := newBatch("release", len(held))
 	for i, h := range held {
 		b.add(i, nil, h.Name, uint64(h.Token), nonceText(h.Nonce))
 	}
@@ -96,10 +86,7 @@ func (s *Store) Release(ctx context.Context, held []store.Held) ([]store.Outcome
 
 // Transfer implements store.Transferrer: one request, in which the moves are decided in order.
 func (s *Store) Transfer(ctx context.Context, moves []store.Transfer) ([]store.Outcome, error) {
-	b, err := newBatch("transfer", len(moves))
-	if err != nil {
-		return nil, err
-	}
+	b := newBatch("transfer", len(moves))
 	for i, m := range moves {
 		keep := 0
 		if m.Metadata == nil {

@@ -12,14 +12,11 @@ import (
 
 // Get implements store.Store, in one request. Record.Left is by the server's clock.
 func (s *Store) Get(ctx context.Context, names ...string) ([]store.Record, error) {
-	b, err := newBatch("get", len(names))
-	if err != nil {
-		return nil, err
+	var args []any
+	for _, n := range slices.Compact(slices.Sorted(slices.Values(names))) {
+		args = append(args, n)
 	}
-	for i, n := range slices.Compact(slices.Sorted(slices.Values(names))) {
-		b.add(i, nil, n)
-	}
-	reply, err := s.call(ctx, b.op, getScript, -1, b.args...)
+	reply, err := s.call(ctx, "get", getScript, -1, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -33,7 +33,6 @@ type Store struct {
 	client   *goRedis
 	limits   store.Limits
 	prefix   string
-	wait     wait
 	log      *zap.Logger
 	fit      atomic.Bool // the server was checked, and has answered since
 	warned   atomic.Bool
@@ -73,7 +72,7 @@ func WithPrefix(p string) Option { return func(s *Store) { s.prefix = p } }
 // confirmed nothing may be promoted, and a primary that is cut off goes on to grant what no replica
 // confirms.
 func WithWait(replicas int, timeout time.Duration) Option {
-	return func(s *Store) { s.wait = wait{max(replicas, -1), timeout} }
+	return func(s *Store) { s.client.wait = wait{max(replicas, -1), timeout} }
 }
 
 // WithLogger gets what a Keeper does not tell. It must return: one that hangs holds up its caller.
@@ -106,7 +105,7 @@ func New(ctx context.Context, client goredis.UniversalClient, opts ...Option) (*
 	if err := input.Apply(s, nil, store.ErrInvalid, opts); err != nil {
 		return nil, fmt.Errorf("redis.New: %w", err)
 	}
-	switch w := s.wait; {
+	switch w := g.wait; {
 	case len(s.prefix) > 128 || !validPrefix.MatchString(s.prefix):
 		return nil, fmt.Errorf("redis.WithPrefix: %w: %.64q, must be 3 to 128 of a-z, A-Z, 0-9, '_', '.', ':', '/' and '-', "+
 			"with some of them in one pair of braces", store.ErrInvalid, s.prefix)
@@ -123,7 +122,7 @@ func New(ctx context.Context, client goredis.UniversalClient, opts ...Option) (*
 	for _, k := range []string{"rev", "ends", "session", "lease", "own", "change"} {
 		g.keys = append(g.keys, s.key(k))
 	}
-	g.wait, s.hub.store = s.wait, s
+	s.hub.store = s
 	asked, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
 	_, err = s.run(asked, func(ctx context.Context) (reply, error) { return reply{}, s.check(ctx) })
@@ -252,8 +251,8 @@ func (s *Store) ask(ctx context.Context, of *script, n int, args []any) (reply, 
 	}
 	r, err := replyOf(answer, n)
 	s.saw(r.rev)
-	if err == nil && of.waits && acked < int64(s.wait.replicas) && number(r.said) > 0 {
-		err = fmt.Errorf("%d of %d replicas have confirmed it within %v (WithWait)", acked, s.wait.replicas, s.wait.timeout)
+	if err == nil && of.waits && acked < int64(s.client.wait.replicas) && number(r.said) > 0 {
+		err = fmt.Errorf("%d of %d replicas have confirmed it within %v (WithWait)", acked, s.client.wait.replicas, s.client.wait.timeout)
 	}
 	return r, err
 }
@@ -274,7 +273,7 @@ func (s *Store) check(ctx context.Context) error {
 		switch command := text(v); {
 		case command == "info":
 			silent = true
-		case command != "wait" || s.wait.replicas > 0:
+		case command != "wait" || s.client.wait.replicas > 0:
 			lacks = append(lacks, command)
 		}
 	}
