@@ -131,9 +131,7 @@ func (s *Store) Acquire(ctx context.Context, want store.Session, claims []store.
 	outs, names := make([]store.Outcome, len(claims)), make([]string, len(claims))
 	for i, c := range claims {
 		names[i] = c.Name
-		if err := s.limits.ValidateClaim(c); err != nil {
-			outs[i].Err = fmt.Errorf("%s: %s: %w", s.limits.Name, op, err)
-		}
+		outs[i].Err = s.about(op, s.limits.ValidateClaim(c))
 	}
 	return s.swap(ctx, op, names, []store.SessionID{want.ID}, outs,
 		func(i int, n standing, at map[store.SessionID]looked) (*record, error) {
@@ -143,7 +141,7 @@ func (s *Store) Acquire(ctx context.Context, want store.Session, claims []store.
 			case own.err != nil:
 				return nil, s.unknown(op, sessionKey(want.ID), own.err)
 			case !own.there || !own.is(want):
-				return nil, s.gone(op, want)
+				return nil, s.about(op, want.Gone())
 			case n.err != nil:
 				outs[i].Err = n.err
 				return nil, nil
@@ -191,9 +189,7 @@ func (s *Store) Transfer(ctx context.Context, moves []store.Transfer) ([]store.O
 	var targets []store.SessionID
 	for i, m := range moves {
 		names[i], targets = m.Name, append(targets, m.To.Session)
-		if err := s.limits.ValidateTransfer(m); err != nil {
-			outs[i].Err = fmt.Errorf("%s: %s: %w", s.limits.Name, op, err)
-		}
+		outs[i].Err = s.about(op, s.limits.ValidateTransfer(m))
 	}
 	return s.swap(ctx, op, names, targets, outs,
 		func(i int, n standing, at map[store.SessionID]looked) (*record, error) {
@@ -209,7 +205,7 @@ func (s *Store) Transfer(ctx context.Context, moves []store.Transfer) ([]store.O
 				outs[i].Err = target.err
 				return nil, nil
 			case !target.there || !target.is(to):
-				outs[i].Err = s.gone(fmt.Sprintf("%s %q", op, m.Name), to)
+				outs[i].Err = s.about(fmt.Sprintf("%s %q", op, m.Name), to.Gone())
 				return nil, nil
 			case m.Metadata == nil:
 				m.Metadata = n.Metadata

@@ -3,7 +3,6 @@ package observed
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -52,13 +51,6 @@ func (g sight) record(r record, token store.Token, left time.Duration) store.Rec
 		rec.Granted = time.UnixMilli(r.Granted)
 	}
 	return rec
-}
-
-// looked is what one look at a session found.
-type looked struct {
-	sight
-	there bool
-	err   error // lease.ErrBadRecord
 }
 
 // read finds what stands under the names, and looks at the sessions on which that
@@ -125,13 +117,8 @@ func (s *Store) judge(
 	delete(sessions, 0)
 	ids := slices.Collect(maps.Keys(sessions))
 	results := make([]looked, len(ids))
-	if err := each(len(ids), func(i int) error {
-		g, there, err := s.look(ctx, op, ids[i])
-		if errors.Is(err, store.ErrBadRecord) {
-			results[i].err = err
-			return nil
-		}
-		results[i] = looked{sight: g, there: there}
+	if err := each(len(ids), func(i int) (err error) {
+		results[i], err = s.look(ctx, op, ids[i])
 		return err
 	}); err != nil {
 		return nil, err
@@ -183,7 +170,7 @@ func (s *Store) List(ctx context.Context, q store.Query) iter.Seq2[store.Record,
 			return
 		}
 		if q.Session != 0 {
-			yield(store.Record{}, fmt.Errorf("%s: %s: by session: %w", s.limits.Name, op, store.ErrUnsupported))
+			yield(store.Record{}, s.about("list by session", store.ErrUnsupported))
 			return
 		}
 		prefix := Key(q.Prefix)
@@ -204,7 +191,7 @@ func (s *Store) List(ctx context.Context, q store.Query) iter.Seq2[store.Record,
 			return
 		}
 		for _, n := range found {
-			if err := s.done(ctx, op); err != nil {
+			if err := s.about(op, ctx.Err()); err != nil {
 				yield(store.Record{}, err)
 				return
 			}

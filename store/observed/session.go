@@ -1,6 +1,7 @@
 package observed
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -48,40 +49,53 @@ func (s *Store) forget(id store.SessionID) {
 	delete(s.sights, id)
 }
 
+// looked is what one look at a session found.
+type looked struct {
+	sight
+	there bool
+	err   error // store.ErrBadRecord, which is definite: the object is no session
+}
+
 // look finds out whether a session is there. One that was unchanged for too long is
-// ended here, for good. An error that is store.ErrBadRecord is definite: the object is
-// no session.
-func (s *Store) look(ctx context.Context, op string, id store.SessionID) (sight, bool, error) {
+// ended here, for good.
+func (s *Store) look(ctx context.Context, op string, id store.SessionID) (looked, error) {
 	key := sessionKey(id)
 	for {
-		if err := s.done(ctx, op); err != nil {
-			return sight{}, false, err
+		if err := s.about(op, ctx.Err()); err != nil {
+			return looked{}, err
 		}
 		object, found, err := s.objects.Get(ctx, key)
 		if err != nil {
-			return sight{}, false, s.unknown(op, key, err)
+			return looked{}, s.unknown(op, key, err)
 		}
 		if !found {
 			s.forget(id)
-			return sight{}, false, nil
+			return looked{}, nil
 		}
 		o, err := decodeSession(object.Value)
 		if err != nil {
-			return sight{}, false, fmt.Errorf("%s: %s %q: %w", s.limits.Name, op, key, err)
+			return looked{err: s.about(fmt.Sprintf("%s %q", op, key), err)}, nil
 		}
 		g := s.note(id, o, object.Version)
 		if g.left(s.clock.Now().Mono) > 0 {
-			return g, true, nil
+			return looked{sight: g, there: true}, nil
 		}
-		ended, err := s.objects.Delete(ctx, key, g.version)
-		if err != nil {
-			return sight{}, false, s.unknown(op, key, err)
-		}
-		if ended {
-			s.forget(id)
-			return sight{}, false, nil
+		if ended, err := s.end(ctx, op, id, g); err != nil || ended {
+			return looked{}, err
 		}
 	}
+}
+
+// end deletes a session's object; false if it is not as it was seen.
+func (s *Store) end(ctx context.Context, op string, id store.SessionID, g sight) (bool, error) {
+	ended, err := s.objects.Delete(ctx, sessionKey(id), g.version)
+	if err != nil {
+		return false, s.unknown(op, sessionKey(id), err)
+	}
+	if ended {
+		s.forget(id)
+	}
+	return ended, nil
 }
 
 // OpenSession opens or renews a session. A session that is renewed keeps its
@@ -93,7 +107,7 @@ func (s *Store) OpenSession(ctx context.Context, want store.Session) (store.Gran
 		return store.Grant{}, err
 	}
 	if err := s.limits.ValidateSession(want); err != nil {
-		return store.Grant{}, fmt.Errorf("%s: %s: %w", s.limits.Name, op, err)
+		return store.Grant{}, s.about(op, err)
 	}
 	first := session{
 		Format: format, ID: want.Owner.ID, Incarnation: want.Owner.Incarnation, Address: want.Owner.Address,
@@ -101,16 +115,16 @@ func (s *Store) OpenSession(ctx context.Context, want store.Session) (store.Gran
 	}
 	s.tidySeldom(ctx, first.TTL)
 	for {
-		g, there, err := s.look(ctx, op, want.ID)
-		if err != nil {
+		g, err := s.look(ctx, op, want.ID)
+		if err = cmp.Or(err, g.err); err != nil {
 			return store.Grant{}, err
 		}
-		if there && !g.is(want) {
-			return store.Grant{}, fmt.Errorf("%s: %s %d of %s: %w: the session is of %s, incarnation %s",
-				s.limits.Name, op, want.ID, want.Owner.ID, store.ErrInvalid, g.ID, g.Incarnation)
+		if g.there && !g.is(want) {
+			return store.Grant{}, s.about(op, fmt.Errorf("%d of %s: %w: the session is of %s, incarnation %s",
+				want.ID, want.Owner.ID, store.ErrInvalid, g.ID, g.Incarnation))
 		}
-		if there {
-			if ok, err := s.beat(ctx, op, want.ID, g); err != nil || ok {
+		if g.there {
+			if ok, err := s.beat(ctx, op, want.ID, g.sight); err != nil || ok {
 				return store.Grant{TTL: g.TTL}, err
 			}
 			continue
@@ -161,13 +175,14 @@ func (s *Store) renew(ctx context.Context, of store.Session) (grant store.Grant)
 	known = known && g.is(of) && g.left(now) > 0
 	for {
 		if !known {
-			var err error
-			if g, known, err = s.look(ctx, op, of.ID); err != nil {
+			found, err := s.look(ctx, op, of.ID)
+			if err = cmp.Or(err, found.err); err != nil {
 				return store.Grant{Err: err}
 			}
+			g, known = found.sight, found.there
 		}
 		if !known || !g.is(of) {
-			return store.Grant{Err: s.gone(op, of)}
+			return store.Grant{Err: s.about(op, of.Gone())}
 		}
 		ok, err := s.beat(ctx, op, of.ID, g)
 		if err != nil {
@@ -188,17 +203,12 @@ func (s *Store) CloseSession(ctx context.Context, of store.Session) error {
 		return err
 	}
 	for {
-		g, there, err := s.look(ctx, op, of.ID)
-		if err != nil || !there || !g.is(of) {
+		g, err := s.look(ctx, op, of.ID)
+		if err = cmp.Or(err, g.err); err != nil || !g.there || !g.is(of) {
 			return err
 		}
-		ended, err := s.objects.Delete(ctx, sessionKey(of.ID), g.version)
-		if err != nil {
-			return s.unknown(op, sessionKey(of.ID), err)
-		}
-		if ended {
-			s.forget(of.ID)
-			return nil
+		if ended, err := s.end(ctx, op, of.ID, g.sight); err != nil || ended {
+			return err
 		}
 	}
 }
@@ -246,7 +256,7 @@ func (s *Store) tidy(ctx context.Context, records []Object) {
 		if g := s.note(store.SessionID(id), o, all[i].Version); g.left(s.clock.Now().Mono) > 0 {
 			return nil
 		}
-		_, _, err = s.look(ctx, "list", store.SessionID(id))
+		_, err = s.look(ctx, "list", store.SessionID(id))
 		return err
 	})
 	if s.number == nil {

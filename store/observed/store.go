@@ -80,17 +80,17 @@ func (s *Store) check(ctx context.Context, op string) error {
 			op, store.ErrInvalid)
 	}
 	if err := input.Context(ctx, lease.ErrInvalid); err != nil {
-		return fmt.Errorf("%s: %s: %w", s.limits.Name, op, err)
+		return s.about(op, err)
 	}
-	return s.done(ctx, op)
+	return s.about(op, ctx.Err())
 }
 
-// done is the context's error, if it is done.
-func (s *Store) done(ctx context.Context, op string) error {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("%s: %s: %w", s.limits.Name, op, err)
+// about says of an error, if there is one, which store and operation it is of.
+func (s *Store) about(op string, err error) error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%s: %s: %w", s.limits.Name, op, err)
 }
 
 // unknown describes an error of the objects. None of them is definite, whatever it
@@ -99,11 +99,7 @@ func (s *Store) unknown(op, key string, err error) error {
 	if errors.Is(err, store.ErrSessionGone) || errors.Is(err, store.ErrBadRecord) {
 		err = fmt.Errorf("%w: %v", lease.ErrUnknown, err)
 	}
-	return fmt.Errorf("%s: %s %q: %w", s.limits.Name, op, key, err)
-}
-
-func (s *Store) gone(op string, of store.Session) error {
-	return fmt.Errorf("%s: %s: session %d of %s: %w", s.limits.Name, op, of.ID, of.Owner.ID, store.ErrSessionGone)
+	return s.about(fmt.Sprintf("%s %q", op, key), err)
 }
 
 // each runs f(0) … f(n-1), at most width at once, and returns all of their errors.

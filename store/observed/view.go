@@ -120,7 +120,7 @@ func (v *View) tell(name string, number store.Token, written bool) {
 func (v *View) End(ctx context.Context) (denied error) {
 	for id, g := range v.sessions {
 		if g.there && g.left(v.s.clock.Now().Mono) <= 0 {
-			if _, _, err := v.s.look(ctx, "watch", id); errors.Is(err, store.ErrDenied) {
+			if _, err := v.s.look(ctx, "watch", id); errors.Is(err, store.ErrDenied) {
 				denied = err
 			}
 		}
