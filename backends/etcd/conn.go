@@ -27,7 +27,10 @@ type conn struct {
 	failing atomic.Bool // the last request found no server
 }
 
-var errClosed = errors.New("etcd: the client was closed")
+var (
+	errClosed = errors.New("etcd: the client was closed")
+	errDenied = fmt.Errorf("%w: %w", store.ErrDenied, ErrPermission)
+)
 
 func (c *conn) key(name string) string { return c.prefix + name }
 
@@ -74,9 +77,6 @@ func (c *conn) explain(ctx context.Context, op string, err error) error {
 		c.failing.Store(false)
 		return nil
 	}
-	denied := func(format string, args ...any) error {
-		return fmt.Errorf("etcd %s: %w: %w: %s: %w", op, store.ErrDenied, ErrPermission, fmt.Sprintf(format, args...), err)
-	}
 	wrap := func(is error, format string, args ...any) error {
 		return fmt.Errorf("etcd %s: %w: %s: %w", op, is, fmt.Sprintf(format, args...), err)
 	}
@@ -86,17 +86,16 @@ func (c *conn) explain(ctx context.Context, op string, err error) error {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		return fmt.Errorf("etcd %s: %w", op, errors.Join(store.ErrSessionGone, err))
 	case errors.Is(err, rpctypes.ErrPermissionDenied):
-		return denied("the user needs readwrite on the range [%q, %q): "+
+		return wrap(errDenied, "the user needs readwrite on the range [%q, %q): "+
 			"etcdctl role grant-permission <role> readwrite %s --prefix",
 			c.prefix, clientv3.GetPrefixRangeEnd(c.prefix), c.prefix)
 	case errors.Is(err, rpctypes.ErrInvalidAuthToken) && (op == "keepalive" || op == "watch"):
 		// The client does not reopen a stream: the next has a new token.
 		return wrap(ErrPermission, "the token is not valid any more")
 	case errors.Is(err, rpctypes.ErrUserEmpty), errors.Is(err, rpctypes.ErrAuthFailed), errors.Is(err, rpctypes.ErrInvalidAuthToken):
-		return denied("etcd wants a user and password (clientv3.Config.Username)")
+		return wrap(errDenied, "etcd wants a user and password (clientv3.Config.Username)")
 	case errors.Is(err, ErrProxied):
-		return fmt.Errorf("etcd %s: %w: renewals by it can't be trusted, so use the members' own addresses; tried %v",
-			op, err, c.client.Endpoints())
+		return fmt.Errorf("etcd %s: %w: use the members' own addresses; tried %v", op, err, c.client.Endpoints())
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		return wrap(ErrNoSpace, "compact, defragment and disarm the alarm, or raise --quota-backend-bytes")
 	case errors.Is(err, rpctypes.ErrTooManyOps):
@@ -126,23 +125,18 @@ func (c *conn) look(ctx context.Context) (*pb.ResponseHeader, error) {
 	return resp.Header, nil
 }
 
-// present returns the header of a linearizable answer, which the history takes up.
-func (c *conn) present(ctx context.Context) (*pb.ResponseHeader, error) {
+// now returns the header of a linearizable answer, which the history takes up.
+func (c *conn) now(ctx context.Context) (*pb.ResponseHeader, error) {
+	ctx, err := c.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
 	m := c.history.mark()
 	hd, err := c.look(ctx)
 	if err == nil {
 		err = c.history.answered(m, hd)
 	}
 	return hd, err
-}
-
-// now is present, as a request of its own.
-func (c *conn) now(ctx context.Context) (*pb.ResponseHeader, error) {
-	ctx, err := c.begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return c.present(ctx)
 }
 
 // txn sends a Txn, whose answer the history takes up.

@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -79,20 +80,14 @@ const pageSize = 2000
 func (rs *records) pages(ctx context.Context, prefix string) iter.Seq2[*clientv3.GetResponse, error] {
 	return func(yield func(*clientv3.GetResponse, error) bool) {
 		from, end := rs.key(prefix), clientv3.GetPrefixRangeEnd(rs.key(prefix))
-		opts := []clientv3.OpOption{clientv3.WithRange(end), clientv3.WithLimit(pageSize),
-			clientv3.WithSort(clientv3.SortByKey, clientv3.SortAscend)}
 		for rev := int64(0); ; {
 			ctx, err := rs.begin(ctx)
 			if err != nil {
 				yield(nil, err)
 				return
 			}
-			page := opts
-			if rev != 0 {
-				page = append(opts[:len(opts):len(opts)], clientv3.WithRev(rev))
-			}
 			m := rs.history.mark()
-			resp, err := rs.client.KV.Get(ctx, from, page...)
+			resp, err := rs.client.KV.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(pageSize), clientv3.WithRev(rev))
 			if err = rs.explain(ctx, "list", err); err == nil {
 				err = rs.history.answered(m, resp.Header)
 			}
@@ -100,9 +95,7 @@ func (rs *records) pages(ctx context.Context, prefix string) iter.Seq2[*clientv3
 				yield(nil, err)
 				return
 			}
-			if rev == 0 {
-				rev = resp.Header.Revision
-			}
+			rev = cmp.Or(rev, resp.Header.Revision)
 			if !yield(resp, nil) || !resp.More || len(resp.Kvs) == 0 {
 				return
 			}
@@ -175,15 +168,11 @@ func (rs *records) listSession(ctx context.Context, session store.SessionID) ite
 // first a linearizable read tells the raft term, and no answer of another term counts. What
 // the leader of that term has applied includes all that was done before the read.
 func (rs *records) attached(ctx context.Context, session store.SessionID) (names []string, err error) {
-	ctx, err = rs.begin(ctx)
+	hd, err := rs.now(ctx)
 	if err != nil {
 		return nil, err
 	}
-	hd, err := rs.present(ctx)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := rs.client.Lease.TimeToLive(ctx, clientv3.LeaseID(session), clientv3.WithAttachedKeys())
+	resp, err := rs.client.Lease.TimeToLive(clientv3.WithRequireLeader(ctx), clientv3.LeaseID(session), clientv3.WithAttachedKeys())
 	if err = rs.explain(ctx, "list session", err); err != nil {
 		return nil, err
 	}

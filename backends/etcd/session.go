@@ -81,7 +81,7 @@ func (s *Store) Renew(ctx context.Context, sessions []store.Session) ([]store.Gr
 	}
 	ttls, err := s.renewals.renew(ctx, sessions)
 	if s.renewals.doubt.Swap(false) {
-		if _, err := s.present(ctx); err != nil {
+		if _, err := s.now(ctx); err != nil {
 			s.renewals.doubt.Store(true)
 			return nil, err
 		}

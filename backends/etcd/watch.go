@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,9 +38,7 @@ func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event
 				yield(store.Event{}, err)
 				return
 			}
-			if rev == 0 {
-				rev = page.Header.Revision
-			}
+			rev = cmp.Or(rev, page.Header.Revision)
 			for _, kv := range page.Kvs {
 				if !yield(store.EventOf(s.decode(kv)), nil) {
 					return
