@@ -51,19 +51,22 @@ func (h *history) mark() (mark, error) {
 	return mark{h.seen, h.age}, h.lost
 }
 
-// answered takes up the version that the answer to a request has which was sent after m. The error is
-// store.ErrSetback.
-func (h *history) answered(m mark, version store.Token) error {
+// answered takes up the version that the answer to a request has which was sent after m, and may have been
+// a write. The error is store.ErrSetback.
+func (h *history) answered(m mark, version store.Token, write bool) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if m.age == h.age && h.lost == nil && version < m.seen {
 		h.lost = fmt.Errorf("%w: it answers with resourceVersion %d after %d: etcd was restored from an older copy, or "+
 			"the address leads to another cluster; see docs/kubernetes.md", store.ErrSetback, version, m.seen)
 	}
-	if h.lost != nil {
+	if h.lost != nil || m.age != h.age {
 		return h.lost
 	}
-	h.heardLocked(m, version)
+	h.seen = max(h.seen, version)
+	if write {
+		h.wrote = max(h.wrote, version)
+	}
 	return nil
 }
 
@@ -71,10 +74,6 @@ func (h *history) answered(m mark, version store.Token) error {
 func (h *history) heard(m mark, version store.Token) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.heardLocked(m, version)
-}
-
-func (h *history) heardLocked(m mark, version store.Token) {
 	if m.age == h.age {
 		h.seen = max(h.seen, version)
 	}
@@ -97,21 +96,6 @@ func (o *objects) accept(ctx context.Context) error {
 	h.age++
 	h.accepted++
 	return nil
-}
-
-func (h *history) acceptedSoFar() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.accepted
-}
-
-// wroteUp notes a write of this Store.
-func (h *history) wroteUp(m mark, version store.Token) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if m.age == h.age {
-		h.wrote = max(h.wrote, version)
-	}
 }
 
 // latest is the latest write of this Store.

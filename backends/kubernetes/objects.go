@@ -169,12 +169,11 @@ func (o *objects) Put(ctx context.Context, key string, v []byte, ifVersion strin
 	}
 	n, err := o.Number(l.ResourceVersion)
 	if err == nil {
-		err = o.history.answered(m, n)
+		err = o.history.answered(m, n, true)
 	}
 	if err != nil {
 		return "", false, err
 	}
-	o.history.wroteUp(m, n)
 	return versionOf(l), true, nil
 }
 
@@ -218,7 +217,7 @@ func (o *objects) list(ctx context.Context, prefix string, f func(*coordination.
 	for {
 		all, n, err := o.page(ctx, q)
 		if err == nil {
-			err = o.history.answered(m, n)
+			err = o.history.answered(m, n, false)
 		}
 		if err != nil {
 			return 0, err

@@ -122,19 +122,25 @@ func dial(config *rest.Config) (*rest.RESTClient, error) {
 
 // Close closes the connections that are idle. No call may follow.
 func (s *Store) Close() error {
-	if s.objects == nil {
-		return fmt.Errorf("kubernetes: close: %w: the zero value, must come from New", store.ErrInvalid)
+	if err := s.check(context.Background()); err != nil {
+		return fmt.Errorf("kubernetes: close: %w", err)
 	}
 	utilnet.CloseIdleConnectionsFor(s.objects.client.Client.Transport)
 	return nil
 }
 
-// AcceptHistory implements store.Historian.
-func (s *Store) AcceptHistory(ctx context.Context) error {
+// check is the beginning of what the Store does beside observed.Store.
+func (s *Store) check(ctx context.Context) error {
 	err := input.Context(ctx, store.ErrInvalid)
 	if err == nil && s.objects == nil {
 		err = fmt.Errorf("%w: the zero value, must come from New", store.ErrInvalid)
 	}
+	return err
+}
+
+// AcceptHistory implements store.Historian.
+func (s *Store) AcceptHistory(ctx context.Context) error {
+	err := s.check(ctx)
 	if err == nil {
 		err = s.objects.accept(ctx)
 	}
@@ -149,5 +155,7 @@ func (s *Store) Accepted() int {
 	if s.objects == nil {
 		return 0
 	}
-	return s.objects.history.acceptedSoFar()
+	s.objects.history.mu.Lock()
+	defer s.objects.history.mu.Unlock()
+	return s.objects.history.accepted
 }

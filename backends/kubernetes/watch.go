@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 
-	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/store"
 	"github.com/holdfast-go/holdfast/store/observed"
 )
@@ -28,10 +28,7 @@ const (
 // that are not renewed.
 func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event, error] {
 	return func(yield func(store.Event, error) bool) {
-		err := input.Context(ctx, store.ErrInvalid)
-		if err == nil && s.objects == nil {
-			err = fmt.Errorf("%w: the zero value, must come from New", store.ErrInvalid)
-		}
+		err := s.check(ctx)
 		if err != nil {
 			yield(store.Event{}, fmt.Errorf("kubernetes: watch: %w", err))
 			return
@@ -41,7 +38,15 @@ func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		changes, ended := make(chan observed.Change), make(chan error, 1)
-		following.Go(func() { ended <- s.objects.send(ctx, changes) })
+		following.Go(func() {
+			ended <- s.objects.follow(ctx, func(c observed.Change) bool {
+				select {
+				case changes <- c:
+				case <-ctx.Done():
+				}
+				return ctx.Err() == nil
+			})
+		})
 		w := watch{s: s, of: of, view: s.View(of), versions: map[string]string{}}
 		tick := time.NewTicker(looks)
 		defer tick.Stop()
@@ -133,42 +138,20 @@ func (w *watch) look(ctx context.Context) ([]store.Event, error) {
 	return w.runs(nil), nil
 }
 
-// send sends what follow yields.
-func (o *objects) send(ctx context.Context, to chan<- observed.Change) error {
-	for c, err := range o.follow(ctx) {
-		if err != nil {
-			return err
-		}
-		select {
-		case to <- c:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+// follow tells of every object as it stands, a Change that is Synced, and then of every change since, with
+// no gap, in the order of their versions, up to an error or the end of ctx, when tell is false.
+func (o *objects) follow(ctx context.Context, tell func(observed.Change) bool) error {
+	m, _ := o.history.mark()
+	f := follower{objects: o, mark: m, keys: map[string]string{}, tell: tell}
+	n, err := o.list(ctx, "", func(l *coordination.Lease) bool { return f.change(apiwatch.Added, l) })
+	if err = cmp.Or(err, ctx.Err()); err != nil {
+		return err
 	}
-	return errors.New("it ended")
-}
-
-// follow yields every object as it stands, a Change that is Synced, and then every change since, with no
-// gap, in the order of their versions. An error ends it.
-func (o *objects) follow(ctx context.Context) iter.Seq2[observed.Change, error] {
-	return func(yield func(observed.Change, error) bool) {
-		m, _ := o.history.mark()
-		f := follower{objects: o, mark: m, keys: map[string]string{}, yield: yield}
-		n, err := o.list(ctx, "", func(l *coordination.Lease) bool { return f.change(apiwatch.Added, l) })
-		if err != nil {
-			yield(observed.Change{}, err)
-			return
-		}
-		if f.over || !yield(observed.Change{Synced: true}, nil) {
-			return
-		}
-		for f.version = fmt.Sprint(n); !f.over; {
-			if err := f.connection(ctx); err != nil {
-				yield(observed.Change{}, err)
-				return
-			}
-		}
+	tell(observed.Change{Synced: true})
+	for f.version = fmt.Sprint(n); err == nil; {
+		err = cmp.Or(f.connection(ctx), ctx.Err())
 	}
+	return err
 }
 
 // follower is a watch of the API over connections that follow on each other.
@@ -177,8 +160,7 @@ type follower struct {
 	mark    mark
 	keys    map[string]string // by the names of Leases, for those whose annotation is lost
 	version string            // that the watch has come to
-	yield   func(observed.Change, error) bool
-	over    bool // yield was false
+	tell    func(observed.Change) bool
 }
 
 // connection follows from f.version until the server ends that, as it does every hour or less. An error ends
@@ -203,7 +185,7 @@ func (f *follower) connection(ctx context.Context) error {
 		}
 		f.history.heard(f.mark, n)
 		if ev.Type != apiwatch.Bookmark && !f.change(ev.Type, l) {
-			return nil
+			return ctx.Err()
 		}
 	}
 	if ctx.Err() == nil && !some { // it may have come from where there is no watch
@@ -212,7 +194,7 @@ func (f *follower) connection(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// change yields that of a Lease.
+// change tells of that of a Lease.
 func (f *follower) change(of apiwatch.EventType, l *coordination.Lease) bool {
 	key, known := f.keys[l.Name]
 	if !known {
@@ -225,6 +207,5 @@ func (f *follower) change(of apiwatch.EventType, l *coordination.Lease) bool {
 	if c.Deleted {
 		delete(f.keys, l.Name)
 	}
-	f.over = !f.yield(c, nil)
-	return !f.over
+	return f.tell(c)
 }

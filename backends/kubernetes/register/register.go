@@ -55,24 +55,14 @@ func opener(_ context.Context, rest string) (store.Store, func() error, error) {
 
 // parse reads what stands behind "k8s:".
 func parse(rest string) (namespace, of string, err error) {
-	invalid := func(why string) (string, string, error) {
-		return "", "", fmt.Errorf("%w: %.64q: %s", store.ErrInvalid, rest, why)
-	}
-	if !strings.HasPrefix(rest, "//") {
-		return invalid("want k8s://namespace")
-	}
 	u, err := url.Parse(rest)
-	if err != nil || u.User != nil || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
-		return invalid("want k8s://namespace?context=name, in which context may be left out")
+	if err != nil || !strings.HasPrefix(rest, "//") || u.User != nil || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
+		return "", "", fmt.Errorf("%w: %.64q: want k8s://namespace?context=name, of which both may be left out", store.ErrInvalid, rest)
 	}
 	q, err := url.ParseQuery(u.RawQuery)
-	if err != nil {
-		return invalid("what stands behind '?' is no query")
+	of = q.Get("context")
+	if err != nil || len(q["context"]) > 1 || of == "" && u.RawQuery != "" || of != "" && len(q) > 1 {
+		return "", "", fmt.Errorf("%w: %.64q: of settings there is context, with one value", store.ErrInvalid, rest)
 	}
-	for k, v := range q {
-		if k != "context" || len(v) != 1 || v[0] == "" {
-			return invalid("of settings there is context, with one value")
-		}
-	}
-	return u.Host, q.Get("context"), nil
+	return u.Host, of, nil
 }

@@ -51,7 +51,7 @@ func TestURLs(t *testing.T) {
 		"k8s://app#x":                  "want k8s://namespace",
 		"k8s://app?x=y":                "there is context",
 		"k8s://app?context=":           "there is context",
-		"k8s://app?%zz":                "no query",
+		"k8s://app?%zz":                "there is context",
 		"k8s://App_1":                  "namespace",
 		"k8s://?context=b":             "namespace",
 		"k8s://app?context=not-there":  "not-there",
