@@ -27,6 +27,9 @@ type conn struct {
 	failing atomic.Bool // the last request found no server
 }
 
+// maxOps is the number of operations that a server takes in one Txn by default.
+const maxOps = 128
+
 var (
 	errClosed = errors.New("etcd: the client was closed")
 	errDenied = fmt.Errorf("%w: %w", store.ErrDenied, ErrPermission)

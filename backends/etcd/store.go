@@ -19,9 +19,6 @@ import (
 // DefaultPrefix stands before every name.
 const DefaultPrefix = "holdfast/"
 
-// maxOps is the number of operations that a server takes in one Txn by default.
-const maxOps = 128
-
 // Store keeps leases in etcd. It is safe for concurrent use.
 type Store struct {
 	writer
