@@ -182,13 +182,20 @@ func TestASessionThatNobodyCanReadHoldsItsNames(t *testing.T) {
 		a, b := newPeer(t, m, 1), newPeer(t, m, 2)
 		b.keep()
 		a.win("n")
+		own := b.win("own")
 		m.Set("sessions/1", []byte(`{"v":2,"inc":"i1","ttl":"1"}`))
 		for range 3 {
 			require.Equal(t, []store.Record{{Name: "n"}}, b.get("n"))
 			require.ErrorIs(t, b.claim(store.Claim{Name: "n"}).Err, store.ErrBadRecord)
-			err := a.renew()
-			require.Error(t, err)
-			require.NotErrorIs(t, err, store.ErrSessionGone)
+			_, acquired := a.store.Acquire(t.Context(), a.session, []store.Claim{{Name: "m"}})
+			for _, err := range []error{a.renew(), acquired} {
+				require.Error(t, err)
+				require.NotErrorIs(t, err, store.ErrSessionGone)
+			}
+			to := store.Offer{Name: "own", Owner: a.session.Owner, Session: 1, TTL: ttl, Nonce: 8}
+			outs, err := b.store.Transfer(t.Context(), []store.Transfer{{Held: own.Held(), To: to}})
+			require.NoError(t, err)
+			require.ErrorIs(t, outs[0].Err, store.ErrBadRecord)
 			time.Sleep(wait)
 		}
 		m.Remove("sessions/1")
