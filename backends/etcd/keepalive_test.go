@@ -569,6 +569,17 @@ func TestHistories(t *testing.T) {
 	}
 }
 
+// What one watch asks all are answered: the others of a Store do not ask beside it.
+func TestOneWatchAsksForAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var h history
+		require.True(t, h.ask(time.Second))
+		require.False(t, h.ask(time.Second))
+		time.Sleep(time.Second)
+		require.True(t, h.ask(time.Second))
+	})
+}
+
 // answering is the KV service of a server at a revision, where what is no record stands
 // under every key.
 type answering struct {

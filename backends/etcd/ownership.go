@@ -69,7 +69,7 @@ func (s *Store) conditions(try int, sess store.Session, c store.Claim, o store.O
 
 // put is the change that makes r, which has no token yet, on these conditions.
 func (s *Store) put(index int, on []clientv3.Cmp, r store.Record) change {
-	r.Granted, r.Metadata = grantedNow(), copied(r.Metadata)
+	r.Granted, r.Metadata = grantedNow(), maps.Clone(r.Metadata)
 	k, v := s.key(r.Name), stamp(encode(r.Nonce, r.Owner, r.TTL, r.Metadata), r.Granted)
 	return change{index: index, key: k, cmps: on, won: r, do: clientv3.OpPut(k, v, clientv3.WithLease(clientv3.LeaseID(r.Session)))}
 }
@@ -143,11 +143,4 @@ func (s *Store) Transfer(ctx context.Context, moves []store.Transfer) ([]store.O
 		}
 	}
 	return outs, nil
-}
-
-func copied(m map[string]string) map[string]string {
-	if len(m) == 0 {
-		return nil
-	}
-	return maps.Clone(m)
 }

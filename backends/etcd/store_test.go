@@ -869,20 +869,6 @@ func TestConformance(t *testing.T) {
 	)
 }
 
-// TestConformanceOnThree runs the kit against a cluster, each store on a client
-// that knows all members.
-func TestConformanceOnThree(t *testing.T) {
-	tier.NightlyOnly(t, "TestConformance is the same on one server")
-	t.Parallel()
-	alone(t)
-	c := etcdtest.Start(t, etcdtest.WithMembers(3))
-	client := c.Client(t)
-	storetest.Run(t, func(tb storetest.TB) func() store.Store {
-		prefix := fresh()
-		return func() store.Store { return newStore(tb, client, prefix) }
-	}, storetest.TTL(2*time.Second))
-}
-
 // TestErrorsWithoutMajority: the one member that is left says that there is no
 // leader, at once; without any, the endpoints are named.
 func TestErrorsWithoutMajority(t *testing.T) {

@@ -95,21 +95,16 @@ func (w *writer) commit(ctx context.Context, op string, part []change, outs []st
 		if !alone {
 			r = resp.Responses[i].GetResponseTxn()
 		}
-		outs[c.index] = w.decided(c, r.Succeeded, r.Responses, resp.Header.Revision)
+		if !r.Succeeded {
+			outs[c.index] = w.refused(c, r.Responses)
+			continue
+		}
+		if c.won.Name != "" {
+			c.won.Token = store.Token(resp.Header.Revision)
+		}
+		outs[c.index] = store.Outcome{OK: true, Record: c.won, Replaced: c.over}
 	}
 	return nil
-}
-
-// decided is the outcome of a change in a Txn of that revision.
-func (w *writer) decided(c change, applied bool, rs []*pb.ResponseOp, revision int64) store.Outcome {
-	if !applied {
-		return w.refused(c, rs)
-	}
-	out := store.Outcome{OK: true, Record: c.won, Replaced: c.over}
-	if out.Record.Name != "" {
-		out.Record.Token = store.Token(revision)
-	}
-	return out
 }
 
 // instead is what is asked for if a change is not made: why.

@@ -102,11 +102,3 @@ func (r *record) public(left time.Duration) store.Record {
 		TTL: r.session.ttl, Left: left, Granted: time.Unix(0, r.granted), Metadata: maps.Clone(r.metadata),
 	}
 }
-
-// copied is a copy of metadata; nil if there are none.
-func copied(m map[string]string) map[string]string {
-	if len(m) == 0 {
-		return nil
-	}
-	return maps.Clone(m)
-}

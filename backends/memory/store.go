@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"strings"
 	"sync"
@@ -194,7 +195,7 @@ func (s *Store) claim(now time.Duration, own *session, c store.Claim) store.Outc
 		return store.Outcome{Record: old.public(old.session.left(now))}
 	}
 	r := s.put(now, old, &record{
-		name: strings.Clone(c.Name), session: own, nonce: c.Nonce, metadata: copied(c.Metadata),
+		name: strings.Clone(c.Name), session: own, nonce: c.Nonce, metadata: maps.Clone(c.Metadata),
 	})
 	out := store.Outcome{OK: true, Record: r.public(own.left(now))}
 	if old != nil {
@@ -264,7 +265,7 @@ func (s *Store) move(now time.Duration, m store.Transfer) store.Outcome {
 	}
 	metadata := old.metadata
 	if m.Metadata != nil {
-		metadata = copied(m.Metadata)
+		metadata = maps.Clone(m.Metadata)
 	}
 	r := s.put(now, old, &record{name: old.name, session: target, nonce: m.To.Nonce, metadata: metadata})
 	return store.Outcome{OK: true, Record: r.public(target.left(now))}

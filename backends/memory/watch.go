@@ -20,16 +20,13 @@ const watchBuffer = 1 << 17
 type change struct {
 	record  *record // nil: that the watch runs, or the end of a snapshot
 	left    time.Duration
-	deleted store.Token // the deletion's revision; 0: record stands
+	deleted store.Token // the deletion's revision; 0: record stands, or the watch runs
 }
-
-// complete is left of the change that ends a snapshot; deleted is its revision.
-const complete time.Duration = -1
 
 func (c change) event() (ev store.Event, ok bool) {
 	switch {
-	case c.record == nil && c.left == complete:
-		ev = store.Event{Kind: store.EventSynced, Revision: c.deleted}
+	case c.record == nil && c.deleted != 0:
+		ev = store.Event{Kind: store.EventSynced}
 	case c.record == nil:
 		ev = store.Event{Kind: store.EventProgress}
 	case c.deleted != 0:
@@ -48,8 +45,7 @@ func (s *Store) tell(c change) { s.watchers.Push(c.record.name, c.deleted != 0, 
 
 // Watch yields the records of the scope as they stood when the iteration began,
 // store.EventSynced, and then every change, in the order in which the Store
-// made them, over all names. Expiries are yielded when they happen. The revision
-// of store.EventSynced is the last one that the snapshot covers.
+// made them, over all names. Expiries are yielded when they happen.
 //
 // The iteration ends with the context's error or with ErrWatchOverrun. The
 // loop's body may call the Store.
@@ -101,7 +97,7 @@ func (s *Store) subscribe(ctx context.Context, of store.Scope) (w *watcher, snap
 	if !of.Deletions {
 		snapshot = s.snapshot(now, of.Prefix)
 	}
-	return w, append(snapshot, change{left: complete, deleted: s.counter}), nil
+	return w, append(snapshot, change{deleted: 1}), nil
 }
 
 func (s *Store) unsubscribe(w *watcher) {

@@ -220,10 +220,9 @@ type reply struct {
 	list []any
 }
 
-// replyOf reads an answer, whose list has n parts unless n is negative.
-func replyOf(v any, n int) (reply, error) {
+func replyOf(v any) (reply, error) {
 	parts := list(v)
-	if len(parts) != 3 || n >= 0 && len(list(parts[2])) != n {
+	if len(parts) != 3 {
 		return reply{}, fmt.Errorf("%w: a script has answered %.64q", store.ErrInconsistent, fmt.Sprint(v))
 	}
 	return reply{number(parts[0]), text(parts[1]), list(parts[2])}, nil

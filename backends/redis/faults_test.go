@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -152,50 +151,17 @@ func TestClockOfTheServerIsSetBack(t *testing.T) {
 // TestHangOfTheServerBeyondTheTTL: the holder ends its term by its own clock, before another
 // can have the name.
 func TestHangOfTheServerBeyondTheTTL(t *testing.T) {
-	for what, hang := range map[string]func(t *testing.T, s *redistest.Server, until func()){
-		"stopped": func(t *testing.T, s *redistest.Server, until func()) {
-			require.NoError(t, s.Pause(t.Context()))
-			until()
-			require.NoError(t, s.Resume())
-		},
-		"debug sleep": func(t *testing.T, s *redistest.Server, until func()) {
-			var asleep sync.WaitGroup
-			asleep.Go(func() { _, _ = s.Do(t.Context(), "DEBUG", "SLEEP", "2.5") })
-			until()
-			asleep.Wait()
-		},
-	} {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
-			const ttl = 1500 * time.Millisecond
-			s := redistest.Start(t)
-			term := hold(t, keeper(t, partyOf(t, s.Client(t)).Store, ttl), "a")
-			q := partyOf(t, s.Client(t))
-			hang(t, s, func() { require.ErrorIs(t, ends(t, term), lease.ErrExpired) })
-			require.Eventually(t, func() bool {
-				out, err := q.claim("a")
-				return err == nil && out.OK && out.Record.Token > term.Token()
-			}, soon, 50*time.Millisecond)
-		})
-	}
-}
-
-func TestPoolThatIsExhausted(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t)
-	c := s.Client(t, func(o *goredis.UniversalOptions) { o.PoolSize, o.PoolTimeout = 2, 20*time.Millisecond })
-	p := partyOf(t, c)
-	var busy sync.WaitGroup
-	for range 2 {
-		busy.Go(func() { c.BLPop(t.Context(), soon, "never") })
-	}
-	eventually(t, "both connections are taken", func() bool { return strings.Contains(do(t, s, "INFO", "clients").(string), "blocked_clients:2") })
-	_, err := p.claim("a")
-	require.ErrorIs(t, err, goredis.ErrPoolTimeout)
-	require.NotErrorIs(t, err, store.ErrDenied)
-	do(t, s, "LPUSH", "never", 1, 2)
-	busy.Wait()
-	require.Empty(t, p.stands("a"))
-	p.win("a")
+	term := hold(t, keeper(t, partyOf(t, s.Client(t)).Store, 1500*time.Millisecond), "a")
+	q := partyOf(t, s.Client(t))
+	require.NoError(t, s.Pause(t.Context()))
+	require.ErrorIs(t, ends(t, term), lease.ErrExpired)
+	require.NoError(t, s.Resume())
+	require.Eventually(t, func() bool {
+		out, err := q.claim("a")
+		return err == nil && out.OK && out.Record.Token > term.Token()
+	}, soon, 50*time.Millisecond)
 }
 
 // TestGrantThatIsLost: the server forgets the last grant, as a replica that is promoted may, and

@@ -164,7 +164,7 @@ func (r *run) attempt(f func(ctx context.Context) error) (ok bool) {
 
 // look sweeps what is over, and learns when the next session ends.
 func (r *run) look(ctx context.Context) error {
-	got, err := r.store.ask(ctx, lookScript, 0, nil)
+	got, err := r.store.ask(ctx, lookScript, nil)
 	if err != nil {
 		return err
 	}

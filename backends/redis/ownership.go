@@ -35,14 +35,12 @@ var reasons = map[string]error{"parent": store.ErrParentLost, "target": store.Er
 
 // decide runs a script about what is pending, in order.
 func (s *Store) decide(ctx context.Context, of *script, b *batch) ([]store.Outcome, error) {
-	r, err := s.call(ctx, b.op, of, -1, b.args...)
+	r, err := s.call(ctx, b.op, of, b.args...)
 	switch {
 	case err != nil:
 		return nil, err
 	case r.said == "gone":
 		return nil, failed(b.op, store.ErrSessionGone)
-	case len(r.list) != len(b.pending):
-		return nil, failed(b.op, fmt.Errorf("%w: %d answers for %d names", store.ErrInconsistent, len(r.list), len(b.pending)))
 	}
 	for k, i := range b.pending {
 		parts, out := append(list(r.list[k]), "", "", ""), &b.outs[i]
@@ -74,7 +72,7 @@ func (s *Store) Release(ctx context.Context, held []store.Held) ([]store.Outcome
 	for i, h := range held {
 		b.add(i, nil, h.Name, uint64(h.Token), nonceText(h.Nonce))
 	}
-	r, err := s.call(ctx, b.op, releaseScript, len(held), b.args...)
+	r, err := s.call(ctx, b.op, releaseScript, b.args...)
 	if err != nil {
 		return nil, err
 	}

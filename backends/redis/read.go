@@ -16,7 +16,7 @@ func (s *Store) Get(ctx context.Context, names ...string) ([]store.Record, error
 	for _, n := range slices.Compact(slices.Sorted(slices.Values(names))) {
 		args = append(args, n)
 	}
-	reply, err := s.call(ctx, "get", getScript, -1, args...)
+	reply, err := s.call(ctx, "get", getScript, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (s *Store) pages(ctx context.Context, op string, of *script, what any) iter
 	return func(yield func(page, error) bool) {
 		found := map[string]bool{}
 		for after := ""; ; {
-			got, err := s.call(ctx, op, of, -1, what, after)
+			got, err := s.call(ctx, op, of, what, after)
 			if err == nil && got.said == "gone" {
 				err = failed(op, fmt.Errorf("session %v: %w", what, store.ErrSessionGone))
 			}

@@ -16,7 +16,7 @@ func (s *Store) OpenSession(ctx context.Context, want store.Session) (store.Gran
 	if err := s.limits.ValidateSession(want); err != nil {
 		return store.Grant{}, failed(op, err)
 	}
-	r, err := s.call(ctx, op, openScript, 0,
+	r, err := s.call(ctx, op, openScript,
 		int64(want.ID), milliseconds(want.TTL), incarnation(want.Owner), ownerText(want))
 	switch {
 	case err != nil:
@@ -34,7 +34,7 @@ func (s *Store) OpenSession(ctx context.Context, want store.Session) (store.Gran
 // session is over, and no record of it is seen any more.
 func (s *Store) CloseSession(ctx context.Context, want store.Session) error {
 	for begun := false; ; begun = true {
-		r, err := s.call(ctx, "close session", closeScript, 0, int64(want.ID), incarnation(want.Owner), begun)
+		r, err := s.call(ctx, "close session", closeScript, int64(want.ID), incarnation(want.Owner), begun)
 		if err != nil && begun {
 			return fmt.Errorf("redis: close session, after it was begun: %v", err) // it is not definite
 		}
@@ -55,7 +55,7 @@ func (s *Store) Renew(ctx context.Context, sessions []store.Session) ([]store.Gr
 	for i := range grants {
 		grants[i].Err = failed(op, sessions[i].Gone())
 	}
-	r, err := s.call(ctx, op, renewScript, len(sessions), args...)
+	r, err := s.call(ctx, op, renewScript, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -228,9 +228,9 @@ func ended(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// call runs a script for a call of the Store. Its answer has n parts, unless n is negative.
-func (s *Store) call(ctx context.Context, op string, of *script, n int, args ...any) (reply, error) {
-	r, err := s.run(ctx, func(ctx context.Context) (reply, error) { return s.ask(ctx, of, n, args) })
+// call runs a script for a call of the Store.
+func (s *Store) call(ctx context.Context, op string, of *script, args ...any) (reply, error) {
+	r, err := s.run(ctx, func(ctx context.Context) (reply, error) { return s.ask(ctx, of, args) })
 	if err != nil {
 		return reply{}, failed(op, err)
 	}
@@ -238,7 +238,7 @@ func (s *Store) call(ctx context.Context, op string, of *script, n int, args ...
 }
 
 // ask runs a script, on a server that was found fit.
-func (s *Store) ask(ctx context.Context, of *script, n int, args []any) (reply, error) {
+func (s *Store) ask(ctx context.Context, of *script, args []any) (reply, error) {
 	if !s.fit.Load() {
 		if err := s.check(ctx); err != nil {
 			return reply{}, err
@@ -249,7 +249,7 @@ func (s *Store) ask(ctx context.Context, of *script, n int, args []any) (reply, 
 		s.fit.Store(false)
 		return reply{}, err
 	}
-	r, err := replyOf(answer, n)
+	r, err := replyOf(answer)
 	s.saw(r.rev)
 	if err == nil && of.waits && acked < int64(s.client.wait.replicas) && number(r.said) > 0 {
 		err = fmt.Errorf("%d of %d replicas have confirmed it within %v (WithWait)", acked, s.client.wait.replicas, s.client.wait.timeout)
@@ -264,7 +264,7 @@ func (s *Store) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r, err := replyOf(answer, -1)
+	r, err := replyOf(answer)
 	if err != nil {
 		return err
 	}
