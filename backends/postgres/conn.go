@@ -39,7 +39,7 @@ func (c *conn) check(ctx context.Context) (*server, error) {
 	if err := f.fit(c.schema, c.unsafe); err != nil {
 		return nil, err
 	}
-	if err := c.primary.older(f.at); err != nil {
+	if err := f.at.older(c.primary.last()); err != nil {
 		return nil, err
 	}
 	if err := c.checkVersion(ctx); err != nil {
@@ -125,9 +125,9 @@ func (c *conn) send(ctx context.Context, query string, args []any, row func(db.S
 	}
 	// It may have waited for a connection, and been answered by the old primary after another call
 	// had used the new one: a renewal, say, that the new one knows nothing of.
-	if latest := c.primary.latest(at.system); latest > at.timeline {
+	if used := c.primary.last(); at.older(used) != nil {
 		return fmt.Errorf("the answer is of timeline %d, and meanwhile this store has used timeline %d of the same "+
-			"database system, which may not have what was done", at.timeline, latest)
+			"database system, which may not have what was done", at.timeline, used.timeline)
 	}
 	return nil
 }

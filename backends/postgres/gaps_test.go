@@ -112,8 +112,7 @@ func TestGapsOfAnyHistory(t *testing.T) {
 	}
 }
 
-// TestTimelines: of one database system only later ones are used; of two none is compared, and what
-// was used of the one is remembered beside the other.
+// TestTimelines: of one database system only later ones are used; of two none is compared.
 func TestTimelines(t *testing.T) {
 	t.Parallel()
 	var p primary
@@ -125,36 +124,16 @@ func TestTimelines(t *testing.T) {
 	err := p.use(server{7, 2})
 	require.ErrorIs(t, err, ErrOldPrimary)
 	require.ErrorIs(t, err, store.ErrDenied)
-	require.ErrorIs(t, p.older(server{7, 2}), ErrOldPrimary)
 	require.Nil(t, p.checked(), "of what was refused")
-	require.EqualValues(t, 3, p.highest())
+	require.Equal(t, server{7, 3}, p.last())
 	require.NoError(t, p.use(server{7, 4}))
 	require.Equal(t, server{7, 4}, *p.checked())
 	require.NoError(t, p.use(server{8, 1}), "another system")
-	require.EqualValues(t, 1, p.highest())
-	require.ErrorIs(t, p.use(server{7, 3}), ErrOldPrimary, "after a visit to another system")
-	require.EqualValues(t, 1, p.highest(), "of what was refused")
-	require.NoError(t, p.use(server{7, 4}))
-	require.EqualValues(t, 4, p.highest())
+	require.Equal(t, server{8, 1}, p.last())
 	p.accept()
 	require.Nil(t, p.checked())
-	require.Zero(t, p.highest())
+	require.Zero(t, p.last())
 	require.NoError(t, p.use(server{7, 1}))
-}
-
-// TestManySystems: those that were used last are remembered, and no more than a few.
-func TestManySystems(t *testing.T) {
-	t.Parallel()
-	var p primary
-	require.NoError(t, p.use(server{7, 3}))
-	for i := range int64(100) {
-		require.NoError(t, p.use(server{100 + i, 2}))
-		require.NoError(t, p.use(server{7, 3}))
-		require.LessOrEqual(t, len(p.used), systems)
-	}
-	require.ErrorIs(t, p.older(server{7, 2}), ErrOldPrimary)
-	require.ErrorIs(t, p.older(server{199, 1}), ErrOldPrimary)
-	require.NoError(t, p.older(server{100, 1}), "used too long ago")
 }
 
 // TestAcceptedIsToldFirst: no server that was refused before is used until the Keepers can learn, with
@@ -174,10 +153,10 @@ func TestAcceptedIsToldFirst(t *testing.T) {
 	for end := time.Now().Add(30 * time.Second); !told() && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
-	is, latest := told(), s.primary.latestLocked(7)
+	is, used := told(), s.primary.used
 	s.primary.mu.Unlock()
 	require.True(t, is)
-	require.EqualValues(t, 2, latest)
+	require.Equal(t, server{7, 2}, used)
 	require.NoError(t, <-done)
 	require.NoError(t, s.primary.use(server{7, 1}))
 }

@@ -84,12 +84,12 @@ func (s *Store) guard(ctx context.Context, o lease.Ownership, exec func(query st
 	if store.ValidateName(name) != nil || token > math.MaxInt64 {
 		name, token = "", 0 // of no owner: the transaction must fail all the same
 	}
-	least := s.primary.highest()
+	least := s.primary.last().timeline
 	query, args := s.on(least, db.AnyTimeline,
 		"SELECT "+s.function("guard")+"($1::text, $2::bigint)", []any{name, int64(token)})
 	err := exec(query, args...)
 	fenced := db.StateOf(err) == FencedState
-	if now := s.primary.highest(); (err == nil || fenced) && now != least {
+	if now := s.primary.last().timeline; (err == nil || fenced) && now != least {
 		return fmt.Errorf("postgres: guard %q: the answer may be of timeline %d, and meanwhile this store has used "+
 			"timeline %d, by which the lease may be another's", name, least, now)
 	}

@@ -148,7 +148,7 @@ func (s *Store) SchemaName() string { return s.schema }
 // Timeline is the highest timeline of a server that this Store has used, of the database system that
 // it used last; 0 if it has used none, also since AcceptHistory. It asks nothing of the server. It is
 // for what refuses earlier ones as Guard does, by the SQL function on_timeline.
-func (s *Store) Timeline() int64 { return s.primary.highest() }
+func (s *Store) Timeline() int64 { return s.primary.last().timeline }
 
 // AcceptHistory implements store.Historian: tokens may go back to what the server's rows and clock
 // make them, and servers of any timeline are accepted (ErrOldPrimary). It asks nothing of the
