@@ -14,10 +14,10 @@ type history struct {
 }
 
 // saw remembers a revision that stands, or stood.
-func (h *history) saw(rev *int64) {
-	for rev != nil {
+func (h *history) saw(rev int64) {
+	for {
 		was := h.seen.Load()
-		if *rev <= was || h.seen.CompareAndSwap(was, *rev) {
+		if rev <= was || h.seen.CompareAndSwap(was, rev) {
 			return
 		}
 	}

@@ -278,27 +278,22 @@ func (r *run) page(ctx context.Context) (more bool, err error) {
 	var found []int64
 	var changes []change
 	above := 0
-	query := "SELECT kind, coalesce(seq, 0), coalesce(put, false)::int::bigint, coalesce(at_us, 0), " +
-		"coalesce(name, ''), coalesce(format, 0)::bigint, " +
-		"session, rev, nonce, meta, owner, incarnation, address, ttl FROM " +
+	query := "SELECT kind, coalesce(seq, 0), coalesce(put, false), " + columns + ", coalesce(at_us, 0) FROM " +
 		r.hub.conn.function("watch_read") + "($1::bigint, $2::bigint[], $3::int)"
 	// The gaps are of the reader alone, but for floor.
 	err = r.hub.conn.call(ctx, "watch", query, []any{r.gaps.last, r.gaps.asked(), int64(pageChanges)},
 		func(scan db.Scan) error {
 			var kind string
-			var seq, put, at int64
+			var seq int64
+			var put bool
 			var x row
-			d := x.dest()
-			if err := scan(append([]any{&kind, &seq, &put, &at}, d[:len(d)-2]...)...); err != nil {
+			if err := scan(append(x.common(&kind, &seq, &put), &x.since)...); err != nil {
 				return err
 			}
 			if kind == "state" {
-				state.trimmed, state.writers = seq, strings.Fields(x.name)
-				if x.rev != nil {
-					state.last = *x.rev
-				}
-				if text(x.meta) != r.history {
-					return fmt.Errorf("%w: the database's history is %s, was %s", ErrWatchLost, text(x.meta), r.history)
+				state.trimmed, state.last, state.writers = seq, x.rev, strings.Fields(x.name)
+				if *x.meta != r.history {
+					return fmt.Errorf("%w: the database's history is %s, was %s", ErrWatchLost, *x.meta, r.history)
 				}
 				return nil
 			}
@@ -306,18 +301,12 @@ func (r *run) page(ctx context.Context) (more bool, err error) {
 				above++
 			}
 			found = append(found, seq)
-			c := change{seq: seq}
+			c := change{seq, store.Event{Kind: store.EventDelete, Record: store.Record{Name: x.name}, Revision: store.Token(x.rev)}}
 			if x.format == format {
 				r.hub.conn.history.saw(x.rev)
 			}
-			if put != 0 {
-				x.since = &at
+			if put {
 				c.event = store.EventOf(x.record())
-			} else {
-				c.event = store.Event{Kind: store.EventDelete, Record: store.Record{Name: x.name}}
-				if x.rev != nil {
-					c.event.Revision = store.Token(*x.rev)
-				}
 			}
 			changes = append(changes, c)
 			return nil

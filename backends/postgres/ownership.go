@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
@@ -16,36 +17,50 @@ type decided struct {
 	row
 }
 
-func (d *decided) dest() []any {
-	return append([]any{&d.ord, &d.answer, &d.replaced}, d.row.dest()...)
+// verb is a function that decides what is asked of names.
+type verb[T any] struct {
+	name, parameters string
+	of               func(T) string // the name that is asked for
+	check            func(T) error  // what this refuses is not asked
+	args             func([]T) []any
+	outcome          func(T, *decided) store.Outcome
 }
 
-const decidedColumns = "ord::bigint, answer, coalesce(replaced, 0), " +
-	"coalesce(name, ''), coalesce(format, 0)::bigint, session, rev, nonce, meta, " +
-	"owner, incarnation, address, ttl, left_ms, since_us"
-
 // ask decides what is asked of names, in rounds: a name that comes twice is asked for in two of
-// them, and one for which another request is under way once more. request sends those of the
-// indices, and gives what was decided of each to its second argument.
-func (s *Store) ask(ctx context.Context, op string, names []string, outs []store.Outcome, pending []int,
-	request func(pending []int, row func(db.Scan) error) error, take func(i int, d *decided)) ([]store.Outcome, error) {
+// them, and one for which another request is under way once more.
+func ask[T any](ctx context.Context, s *Store, v verb[T], all []T) ([]store.Outcome, error) {
+	if err := s.made(ctx); err != nil {
+		return nil, err
+	}
+	outs := make([]store.Outcome, len(all))
+	var pending []int
+	for i, what := range all {
+		if err := v.check(what); err != nil {
+			outs[i].Err = fmt.Errorf("postgres: %s: %w", v.name, err)
+			continue
+		}
+		pending = append(pending, i)
+	}
+	query := "SELECT ord::bigint, answer, coalesce(replaced, 0), " + columns + times +
+		" FROM " + s.function(v.name) + "(" + v.parameters + ")"
 	var pause backoff
 	for len(pending) > 0 {
 		var now, later []int
 		seen := make(map[string]bool, len(pending))
 		for _, i := range pending {
-			if seen[names[i]] {
+			if name := v.of(all[i]); seen[name] {
 				later = append(later, i)
 			} else {
-				seen[names[i]] = true
+				seen[name] = true
 				now = append(now, i)
 			}
 		}
 		busy, guarded, changed := []int{}, []int{}, false
 		var answers []decided
-		err := request(now, func(scan db.Scan) error {
+		args := v.args(db.Array(now, func(i int) T { return all[i] }))
+		err := s.call(ctx, v.name, query, args, func(scan db.Scan) error {
 			var d decided
-			err := scan(d.dest()...)
+			err := scan(d.dest(&d.ord, &d.answer, &d.replaced)...)
 			answers = append(answers, d)
 			if d.format == format { // another's is no revision of ours
 				s.history.saw(d.rev)
@@ -53,10 +68,10 @@ func (s *Store) ask(ctx context.Context, op string, names []string, outs []store
 			return err
 		})
 		if err == nil && (len(answers) == 1 && answers[0].answer == "gone" && answers[0].ord == 0) {
-			err = fmt.Errorf("postgres: %s: %w", op, store.ErrSessionGone)
+			err = fmt.Errorf("postgres: %s: %w", v.name, store.ErrSessionGone)
 		}
 		if err == nil && len(answers) != len(now) {
-			err = fmt.Errorf("postgres: %s: %w: %d answers for %d names", op, store.ErrInconsistent, len(answers), len(now))
+			err = fmt.Errorf("postgres: %s: %w: %d answers for %d names", v.name, store.ErrInconsistent, len(answers), len(now))
 		}
 		if err != nil {
 			return nil, partly(err, outs)
@@ -71,7 +86,7 @@ func (s *Store) ask(ctx context.Context, op string, names []string, outs []store
 			if d.answer == "guarded" {
 				guarded = append(guarded, i)
 			}
-			take(i, d)
+			outs[i] = v.outcome(all[i], d)
 			changed = changed || outs[i].OK
 		}
 		if changed {
@@ -88,7 +103,7 @@ func (s *Store) ask(ctx context.Context, op string, names []string, outs []store
 			if len(busy) == len(outs) && len(guarded) == len(outs) {
 				return outs, nil // that is what is known of them
 			}
-			return nil, partly(s.explain(ctx, op, err), outs)
+			return nil, partly(s.explain(ctx, v.name, err), outs)
 		}
 	}
 	return outs, nil
@@ -107,9 +122,9 @@ func (d *decided) outcome(op string) store.Outcome {
 }
 
 // failed is the outcome of a name of which nothing was applied, for that reason.
-func (d *decided) failed(op, name string, err error) store.Outcome {
+func (d *decided) failed(op string, err error) store.Outcome {
 	out := d.outcome(op)
-	out.Err = fmt.Errorf("postgres: %s %q: %w", op, name, err)
+	out.Err = fmt.Errorf("postgres: %s %q: %w", op, d.name, err)
 	return out
 }
 
@@ -118,133 +133,100 @@ func (d *decided) failed(op, name string, err error) store.Outcome {
 // of it is refused by the record that ran out, at once if it is one of several, else after up to
 // 250 ms.
 func (s *Store) Acquire(ctx context.Context, want store.Session, claims []store.Claim) ([]store.Outcome, error) {
-	if err := s.made(ctx); err != nil {
-		return nil, err
-	}
-	outs, names, metas := make([]store.Outcome, len(claims)), make([]string, len(claims)), make([]*string, len(claims))
-	var pending []int
-	for i, c := range claims {
-		err := limits.ValidateClaim(c)
-		if err == nil {
-			metas[i], err = pack(c.Metadata)
-		}
-		if err != nil {
-			outs[i].Err = fmt.Errorf("postgres: acquire: %w", err)
-			continue
-		}
-		names[i], pending = c.Name, append(pending, i)
-	}
-	query := "SELECT " + decidedColumns + " FROM " + s.function("acquire") +
-		"($1::bigint, $2::text, $3::text[], $4::bigint[], $5::bigint[], $6::text[], " +
-		"$7::text[], $8::bigint[], $9::bigint[], $10::bigint)"
-	request := func(pending []int, row func(db.Scan) error) error {
-		num := func(f func(store.Claim) int64) []int64 {
-			return db.Array(pending, func(i int) int64 { return f(claims[i]) })
-		}
-		return s.call(ctx, "acquire", query, []any{int64(want.ID), db.Escape(want.Owner.Incarnation),
-			db.Array(pending, func(i int) string { return names[i] }),
-			num(func(c store.Claim) int64 { return int64(c.Nonce) }),
-			num(func(c store.Claim) int64 { return int64(c.Supersedes) }),
-			db.Array(pending, func(i int) *string { return metas[i] }),
-			db.Array(pending, func(i int) *string {
-				if on := claims[i].While; on != (store.Held{}) {
-					return &on.Name
-				}
-				return nil
-			}),
-			num(func(c store.Claim) int64 { return int64(c.While.Token) }),
-			num(func(c store.Claim) int64 { return int64(c.While.Nonce) }),
-			s.history.seen.Load(),
-		}, row)
-	}
-	return s.ask(ctx, "acquire", names, outs, pending, request, func(i int, d *decided) {
-		if d.answer == "parent" {
-			err := fmt.Errorf("postgres: acquire %q: %w: %q", names[i], store.ErrParentLost, claims[i].While.Name)
-			outs[i] = store.Outcome{Err: err}
-			return
-		}
-		outs[i] = d.outcome("acquire")
-		outs[i].Replaced = store.Token(d.replaced)
-	})
+	name := func(c store.Claim) string { return c.Name }
+	return ask(ctx, s, verb[store.Claim]{
+		name: "acquire", of: name, check: limits.ValidateClaim,
+		parameters: "$1::bigint, $2::text, $3::text[], $4::bigint[], $5::bigint[], $6::text[], " +
+			"$7::text[], $8::bigint[], $9::bigint[], $10::bigint",
+		args: func(now []store.Claim) []any {
+			return []any{
+				int64(want.ID), db.Escape(want.Owner.Incarnation), db.Array(now, name),
+				db.Array(now, func(c store.Claim) int64 { return int64(c.Nonce) }),
+				db.Array(now, func(c store.Claim) int64 { return int64(c.Supersedes) }),
+				db.Array(now, func(c store.Claim) *string { return pack(c.Metadata) }),
+				db.Array(now, func(c store.Claim) *string {
+					if c.While == (store.Held{}) {
+						return nil
+					}
+					return &c.While.Name
+				}),
+				db.Array(now, func(c store.Claim) int64 { return int64(c.While.Token) }),
+				db.Array(now, func(c store.Claim) int64 { return int64(c.While.Nonce) }),
+				s.history.seen.Load(),
+			}
+		},
+		outcome: func(c store.Claim, d *decided) store.Outcome {
+			if d.answer == "parent" {
+				return store.Outcome{Err: fmt.Errorf("postgres: acquire %q: %w: %q", c.Name, store.ErrParentLost, c.While.Name)}
+			}
+			out := d.outcome("acquire")
+			out.Replaced = store.Token(d.replaced)
+			return out
+		},
+	}, claims)
 }
 
 // Release implements store.Store, in one request. What a transaction guards is not released:
 // Outcome.Err is ErrGuarded, at once if it is one of several, else after up to 250 ms.
 func (s *Store) Release(ctx context.Context, held []store.Held) ([]store.Outcome, error) {
-	if err := s.made(ctx); err != nil {
-		return nil, err
-	}
-	outs, names := make([]store.Outcome, len(held)), make([]string, len(held))
-	var pending []int
-	for i, h := range held {
-		if store.ValidateName(h.Name) == nil { // nothing stands under any other
-			names[i], pending = h.Name, append(pending, i)
+	name := func(h store.Held) string { return h.Name }
+	outs, err := ask(ctx, s, verb[store.Held]{
+		name: "release", of: name, check: func(h store.Held) error { return store.ValidateName(h.Name) },
+		parameters: "$1::text[], $2::bigint[], $3::bigint[]",
+		args: func(now []store.Held) []any {
+			return []any{
+				db.Array(now, name), db.Array(now, func(h store.Held) int64 { return int64(h.Token) }),
+				db.Array(now, func(h store.Held) int64 { return int64(h.Nonce) }),
+			}
+		},
+		outcome: func(_ store.Held, d *decided) store.Outcome {
+			switch d.answer {
+			case "done":
+				return store.Outcome{OK: true}
+			case "guarded":
+				return d.failed("release", ErrGuarded)
+			}
+			return d.outcome("release")
+		},
+	}, held)
+	for i := range outs {
+		if !errors.Is(outs[i].Err, ErrGuarded) {
+			outs[i].Err = nil // whatever holds the name, if it is one, is not that ownership
 		}
 	}
-	query := "SELECT " + decidedColumns + " FROM " + s.function("release") + "($1::text[], $2::bigint[], $3::bigint[])"
-	request := func(pending []int, row func(db.Scan) error) error {
-		return s.call(ctx, "release", query, []any{db.Array(pending, func(i int) string { return names[i] }),
-			db.Array(pending, func(i int) int64 { return int64(held[i].Token) }),
-			db.Array(pending, func(i int) int64 { return int64(held[i].Nonce) })}, row)
-	}
-	return s.ask(ctx, "release", names, outs, pending, request, func(i int, d *decided) {
-		switch d.answer {
-		case "done":
-			outs[i] = store.Outcome{OK: true}
-		case "guarded":
-			outs[i] = d.failed("release", names[i], ErrGuarded)
-		default:
-			outs[i] = d.outcome("release")
-			outs[i].Err = nil // whatever holds the name, it is not that ownership
-		}
-	})
+	return outs, err
 }
 
 // Transfer implements store.Transferrer, in one request. What a transaction guards is not moved:
 // Outcome.Err is ErrGuarded, at once if it is one of several, else after up to 250 ms.
 func (s *Store) Transfer(ctx context.Context, moves []store.Transfer) ([]store.Outcome, error) {
-	if err := s.made(ctx); err != nil {
-		return nil, err
-	}
-	outs, names, metas := make([]store.Outcome, len(moves)), make([]string, len(moves)), make([]*string, len(moves))
-	var pending []int
-	for i, m := range moves {
-		err := limits.ValidateTransfer(m)
-		if err == nil && m.Metadata != nil {
-			if metas[i], err = pack(m.Metadata); metas[i] == nil && err == nil {
-				none := "{}"
-				metas[i] = &none
+	name := func(m store.Transfer) string { return m.Name }
+	return ask(ctx, s, verb[store.Transfer]{
+		name: "transfer", of: name, check: limits.ValidateTransfer,
+		parameters: "$1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::bigint[], $7::text[], $8::bigint",
+		args: func(now []store.Transfer) []any {
+			return []any{
+				db.Array(now, name), db.Array(now, func(m store.Transfer) int64 { return int64(m.Token) }),
+				db.Array(now, func(m store.Transfer) int64 { return int64(m.Nonce) }),
+				db.Array(now, func(m store.Transfer) int64 { return int64(m.To.Session) }),
+				db.Array(now, func(m store.Transfer) string { return db.Escape(m.To.Owner.Incarnation) }),
+				db.Array(now, func(m store.Transfer) int64 { return int64(m.To.Nonce) }),
+				db.Array(now, func(m store.Transfer) *string {
+					if m.Metadata != nil && len(m.Metadata) == 0 {
+						return new("{}") // NULL keeps the metadata
+					}
+					return pack(m.Metadata)
+				}), s.history.seen.Load(),
 			}
-		}
-		if err != nil {
-			outs[i].Err = fmt.Errorf("postgres: transfer: %w", err)
-			continue
-		}
-		names[i], pending = m.Name, append(pending, i)
-	}
-	query := "SELECT " + decidedColumns + " FROM " + s.function("transfer") +
-		"($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::bigint[], $7::text[], $8::bigint)"
-	request := func(pending []int, row func(db.Scan) error) error {
-		num := func(f func(store.Transfer) int64) []int64 {
-			return db.Array(pending, func(i int) int64 { return f(moves[i]) })
-		}
-		return s.call(ctx, "transfer", query, []any{db.Array(pending, func(i int) string { return names[i] }),
-			num(func(m store.Transfer) int64 { return int64(m.Token) }),
-			num(func(m store.Transfer) int64 { return int64(m.Nonce) }),
-			num(func(m store.Transfer) int64 { return int64(m.To.Session) }),
-			db.Array(pending, func(i int) string { return db.Escape(moves[i].To.Owner.Incarnation) }),
-			num(func(m store.Transfer) int64 { return int64(m.To.Nonce) }),
-			db.Array(pending, func(i int) *string { return metas[i] }), s.history.seen.Load()}, row)
-	}
-	return s.ask(ctx, "transfer", names, outs, pending, request, func(i int, d *decided) {
-		switch d.answer {
-		case "gone":
-			to := moves[i].To
-			outs[i] = d.failed("transfer", names[i], store.Session{ID: to.Session, Owner: to.Owner}.Gone())
-		case "guarded":
-			outs[i] = d.failed("transfer", names[i], ErrGuarded)
-		default:
-			outs[i] = d.outcome("transfer")
-		}
-	})
+		},
+		outcome: func(m store.Transfer, d *decided) store.Outcome {
+			switch d.answer {
+			case "gone":
+				return d.failed("transfer", store.Session{ID: m.To.Session, Owner: m.To.Owner}.Gone())
+			case "guarded":
+				return d.failed("transfer", ErrGuarded)
+			}
+			return d.outcome("transfer")
+		},
+	}, moves)
 }

@@ -4,10 +4,9 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"unicode/utf8"
-
-	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
 	"github.com/holdfast-go/holdfast/store"
@@ -23,28 +22,19 @@ const (
 const pageSize = 2000
 
 // Get implements store.Store, in one request. Record.Left is by the database's clock.
-func (s *Store) Get(ctx context.Context, names ...string) ([]store.Record, error) {
-	var valid []string
-	for _, n := range names {
-		if store.ValidateName(n) == nil { // nothing stands under any other
-			valid = append(valid, n)
-		}
-	}
-	var recs []store.Record
-	err := s.call(ctx, "get", "SELECT "+columns+" FROM "+s.function("get")+"($1::text[])",
-		[]any{db.Array(valid, func(n string) string { return n })}, func(scan db.Scan) error {
+func (s *Store) Get(ctx context.Context, names ...string) (recs []store.Record, err error) {
+	// Nothing stands under a name that is none.
+	valid := slices.DeleteFunc(append([]string{}, names...), func(n string) bool { return store.ValidateName(n) != nil })
+	err = s.call(ctx, "get", "SELECT "+columns+times+" FROM "+s.function("get")+"($1::text[])",
+		[]any{valid}, func(scan db.Scan) error {
 			var r row
-			if err := scan(r.dest()...); err != nil {
-				return err
-			}
-			rec, err := r.record()
-			if err == nil {
+			err := scan(r.dest()...)
+			rec, bad := r.record()
+			if err == nil && bad == nil {
 				s.history.saw(r.rev)
-			} else {
-				s.log.Info("not a lease record, left alone", zap.Error(err))
 			}
 			recs = append(recs, rec)
-			return nil
+			return err
 		})
 	if err != nil {
 		return nil, err
@@ -55,36 +45,13 @@ func (s *Store) Get(ctx context.Context, names ...string) ([]store.Record, error
 // List implements store.Store, with one request for each 2000 records, each of its own moment. What
 // stands from the first to the last is yielded. The loop's body may call the Store.
 func (s *Store) List(ctx context.Context, q store.Query) iter.Seq2[store.Record, error] {
+	op, function, of := "list", "list($1::text", any(longestText(q.Prefix))
 	if q.Session != 0 { // by an index
-		query := "SELECT " + columns + " FROM " + s.function("list_session") + "($1::bigint, $2::text, $3::int)"
-		return s.pages(ctx, "list session", query, int64(q.Session), func(*row) bool { return true })
+		op, function, of = "list session", "list_session($1::bigint", int64(q.Session)
 	}
-	valid := longestText(q.Prefix)
-	return s.pages(ctx, "list", "SELECT "+columns+" FROM "+s.function("list")+"($1::text, $2::text, $3::int)", valid,
-		func(r *row) bool { return strings.HasPrefix(r.name, q.Prefix) })
-}
-
-// longestText is the longest beginning of prefix that a text of the database can have: what has
-// the prefix has this, too.
-func longestText(prefix string) string {
-	for i, r := range prefix {
-		if r == 0 {
-			return prefix[:i]
-		}
-		if r == utf8.RuneError {
-			if _, size := utf8.DecodeRuneInString(prefix[i:]); size == 1 {
-				return prefix[:i]
-			}
-		}
-	}
-	return prefix
-}
-
-// pages reads what of begins, page by page, each behind the last name of the one before.
-func (s *Store) pages(ctx context.Context, op, query string, of any,
-	wanted func(*row) bool) iter.Seq2[store.Record, error] {
+	query := "SELECT " + columns + times + " FROM " + s.function(function) + ", $2::text, $3::int)"
 	return func(yield func(store.Record, error) bool) {
-		for after, more := "", true; more; {
+		for after, more := "", true; more; { // each page begins behind the last name of the one before
 			var page []row
 			more = false
 			over := false
@@ -93,12 +60,12 @@ func (s *Store) pages(ctx context.Context, op, query string, of any,
 				if err := scan(r.dest()...); err != nil {
 					return err
 				}
-				switch r.format {
-				case formatPage:
+				switch {
+				case r.format == formatPage:
 					after, more = r.name, true
-				case formatOver:
+				case r.format == formatOver:
 					over = true // no error: that could undo what has made it final
-				default:
+				case strings.HasPrefix(r.name, q.Prefix):
 					page = append(page, r)
 				}
 				return nil
@@ -111,9 +78,6 @@ func (s *Store) pages(ctx context.Context, op, query string, of any,
 				return
 			}
 			for i := range page {
-				if !wanted(&page[i]) {
-					continue
-				}
 				if ctx.Err() != nil {
 					yield(store.Record{}, s.explain(ctx, op, ctx.Err()))
 					return
@@ -128,4 +92,13 @@ func (s *Store) pages(ctx context.Context, op, query string, of any,
 			}
 		}
 	}
+}
+
+// longestText is the longest beginning of prefix that a text of the database can have, or a shorter
+// one: what has the prefix has this, too.
+func longestText(prefix string) string {
+	if i := strings.IndexFunc(prefix, func(r rune) bool { return r == 0 || r == utf8.RuneError }); i >= 0 {
+		return prefix[:i]
+	}
+	return prefix
 }

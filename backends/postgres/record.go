@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -12,86 +13,62 @@ import (
 // format is that of the rows that this version writes and reads.
 const format = 1
 
-// row is a row of holdfast.record.
+// row is a row of holdfast.record, or what a function tells of one.
 type row struct {
-	name                              string
-	format                            int64
-	session, rev, nonce, ttl          *int64
-	meta, owner, incarnation, address *string
-	left, since                       *int64
+	name                        string
+	format, session, rev, nonce int64
+	meta                        *string
+	owner                       store.Owner
+	ttl, left, since            int64
 }
 
-// dest are where its columns go, in their order.
-func (r *row) dest() []any {
-	return []any{&r.name, &r.format, &r.session, &r.rev, &r.nonce, &r.meta,
-		&r.owner, &r.incarnation, &r.address, &r.ttl, &r.left, &r.since}
+// columns are what a change of a record and the record itself have in common, and times what only that has.
+const (
+	columns = "coalesce(name, ''), coalesce(format, 0)::bigint, coalesce(session, 0), coalesce(rev, 0), coalesce(nonce, 0), meta, " +
+		"coalesce(owner, ''), coalesce(incarnation, ''), coalesce(address, ''), coalesce(ttl, 0)"
+	times = ", coalesce(left_ms, 0), coalesce(since_us, 0)"
+)
+
+// common are where columns go, behind those that come first, and dest those of times, too.
+func (r *row) common(first ...any) []any {
+	return append(first, &r.name, &r.format, &r.session, &r.rev, &r.nonce, &r.meta,
+		&r.owner.ID, &r.owner.Incarnation, &r.owner.Address, &r.ttl)
 }
 
-const columns = "name, format::bigint, session, rev, nonce, meta, owner, incarnation, address, ttl, left_ms, since_us"
+func (r *row) dest(first ...any) []any { return append(r.common(first...), &r.left, &r.since) }
 
 // record is what the row says; an error is store.ErrBadRecord, and the record then has its name
 // only.
 func (r *row) record() (store.Record, error) {
-	bad := func(what string) (store.Record, error) {
-		return store.Record{Name: r.name}, fmt.Errorf("postgres: lease %q: %w: %s", r.name, store.ErrBadRecord, what)
+	rec := store.Record{
+		Name: r.name,
+		Owner: store.Owner{ID: db.Unescape(r.owner.ID), Incarnation: db.Unescape(r.owner.Incarnation),
+			Address: db.Unescape(r.owner.Address)},
+		Session: store.SessionID(r.session), Token: store.Token(r.rev), Nonce: uint64(r.nonce),
+		TTL: time.Duration(r.ttl) * time.Millisecond, Left: time.Duration(r.left) * time.Millisecond,
+		Granted: time.UnixMicro(r.since),
+	}
+	var err error
+	if r.meta != nil && *r.meta != "{}" {
+		err = json.Unmarshal([]byte(*r.meta), &rec.Metadata)
 	}
 	switch {
 	case r.format != format:
-		return bad("a row of another format")
-	case r.session == nil || r.rev == nil || *r.rev <= 0 || r.nonce == nil:
-		return bad("a row without a session, token or nonce")
-	case r.incarnation == nil || *r.incarnation == "" || r.ttl == nil:
-		return bad("no owner")
+		err = errors.New("a row of another format")
+	case r.session == 0 || r.rev <= 0 || r.owner.Incarnation == "" || r.ttl == 0:
+		err = errors.New("a row without a session, a token or an owner")
 	}
-	meta, err := unpack(r.meta)
 	if err != nil {
-		return bad(err.Error())
-	}
-	rec := store.Record{
-		Name: r.name,
-		Owner: store.Owner{ID: db.Unescape(text(r.owner)), Incarnation: db.Unescape(text(r.incarnation)),
-			Address: db.Unescape(text(r.address))},
-		Session: store.SessionID(*r.session), Token: store.Token(*r.rev), Nonce: uint64(*r.nonce),
-		TTL: time.Duration(*r.ttl) * time.Millisecond, Metadata: meta,
-	}
-	if r.left != nil {
-		rec.Left = time.Duration(*r.left) * time.Millisecond
-	}
-	if r.since != nil {
-		rec.Granted = time.UnixMicro(*r.since)
+		return store.Record{Name: r.name}, fmt.Errorf("postgres: lease %q: %w: %w", r.name, store.ErrBadRecord, err)
 	}
 	return rec, nil
 }
 
-func text(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
-}
-
 // pack makes the text of metadata; nil if there are none.
-func pack(m map[string]string) (*string, error) {
+func pack(m map[string]string) *string {
 	if len(m) == 0 {
-		return nil, nil
+		return nil
 	}
-	b, err := json.Marshal(m)
-	if err != nil {
-		return nil, err
-	}
-	t := string(b)
-	return &t, nil
-}
-
-func unpack(t *string) (m map[string]string, err error) {
-	if t == nil {
-		return nil, nil
-	}
-	if err := json.Unmarshal([]byte(*t), &m); err != nil {
-		return nil, err
-	}
-	if len(m) == 0 {
-		return nil, nil
-	}
-	return m, nil
+	b, _ := json.Marshal(m) // a map of strings can't fail
+	return new(string(b))
 }

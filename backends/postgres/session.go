@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
@@ -72,62 +73,45 @@ func (s *Store) CloseSession(ctx context.Context, want store.Session) error {
 	}
 }
 
-// Renew implements store.Store: one request for all sessions, which waits for no transaction of a
-// user. Sessions of one id and several incarnations, of which one at the most can live, take a
-// request for each of these.
+// Renew implements store.Store: one request for all sessions of an incarnation, which waits for no
+// transaction of a user.
 func (s *Store) Renew(ctx context.Context, sessions []store.Session) ([]store.Grant, error) {
-	if err := s.made(ctx); err != nil || len(sessions) == 0 {
+	if err := s.made(ctx); err != nil {
 		return nil, err
 	}
-	grants := make([]store.Grant, len(sessions))
-	pending := make([]int, len(sessions))
-	for i := range pending {
-		pending[i] = i
+	all := map[string][]int{}
+	for i, of := range sessions {
+		all[of.Owner.Incarnation] = append(all[of.Owner.Incarnation], i)
 	}
-	for applied := false; len(pending) > 0; applied = true {
-		var now, later []int
-		incarnations := make(map[store.SessionID]string, len(pending))
-		for _, i := range pending {
-			of := sessions[i]
-			if is, ok := incarnations[of.ID]; ok && is != of.Owner.Incarnation {
-				later = append(later, i)
-				continue
-			}
-			incarnations[of.ID] = of.Owner.Incarnation
-			now = append(now, i)
-		}
-		ttls, err := s.renew(ctx, sessions, now)
+	grants := make([]store.Grant, len(sessions))
+	applied := false
+	for incarnation, now := range all {
+		ttls := make(map[int64]int64, len(now))
+		err := s.call(ctx, "renew", "SELECT id, ttl FROM "+s.function("renew")+"($1::bigint[], $2::text[])",
+			[]any{db.Array(now, func(i int) int64 { return int64(sessions[i].ID) }),
+				slices.Repeat([]string{db.Escape(incarnation)}, len(now))},
+			func(scan db.Scan) error {
+				var id, ttl int64
+				err := scan(&id, &ttl)
+				ttls[id] = ttl
+				return err
+			})
 		if err != nil && applied {
 			err = indefinite(err)
 		}
 		if err != nil {
 			return nil, err
 		}
+		applied = true
 		for _, i := range now {
-			if ttl := ttls[sessions[i].ID]; ttl != 0 {
+			if ttl := ttls[int64(sessions[i].ID)]; ttl != 0 {
 				grants[i].TTL = time.Duration(ttl) * time.Millisecond
 			} else {
 				grants[i].Err = fmt.Errorf("postgres: renew: %w", sessions[i].Gone())
 			}
 		}
-		pending = later
 	}
 	return grants, nil
-}
-
-// renew renews the sessions at the indices now, and returns the TTL of each that lives, by its id.
-func (s *Store) renew(ctx context.Context, sessions []store.Session, now []int) (map[store.SessionID]int64, error) {
-	ttls := make(map[store.SessionID]int64, len(now))
-	err := s.call(ctx, "renew", "SELECT id, ttl FROM "+s.function("renew")+"($1::bigint[], $2::text[])",
-		[]any{db.Array(now, func(i int) int64 { return int64(sessions[i].ID) }),
-			db.Array(now, func(i int) string { return db.Escape(sessions[i].Owner.Incarnation) })},
-		func(scan db.Scan) error {
-			var id, ttl int64
-			err := scan(&id, &ttl)
-			ttls[store.SessionID(id)] = ttl
-			return err
-		})
-	return ttls, err
 }
 
 // backoff are pauses that grow, between looks at what is locked.

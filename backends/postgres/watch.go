@@ -55,13 +55,11 @@ func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event
 func (s *Store) snapshot(ctx context.Context, w *watcher, floor int64) (
 	told map[int64]bool, recs []change, err error) {
 	told = map[int64]bool{}
-	query := "SELECT coalesce(seq, 0), coalesce(name, ''), coalesce(format, 0)::bigint, " +
-		"session, rev, nonce, meta, owner, incarnation, address, ttl, " +
-		"left_ms, since_us FROM " + s.function("watch_snapshot") + "($1::text, $2::boolean, $3::bigint)"
+	query := "SELECT coalesce(seq, 0), " + columns + times + " FROM " + s.function("watch_snapshot") + "($1::text, $2::boolean, $3::bigint)"
 	err = s.call(ctx, "watch", query, []any{longestText(w.Prefix), !w.Deletions, floor}, func(scan db.Scan) error {
 		var seq int64
 		var r row
-		if err := scan(append([]any{&seq}, r.dest()...)...); err != nil {
+		if err := scan(r.dest(&seq)...); err != nil {
 			return err
 		}
 		if seq != 0 {
