@@ -74,13 +74,12 @@ func (b *bell) rung() {
 type ear struct {
 	conn    *conn
 	connect func(context.Context) (*pgx.Conn, error) // the user's
-	poll    time.Duration
-	heard   func(listening bool) // it rang, or it begins or ends to be heard
+	heard   func(listening bool)                     // it rang, or it begins or ends to be heard
 }
 
 // listen hears the bell until ctx ends.
 func (e *ear) listen(ctx context.Context) {
-	pause := e.poll
+	pause := e.conn.poll
 	for ctx.Err() == nil {
 		err := e.hear(ctx, &pause)
 		if ctx.Err() != nil {
@@ -93,8 +92,6 @@ func (e *ear) listen(ctx context.Context) {
 	}
 }
 
-var errNoListener = errors.New("postgres.WithListener: it returned no connection")
-
 // hear makes a connection and hears the bell on it until that is lost.
 func (e *ear) hear(ctx context.Context, pause *time.Duration) error {
 	connecting, cancel := context.WithTimeout(ctx, asking)
@@ -105,7 +102,7 @@ func (e *ear) hear(ctx context.Context, pause *time.Duration) error {
 		return err
 	}
 	if conn == nil {
-		return errNoListener
+		return errors.New("postgres.WithListener: it returned no connection")
 	}
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.Background(), hanging)
@@ -120,6 +117,6 @@ func (e *ear) hear(ctx context.Context, pause *time.Duration) error {
 		if _, err := conn.WaitForNotification(ctx); err != nil {
 			return err
 		}
-		*pause = e.poll
+		*pause = e.conn.poll
 	}
 }

@@ -20,6 +20,7 @@ type conn struct {
 	schema string
 	unsafe []string
 	log    *zap.Logger
+	poll   time.Duration
 
 	primary primary
 	history history

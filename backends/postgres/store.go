@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
 	"github.com/holdfast-go/holdfast/internal/boundary"
+	"github.com/holdfast-go/holdfast/internal/feed"
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/store"
 )
@@ -31,7 +33,8 @@ const DefaultPoll = 250 * time.Millisecond
 type Store struct {
 	conn
 	endpoints []string
-	hub       hub
+	listener  func(context.Context) (*pgx.Conn, error)
+	hub       feed.Hub[change]
 	bell      bell
 }
 
@@ -60,11 +63,11 @@ func WithSchema(name string) Option { return func(s *Store) { s.schema = name } 
 // It is called with the first watch, and again, after a pause, when the connection is lost. Without
 // it, the default, also if connect is nil, watches look every DefaultPoll.
 func WithListener(connect func(context.Context) (*pgx.Conn, error)) Option {
-	return func(s *Store) { s.hub.listener = connect }
+	return func(s *Store) { s.listener = connect }
 }
 
 // WithPoll sets the time between looks for changes, 10 ms to a minute; DefaultPoll by default.
-func WithPoll(d time.Duration) Option { return func(s *Store) { s.hub.poll = d } }
+func WithPoll(d time.Duration) Option { return func(s *Store) { s.poll = d } }
 
 // WithUnsafe accepts a server with those settings, "fsync" or "full_page_writes", off: after a
 // crash of its machine leases may be held twice, and tokens may come twice. It is for servers of
@@ -92,7 +95,7 @@ func New(pool *pgxpool.Pool, opts ...Option) (*Store, error) {
 	}
 	config := pool.Config().ConnConfig
 	s := &Store{endpoints: []string{net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port)))}}
-	s.db, s.schema, s.hub.poll = db.OfPool(pool), DefaultSchema, DefaultPoll
+	s.db, s.schema, s.poll = db.OfPool(pool), DefaultSchema, DefaultPoll
 	for _, f := range config.Fallbacks {
 		if e := net.JoinHostPort(f.Host, strconv.Itoa(int(f.Port))); !slices.Contains(s.endpoints, e) {
 			s.endpoints = append(s.endpoints, e)
@@ -101,27 +104,24 @@ func New(pool *pgxpool.Pool, opts ...Option) (*Store, error) {
 	if err := input.Apply(s, nil, store.ErrInvalid, opts); err != nil {
 		return nil, fmt.Errorf("postgres.New: %w", err)
 	}
-	bad := func(option string, got any, bound string) error {
-		return fmt.Errorf("postgres.%s: %w: %v, must be %s", option, store.ErrInvalid, got, bound)
+	if !validSchema.MatchString(s.schema) || strings.HasPrefix(s.schema, "pg_") {
+		return nil, fmt.Errorf(`postgres.WithSchema: %w: %.64q, must be 1 to 48 of a-z, 0-9 and '_', `+
+			`not beginning with a digit or "pg_"`, store.ErrInvalid, s.schema)
 	}
-	switch {
-	case !validSchema.MatchString(s.schema) || len(s.schema) > 2 && s.schema[:3] == "pg_":
-		return nil, bad("WithSchema", fmt.Sprintf("%.64q", s.schema),
-			`1 to 48 of a-z, 0-9 and '_', not beginning with a digit or "pg_"`)
-	case s.hub.poll < 10*time.Millisecond || s.hub.poll > time.Minute:
-		return nil, bad("WithPoll", s.hub.poll, "10ms to 1m")
+	if s.poll < 10*time.Millisecond || s.poll > time.Minute {
+		return nil, fmt.Errorf("postgres.WithPoll: %w: %v, must be 10ms to 1m", store.ErrInvalid, s.poll)
 	}
 	for _, u := range s.unsafe {
 		if u != "fsync" && u != "full_page_writes" {
-			return nil, bad("WithUnsafe", fmt.Sprintf("%.64q", u), `"fsync" or "full_page_writes"`)
+			return nil, fmt.Errorf(`postgres.WithUnsafe: %w: %.64q, must be "fsync" or "full_page_writes"`, store.ErrInvalid, u)
 		}
 	}
 	s.log = cmp.Or(s.log, boundary.Default())
-	house := chores{conn: &s.conn, poll: s.hub.poll, changed: s.changed}
-	s.hub.conn, s.hub.house = &s.conn, house
-	s.bell.conn, s.bell.house, s.bell.watched = &s.conn, house, s.hub.watches
+	s.bell.conn, s.bell.house, s.bell.watched = &s.conn, s.chores(), s.hub.Watched
 	return s, nil
 }
+
+func (s *Store) chores() chores { return chores{conn: &s.conn, changed: s.changed} }
 
 // maxTTL keeps the ends of sessions within what the database can add.
 const maxTTL = 100 * 365 * 24 * time.Hour
@@ -182,6 +182,6 @@ func (s *Store) Check(ctx context.Context) error {
 
 // changed has the watches of this Store look, and tells other processes.
 func (s *Store) changed() {
-	s.hub.look()
+	s.hub.Wake()
 	s.bell.ring()
 }

@@ -24,7 +24,6 @@ const (
 // chores says when the next sweep and the next purge are due. It belongs to one goroutine.
 type chores struct {
 	conn    *conn
-	poll    time.Duration
 	changed func() // something was freed
 
 	sweep, purge time.Time     // the zero time: now
@@ -58,7 +57,7 @@ func (c *chores) swept(attempt func(func(context.Context) error) bool) time.Dura
 		c.changed()
 	}
 	if !ok {
-		return c.poll
+		return c.conn.poll
 	}
 	pause := sweepMost
 	if next >= 0 {
@@ -86,7 +85,7 @@ func (c *chores) purged(attempt func(func(context.Context) error) bool) time.Dur
 			func(scan db.Scan) error { return scan(&n) })
 	})
 	if ok && n >= purgePage {
-		return c.poll
+		return c.conn.poll
 	}
 	return time.Duration(float64(purging) * (0.75 + mrand.Float64()/2))
 }

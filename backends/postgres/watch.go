@@ -30,15 +30,13 @@ func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event
 			return
 		}
 		w := feed.NewWatch[change](of.Prefix, of.Deletions, of.Progress, watchBuffer)
-		r := s.hub.subscribe(w)
-		defer s.hub.unsubscribe(r, w)
-		select {
-		case <-r.began:
-		case <-ctx.Done():
+		r := s.hub.Subscribe(w, s.follow)
+		defer s.hub.Unsubscribe(r, w)
+		if !r.Begun(ctx) {
 			failed(ctx.Err())
 			return
 		}
-		floor := r.floor()
+		floor := r.Floor.Load()
 		told, first, err := s.snapshot(ctx, w, floor)
 		if err != nil {
 			yield(store.Event{}, err)
@@ -50,9 +48,18 @@ func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event
 	}
 }
 
+// follow starts what reads for the watches of one time.
+func (s *Store) follow(run *feed.Run[change]) {
+	r := &reader{Run: run, conn: &s.conn, house: s.chores()}
+	go r.loop()
+	if s.listener != nil {
+		go (&ear{&s.conn, s.listener, r.hears}).listen(run.Ctx)
+	}
+}
+
 // snapshot reads the records under the watch's prefix, unless deletions alone are wanted, and which
 // changes after floor they include.
-func (s *Store) snapshot(ctx context.Context, w *watcher, floor int64) (
+func (s *Store) snapshot(ctx context.Context, w *feed.Watch[change], floor int64) (
 	told map[int64]bool, recs []change, err error) {
 	told = map[int64]bool{}
 	query := "SELECT coalesce(seq, 0), " + columns + times + " FROM " + s.function("watch_snapshot") + "($1::text, $2::boolean, $3::bigint)"

@@ -22,7 +22,7 @@ var alone = map[string]struct {
 }{
 	"backends/etcd/keepalive.go":    {1, "receives until its stream ends, with the client or its last user"},
 	"backends/postgres/bell.go":     {1, "ends when no change is left to ring for"},
-	"backends/postgres/hub.go":      {2, "looks for changes, and hears the bell, until the last watch has ended; a Store has no end"},
+	"backends/postgres/watch.go":    {2, "looks for changes, and hears the bell, until the last watch has ended; a Store has no end"},
 	"cmd/holdfast/guard.go":         {3, "read pipes and wait for children, until their other ends have ended; the guard is a process of its own"},
 	"health/health.go":              {1, "a check may not return"},
 	"internal/actors/actors.go":     {1, "runs inside of Publish, which it must not hold up"},
