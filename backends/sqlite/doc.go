@@ -26,8 +26,8 @@
 // Renewals and releases are not: what a power cut takes of them is of a boot that is over.
 //
 // Changes are logged by triggers, in the transaction that makes them. A watch of the same
-// process hears of it at once; another process looks whether the file has changed, every 10 ms
-// (WithPollInterval), and removes what has expired when it does.
+// process hears of it at once; another process looks whether the file has changed, every 10 ms, and
+// removes what has expired when it does.
 //
 // # The file
 //

@@ -32,27 +32,31 @@ var (
 	errUnmade = fmt.Errorf("%w: the store was not made by sqlite.New", store.ErrInvalid)
 )
 
-func failed(op string, err error) error { return fmt.Errorf("sqlite store: %s: %w", op, err) }
+// failed says in what err came; nil if that is nil.
+func failed(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("sqlite store: %s: %w", op, err)
+}
 
 // denied adds store.ErrDenied to an error that nothing but an operator ends, of a transaction
 // that was surely not applied.
 func denied(err error) error {
-	switch code(err) {
-	case lib.SQLITE_READONLY, lib.SQLITE_PERM, lib.SQLITE_CANTOPEN, lib.SQLITE_NOTADB, lib.SQLITE_AUTH:
-		return fmt.Errorf("%w: %w", store.ErrDenied, err)
-	case lib.SQLITE_CORRUPT:
+	switch is := code(err); {
+	case is == lib.SQLITE_CORRUPT:
 		return fmt.Errorf("%w: the file is damaged: %w", store.ErrDenied, err)
-	}
-	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
+	case is == lib.SQLITE_READONLY, is == lib.SQLITE_PERM, is == lib.SQLITE_CANTOPEN, is == lib.SQLITE_NOTADB,
+		is == lib.SQLITE_AUTH, errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
 		return fmt.Errorf("%w: %w", store.ErrDenied, err)
 	}
 	return err
 }
 
-// ended is the error of a call whose context is done; see also Store.run.
+// ended is the error of a call whose context is done; see also opened.run.
 func ended(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
-	if errors.Is(cause, err) || errors.Is(cause, errClosed) {
+	if errors.Is(cause, err) || errors.Is(cause, errClosed) || errors.Is(cause, store.ErrSetback) {
 		return cause
 	}
 	return fmt.Errorf("%w: %w", err, cause)

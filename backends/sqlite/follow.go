@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -12,207 +11,163 @@ import (
 	"github.com/holdfast-go/holdfast/store"
 )
 
-// follower tells the watchers of a Store of changes. Its goroutine runs while there are any. It
-// is guarded by opened.mu; news is the goroutine's.
+const (
+	// pollInterval is how often a Store that is watched looks for changes by other processes.
+	pollInterval = 10 * time.Millisecond
+	// pageSize is how many changes are read in one transaction.
+	pageSize = 1000
+	// watchBuffer bounds how many events wait for one watch.
+	watchBuffer = 1 << 17
+)
+
+// ErrWatchOverrun ends a Watch that fell further behind than changes are kept. Watch again for
+// a new snapshot.
+var ErrWatchOverrun = feed.ErrOverrun
+
+// change is an event with its number; 0: it has none, as that of a snapshot.
+type change struct {
+	seq int64
+	store.Event
+}
+
+// reader reads the log of changes for the watches of one time.
 //
-//	its own commit ─▶ kick ─┐
-//	every interval ─────────┴─▶ data_version: has another connection committed? ─▶ read the log from cursor
+//	its own commit ─▶ the run is woken ─┐
+//	every pollInterval ─────────────────┴─▶ data_version: has another connection committed? ─▶ read the log from cursor
 //	a session is over ─▶ remove its records (one of all watching Stores does it) ─▶ the log
-type follower struct {
-	w        *writes
-	interval time.Duration
-
-	watchers feed.Watches[change]
-	woken    chan struct{} // has room for one
-	cursor   int64         // the last change that was told
-	stop     context.CancelFunc
-}
-
-func (f *follower) beginLocked(w *watcher, from int64) {
-	f.watchers, f.woken, f.cursor = feed.Watches[change]{w: {}}, make(chan struct{}, 1), from
-	var ctx context.Context
-	ctx, f.stop = context.WithCancel(context.Background())
-	woken := f.woken
-	f.w.running.Go(func() { f.tell(ctx, &news{}, woken) })
-}
-
-func (f *follower) removeLocked(w *watcher) {
-	delete(f.watchers, w)
-	if len(f.watchers) == 0 && f.stop != nil {
-		f.stop()
-		f.stop = nil
-	}
-}
-
-// endLocked ends every watch.
-func (f *follower) endLocked(err error) {
-	f.watchers.Fail(err)
-	clear(f.watchers)
-	if f.stop != nil {
-		f.stop()
-		f.stop = nil
-	}
-}
-
-// kick has watchers told at once of what this Store changed.
-func (f *follower) kick() {
-	f.w.mu.Lock()
-	defer f.w.mu.Unlock()
-	select {
-	case f.woken <- struct{}{}:
-	default:
-	}
-}
-
-// news is what one goroutine of a follower knows.
-type news struct {
+type reader struct {
+	s       *transactions
+	run     *feed.Run[change]
 	link    *link
-	version int64         // of the data, when that was read
+	version int64         // of the data, as this link was told it when that was read
+	began   bool          // cursor is known
+	cursor  int64         // the last change that was read
 	next    time.Duration // when the first session is over; 0: there is none
 }
 
-// tell tells of changes until ctx is done.
-func (f *follower) tell(ctx context.Context, n *news, woken <-chan struct{}) {
-	defer func() {
-		if n.link != nil {
-			n.link.close()
-		}
-	}()
-	tick := time.NewTicker(f.interval)
+// loop reads until the run is over, or the Store's life.
+func (r *reader) loop() {
+	defer r.shut()
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
-	for kicked := true; ctx.Err() == nil; {
-		if err := f.look(ctx, n, kicked); err != nil && ctx.Err() == nil {
-			f.lookFailed(ctx, n, err)
+	for woken := true; r.run.Ctx.Err() == nil; {
+		if err := r.look(woken); err != nil {
+			r.failed(err)
 		}
-		if now := f.w.clock.now(); n.next > 0 && n.next <= now {
+		if r.late() {
 			// All Stores that are watched find that at one time: one of them is to do it.
-			_ = boundary.Pause(ctx, rand.N(f.interval))
-			f.sweep(ctx)
+			_ = boundary.Pause(r.run.Ctx, rand.N(pollInterval))
+			r.sweep()
 		}
+		woken = false
 		select {
-		case <-ctx.Done():
+		case <-r.run.Ctx.Done():
+		case <-r.s.life.Done():
+			r.run.Fail(context.Cause(r.s.life))
 		case <-tick.C:
-			kicked = false
-		case <-woken:
-			kicked = true
+		case <-r.run.Woken:
+			woken = true
 		}
 	}
 }
+
+// late reports whether a session is over and has not been removed.
+func (r *reader) late() bool { return r.next > 0 && r.next <= r.s.clock.now() }
 
 // sweep removes some of what is over. A file that is locked has no news either.
-func (f *follower) sweep(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 10*f.interval)
+func (r *reader) sweep() {
+	ctx, cancel := context.WithTimeout(r.run.Ctx, 10*pollInterval)
 	defer cancel()
-	_ = f.w.write(ctx, "sweep", false, func(t *tx) error { return t.sweep(int64(limits.Batch)) })
+	_ = r.s.write(ctx, "sweep", false, func(t *tx) error { return t.sweep(int64(limits.Batch)) })
 }
 
-// lookFailed: a file that is locked or a disk that fails is looked at again; what can't be
+func (r *reader) shut() {
+	if r.link != nil {
+		r.link.close()
+		r.link, r.version = nil, 0
+	}
+}
+
+// failed: a file that is locked or a disk that fails is looked at again; what can't be
 // followed ends the watches.
-func (f *follower) lookFailed(ctx context.Context, n *news, err error) {
-	if n.link != nil && !n.link.rollback() {
-		n.link.close()
-		n.link, n.version = nil, 0 // which is of that connection
-	}
-	if busy(err) {
-		return
-	}
-	err = f.w.because(err)
-	f.w.mu.Lock()
-	defer f.w.mu.Unlock()
-	if ctx.Err() == nil { // else the watchers are another goroutine's
-		f.endLocked(err)
+func (r *reader) failed(err error) {
+	r.shut()
+	if !busy(err) {
+		r.run.Fail(r.s.because(err))
 	}
 }
 
-// look reads what changed and tells it.
-func (f *follower) look(ctx context.Context, n *news, force bool) (err error) {
-	if err := f.w.stands(); err != nil {
+// look reads what changed and pushes it.
+func (r *reader) look(woken bool) (err error) {
+	if err := r.s.stands(); err != nil {
 		return err
 	}
-	if n.link == nil {
-		if n.link, err = tryLink(f.w.place.path, false); err != nil {
-			return err
-		}
-		force = true
-	}
-	var version int64
-	if err := n.link.get("PRAGMA data_version", nil, &version); err != nil {
-		return err
-	}
-	for more := version != n.version || force; more; {
-		if more, err = f.lookOn(ctx, n); err != nil {
+	if r.link == nil {
+		if r.link, err = tryLink(r.s.place.path, false); err != nil {
 			return err
 		}
 	}
-	n.version = version
-	f.reassure(ctx, n)
+	var version int64 // it is never 0
+	if err := r.link.get("PRAGMA data_version", nil, &version); err != nil {
+		return err
+	}
+	for more := version != r.version || woken; more; {
+		if more, err = r.page(); err != nil {
+			return err
+		}
+	}
+	r.version = version
+	if !r.late() { // else that has happened, and was not told
+		r.run.Each(func(ws feed.Watches[change]) {
+			ws.Reassure(time.Now(), change{Event: store.Event{Kind: store.EventProgress}})
+		})
+	}
 	return nil
 }
 
-// reassure tells watchers that they run, unless something is over and has not been removed: that has
-// happened.
-func (f *follower) reassure(ctx context.Context, n *news) {
-	if n.next > 0 && n.next <= f.w.clock.now() {
-		return
-	}
-	f.w.mu.Lock()
-	defer f.w.mu.Unlock()
-	if ctx.Err() == nil { // else the watchers are another goroutine's
-		f.watchers.Reassure(time.Now(), change{Event: store.Event{Kind: store.EventProgress}})
-	}
-}
-
-// lookShare is how many changes are read in one transaction.
-const lookShare = 1000
-
-// lookOn reads the next changes; more may be left.
-func (f *follower) lookOn(ctx context.Context, n *news) (more bool, err error) {
-	f.w.mu.Lock()
-	cursor, seen := f.cursor, f.w.seen.Load()
-	f.w.mu.Unlock()
-	if err := n.link.exec("BEGIN"); err != nil {
+// page reads the next changes; more may be left. The first says only where the log ends.
+func (r *reader) page() (more bool, err error) {
+	seen := r.s.seen.Load()
+	if err := r.link.exec("BEGIN"); err != nil {
 		return false, err
 	}
-	if _, err := f.w.same(n.link, seen); err != nil {
+	if _, err := r.s.same(r.link, seen); err != nil {
 		return false, err
+	}
+	const ends = "SELECT coalesce((SELECT max(seq) FROM holdfast_change), 0), coalesce((SELECT min(ends) FROM holdfast_session), 0)"
+	var last int64
+	if err := r.link.get(ends, nil, &last, &r.next); err != nil {
+		return false, err
+	}
+	if !r.began {
+		r.began, r.cursor = true, last
+		close(r.run.Began)
 	}
 	var found []change
-	now := f.w.clock.now()
-	err = n.link.each(`SELECT seq, rev, kind, name, session, nonce, granted, metadata, owner, incarnation, address, ttl,
-		(SELECT ends FROM holdfast_session WHERE id = session) FROM holdfast_change WHERE seq > ? ORDER BY seq LIMIT ?`,
-		[]any{cursor, lookShare}, func(scan func(...any) error) error {
+	now := r.s.clock.now()
+	err = r.link.each("SELECT "+described+`, seq, rev, kind, coalesce((SELECT ends FROM holdfast_session WHERE id = session), 0)
+		FROM holdfast_change WHERE seq > ? ORDER BY seq LIMIT ?`,
+		[]any{r.cursor, pageSize}, func(scan func(...any) error) error {
 			c, err := scanChange(scan, now)
 			found = append(found, c)
 			return err
 		})
-	if err != nil {
+	if err == nil {
+		err = r.link.exec("COMMIT")
+	}
+	if err != nil || len(found) == 0 {
 		return false, err
 	}
-	var next sql.NullInt64
-	if err := n.link.get("SELECT min(ends) FROM holdfast_session", nil, &next); err != nil {
-		return false, err
+	if first := found[0].seq; first != r.cursor+1 {
+		return false, fmt.Errorf("%w: changes %d to %d are not kept any more", ErrWatchOverrun, r.cursor+1, first-1)
 	}
-	if err := n.link.exec("COMMIT"); err != nil {
-		return false, err
-	}
-	n.next = time.Duration(next.Int64)
-	if len(found) == 0 {
-		return false, nil
-	}
-	f.w.mu.Lock()
-	defer f.w.mu.Unlock()
-	if ctx.Err() != nil { // the watchers, and the cursor, are another goroutine's
-		return false, nil
-	}
-	if first := found[0].seq; first != cursor+1 {
-		f.endLocked(fmt.Errorf("%w: changes %d to %d are not kept any more", ErrWatchOverrun, cursor+1, first-1))
-		return false, nil
-	}
-	for _, c := range found {
-		f.watchers.Push(c.Record.Name, c.Kind == store.EventDelete, c)
-	}
-	f.cursor = found[len(found)-1].seq
-	return len(found) == lookShare, nil
+	r.run.Each(func(ws feed.Watches[change]) {
+		for _, c := range found {
+			ws.Push(c.Record.Name, c.Kind == store.EventDelete, c)
+		}
+	})
+	r.cursor = found[len(found)-1].seq
+	return len(found) == pageSize, nil
 }
 
 // The kinds of holdfast_change.
@@ -222,36 +177,16 @@ const (
 )
 
 func scanChange(scan func(...any) error, now time.Duration) (c change, err error) {
-	var rev, kind int64
-	var x stored
-	if err = scan(x.dest(&c.seq, &rev, &kind, &c.Record.Name)...); err != nil {
-		return c, err
-	}
-	rec, bad := x.record(c.Record.Name, rev, now)
-	c.Revision = store.Token(rev)
+	var kind int64
+	var ends time.Duration
+	rec, bad, err := scanRecord(scan, &c.seq, &c.Revision, &kind, &ends)
+	c.Kind, c.Record.Name = store.EventBad, rec.Name
 	switch {
 	case kind == changeDelete:
 		c.Kind = store.EventDelete
-	case kind != changePut || bad != nil:
-		c.Kind = store.EventBad
-	default:
+	case kind == changePut && !bad:
+		rec.Token, rec.Left = c.Revision, max(0, ends-now)
 		c.Kind, c.Record = store.EventPut, rec
 	}
-	return c, nil
-}
-
-// ErrWatchOverrun ends a Watch that fell further behind than changes are kept. Watch again for
-// a new snapshot.
-var ErrWatchOverrun = feed.ErrOverrun
-
-// watchBuffer bounds how many events wait for one watcher.
-const watchBuffer = 1 << 17
-
-// watcher is one running Watch. Its mutex is taken after the Store's.
-type watcher = feed.Watch[change]
-
-// change is an event with its number; 0: it has none, as that of a snapshot.
-type change struct {
-	seq int64
-	store.Event
+	return c, err
 }

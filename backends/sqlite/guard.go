@@ -74,21 +74,18 @@ func init() {
 func Guard(ctx context.Context, tx *sql.Tx, o lease.Ownership) error {
 	c, err := machineClock()
 	if err == nil {
-		err = guard(ctx, tx, o, c.boot)
+		err = input.Context(ctx, store.ErrInvalid)
 	}
 	if err == nil {
-		return nil
-	}
-	if !input.Nil(ctx) && ctx.Err() != nil && !errors.Is(err, context.Cause(ctx)) {
-		err = fmt.Errorf("%w: %w", context.Cause(ctx), err) // database/sql tells that it was canceled, not why
+		err = guard(ctx, tx, o, c)
+		if err != nil && ctx.Err() != nil && !errors.Is(err, context.Cause(ctx)) {
+			err = fmt.Errorf("%w: %w", context.Cause(ctx), err) // database/sql tells that it was canceled, not why
+		}
 	}
 	return failed("guard", err)
 }
 
-func guard(ctx context.Context, tx *sql.Tx, o lease.Ownership, boot string) error {
-	if err := input.Context(ctx, lease.ErrInvalid); err != nil {
-		return err
-	}
+func guard(ctx context.Context, tx *sql.Tx, o lease.Ownership, c clock) error {
 	switch {
 	case tx == nil:
 		return fmt.Errorf("tx: %w: nil", store.ErrInvalid)
@@ -111,38 +108,34 @@ func guard(ctx context.Context, tx *sql.Tx, o lease.Ownership, boot string) erro
 		return fmt.Errorf("%q: %w", name, guardError(err))
 	}
 	var is int
-	var of, file string
-	var now int64
-	err := tx.QueryRowContext(ctx, "SELECT version, boot, file, "+bootFunction+"() FROM main.holdfast_meta").
-		Scan(&is, &of, &file, &now)
-	if err != nil {
-		return fmt.Errorf("%q: %w", name, guardError(err))
+	var of, file, path string
+	var now time.Duration
+	var stands, ends sql.NullInt64
+	err := tx.QueryRowContext(ctx, "SELECT version, boot, m.file, d.file, "+bootFunction+`(), token, ends
+		FROM main.holdfast_meta m JOIN pragma_database_list d ON d.name = 'main'
+		LEFT JOIN main.holdfast_lease l ON l.name = ? AND l.format = 1
+		LEFT JOIN main.holdfast_session s ON s.id = session`, name).Scan(&is, &of, &file, &path, &now, &stands, &ends)
+	if err == nil {
+		err = known(is)
+	} else {
+		err = guardError(err)
 	}
+	if err == nil && of != c.boot {
+		err = otherMachine(of, c)
+	}
+	if err == nil {
+		err = isFile(path, file)
+	}
+	held := fmt.Errorf("%w: %q, token %d", lease.ErrStale, name, token)
 	switch {
-	case is != version:
-		return fmt.Errorf("%w: %d, this program knows %d", ErrSchema, is, version)
-	case of != boot:
-		return fmt.Errorf("%w: it is used under the boot %.36s, this is %.36s", ErrOtherMachine, of, boot)
-	}
-	if err := isFile(ctx, tx, file); err != nil {
-		return fmt.Errorf("%q: %w", name, err)
-	}
-	var stands store.Token
-	var ends sql.NullInt64
-	err = tx.QueryRowContext(ctx, `SELECT l.token, s.ends FROM main.holdfast_lease l
-		LEFT JOIN main.holdfast_session s ON s.id = l.session WHERE l.name = ? AND l.format = 1`, name).Scan(&stands, &ends)
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return fmt.Errorf("%w: %q is not held, token %d is", lease.ErrStale, name, token)
 	case err != nil:
-		return fmt.Errorf("%q: %w", name, guardError(err))
-	case stands != token:
-		return fmt.Errorf("%w: %q is held under token %d, not %d", lease.ErrStale, name, stands, token)
-	case !ends.Valid: // its session was taken away by hand
-		return fmt.Errorf("%w: %q, token %d, has no session", lease.ErrStale, name, token)
-	case ends.Int64 <= now:
-		ago := time.Duration(now - ends.Int64)
-		return fmt.Errorf("%w: %q, token %d, expired %v ago", lease.ErrStale, name, token, ago)
+		return fmt.Errorf("%q: %w", name, err)
+	case !stands.Valid:
+		return fmt.Errorf("%w, is not held", held)
+	case store.Token(stands.Int64) != token:
+		return fmt.Errorf("%w, is held under token %d", held, stands.Int64)
+	case time.Duration(ends.Int64) <= now: // or its session was taken away by hand
+		return fmt.Errorf("%w, expired %v ago", held, now-time.Duration(ends.Int64))
 	}
 	return nil
 }
@@ -162,25 +155,17 @@ func isOpen(ctx context.Context, tx *sql.Tx) error {
 	return guardError(err)
 }
 
-// isFile returns an error unless the main database of the connection stands in that file: a copy
-// of it says the same of itself.
-func isFile(ctx context.Context, tx *sql.Tx, file string) error {
-	var seq int
-	var main, path string
-	if err := tx.QueryRowContext(ctx, "PRAGMA database_list").Scan(&seq, &main, &path); err != nil { // it comes first
-		return guardError(err)
-	}
+// isFile returns an error unless that file stands at the path: a copy of it says the same of itself.
+func isFile(path, file string) error {
 	stands, err := (&place{path: path}).look()
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		return fmt.Errorf("%w: %w", ErrReplaced, err)
-	case err != nil:
-		return err
-	case stands.String() != file:
+	case err == nil && stands != file:
 		return fmt.Errorf("%w: %s is a copy that no Store has opened, or came instead of the file that the connection has",
 			ErrReplaced, path)
 	}
-	return nil
+	return err
 }
 
 // guardError adds to an error of the guarded transaction what its caller can do about it.
@@ -190,7 +175,7 @@ func guardError(err error) error {
 	case errors.Is(err, sql.ErrTxDone), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	case errors.Is(err, sql.ErrNoRows): // of holdfast_meta
-		return fmt.Errorf("%w: %w: %w", ErrSchema, errNoVersion, err)
+		return fmt.Errorf("%w: %w", ErrSchema, err)
 	case !errors.As(err, &e):
 		return fmt.Errorf("%w: the connection must be one of modernc.org/sqlite, to the file of leases: %w",
 			store.ErrUnsupported, err)

@@ -188,7 +188,7 @@ func TestWhatGuardRefuses(t *testing.T) {
 	require.ErrorIs(t, Guard(ctx, nil, of(mine)), store.ErrInvalid)
 	tx := begin(t, db)
 	require.ErrorIs(t, Guard(inputtest.None, tx, of(mine)), store.ErrInvalid)
-	require.ErrorIs(t, guard(ctx, tx, of(mine), "another"), ErrOtherMachine)
+	require.ErrorIs(t, guard(ctx, tx, of(mine), clock{boot: "another"}), ErrOtherMachine)
 	require.NoError(t, tx.Rollback())
 	require.ErrorIs(t, Guard(ctx, tx, of(mine)), sql.ErrTxDone)
 	over, lose := context.WithCancelCause(ctx)
@@ -362,7 +362,9 @@ func TestMoreEndsThanOneTransactionRemoves(t *testing.T) {
 		require.ErrorIs(t, grants[0].Err, store.ErrSessionGone)
 	}
 	var left int
-	require.NoError(t, s.writer.get("SELECT count(*) FROM holdfast_session", nil, &left))
+	require.NoError(t, s.with(ctx, s.writer, func(l *link) error {
+		return l.get("SELECT count(*) FROM holdfast_session", nil, &left)
+	}))
 	require.Zero(t, left, "two transactions remove all")
 	_, err = s.Acquire(ctx, last, []store.Claim{{Name: "more", Nonce: 1}})
 	require.ErrorIs(t, err, store.ErrSessionGone)
@@ -399,7 +401,7 @@ func TestCloseEndsWhatWaitsForALock(t *testing.T) {
 	sess := open(t, s, 1, owner("a"), time.Minute)
 	long := open(t, s, 2, owner("b"), time.Minute)
 	win(t, s, long, "job")
-	c := connection(t, s.Path(), runOut(sess), "BEGIN IMMEDIATE")
+	c := connection(t, s.place.path, runOut(sess), "BEGIN IMMEDIATE")
 	calls := map[string]func() error{
 		"renew":   func() error { _, err := s.Renew(ctx, []store.Session{long}); return err },
 		"session": func() error { _, err := s.OpenSession(ctx, sess); return err },
@@ -439,7 +441,7 @@ func TestCloseEndsWhatWaitsForALock(t *testing.T) {
 		wasClosed(t, e.name, e.err)
 	}
 	must(c.ExecContext(ctx, "ROLLBACK"))(t)
-	again := openAt(t, s.Path())
+	again := openAt(t, s.place.path)
 	found := must(again.Get(ctx, "job"))(t)
 	require.Len(t, found, 1, "nothing of them was applied")
 }
@@ -457,7 +459,7 @@ func TestCloseCompletesWhatHasBegun(t *testing.T) {
 		begun <- s.write(ctx, "test", true, func(t *tx) error {
 			began <- true
 			<-goOn
-			_, err := t.claim(session{Session: sess}, claim{Claim: store.Claim{Name: "job", Nonce: 1}})
+			_, err := t.claim(session{Session: sess}, store.Claim{Name: "job", Nonce: 1})
 			return err
 		})
 	}()
@@ -489,7 +491,7 @@ func TestCloseCompletesWhatHasBegun(t *testing.T) {
 		require.NoError(t, <-begun)
 	}
 	require.NoError(t, <-closed)
-	found := must(openAt(t, s.Path()).Get(ctx, "job"))(t)
+	found := must(openAt(t, s.place.path).Get(ctx, "job"))(t)
 	require.Len(t, found, 1)
 }
 
@@ -497,30 +499,11 @@ func TestCloseCompletesWhatHasBegun(t *testing.T) {
 func TestACallerThatLeftBeforeClose(t *testing.T) {
 	t.Parallel()
 	s := openAt(t, quickFile(t))
-	connection(t, s.Path(), "BEGIN IMMEDIATE")
+	connection(t, s.place.path, "BEGIN IMMEDIATE")
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	_, err := s.OpenSession(ctx, store.Session{ID: 1, Owner: owner("a"), TTL: time.Minute})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.NotErrorIs(t, err, errClosed)
 	closing(t, s)
-}
-
-// What was decided for a caller that left meanwhile is not applied.
-func TestACallerThatLeftInATransaction(t *testing.T) {
-	t.Parallel()
-	s := openAt(t, quickFile(t))
-	sess := open(t, s, 1, owner("a"), time.Minute)
-	ctx, cancel := context.WithCancel(t.Context())
-	applied := make(chan error, 1)
-	err := s.write(ctx, "test", false, func(t *tx) error {
-		_, err := t.claim(session{Session: sess}, claim{Claim: store.Claim{Name: "job", Nonce: 1}})
-		applied <- err
-		cancel()
-		return err
-	})
-	require.NoError(t, <-applied)
-	require.ErrorIs(t, err, context.Canceled)
-	found := must(s.Get(t.Context(), "job"))(t)
-	require.Empty(t, found)
 }

@@ -5,11 +5,9 @@ package sqlite
 import (
 	"bufio"
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -30,9 +28,9 @@ const soon = 30 * time.Second
 func file(tb storetest.TB) string { return filepath.Join(tb.TempDir(), "leases.db") }
 
 // openAt opens a Store until the test ends.
-func openAt(tb storetest.TB, path string, opts ...Option) *Store {
+func openAt(tb storetest.TB, path string) *Store {
 	tb.Helper()
-	s := must(New(context.Background(), path, opts...))(tb)
+	s := must(New(context.Background(), path))(tb)
 	tb.Cleanup(func() { require.NoError(tb, s.Close()) })
 	return s
 }
@@ -78,12 +76,11 @@ func must[T any](v T, err error) func(tb storetest.TB) T {
 	}
 }
 
-// This file runs Stores in processes of their own: this program again, which serves them on a
-// socket.
+// This program again is what runs in a process of its own.
 
 const roleEnv = "HOLDFAST_SQLITE_TEST_ROLE"
 
-var roles = map[string]func(){"serve": serve, "work": work, "hold": hold}
+var roles = map[string]func(){"work": work, "hold": hold}
 
 // helper starts this program in a role, until the test ends. Its output is read line by line.
 func helper(tb testing.TB, role string, env ...string) (*exec.Cmd, *bufio.Scanner) {
@@ -102,22 +99,6 @@ func said(tb testing.TB, out *bufio.Scanner) string {
 	tb.Helper()
 	require.True(tb, out.Scan(), "the helper said nothing: %v", out.Err())
 	return out.Text()
-}
-
-// processes are some that serve Stores.
-type processes struct{ sockets []string }
-
-func startProcesses(tb testing.TB, n int) *processes {
-	p := &processes{}
-	dir := must(os.MkdirTemp("", "hf"))(tb) // a socket's path is short
-	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
-	for i := range n {
-		socket := filepath.Join(dir, fmt.Sprint(i))
-		_, out := helper(tb, "serve", "SOCKET="+socket)
-		require.Equal(tb, "serving", strings.TrimSpace(said(tb, out)))
-		p.sockets = append(p.sockets, socket)
-	}
-	return p
 }
 
 // again runs a test once more as a user that may not do everything.

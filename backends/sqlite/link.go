@@ -53,7 +53,7 @@ func tryLink(path string, create bool) (*link, error) {
 }
 
 func (l *link) close() {
-	for _, s := range l.stmts {
+	for _, s := range l.stmts { // which would keep it open
 		_ = s.Close()
 	}
 	_ = l.conn.Close()
@@ -123,14 +123,12 @@ func (l *link) synced(on bool) error {
 	if l.sync == on {
 		return nil
 	}
-	q := "PRAGMA synchronous = NORMAL"
+	mode := "NORMAL"
 	if on {
-		q = "PRAGMA synchronous = FULL"
+		mode = "FULL"
 	}
-	err := l.exec(q)
-	if err == nil {
-		l.sync = on
-	}
+	err := l.exec("PRAGMA synchronous = " + mode)
+	l.sync = on && err == nil
 	return err
 }
 
@@ -149,7 +147,10 @@ func waitFor(ctx context.Context, f func() error) error {
 	var err error
 	for began := time.Now(); ; {
 		if ctx.Err() != nil {
-			return locked(ctx, err)
+			if err == nil {
+				return ended(ctx)
+			}
+			return fmt.Errorf("%w: another connection has locked the file: %w", ended(ctx), err)
 		}
 		if err = f(); !busy(err) {
 			return err
@@ -164,14 +165,6 @@ func waitFor(ctx context.Context, f func() error) error {
 
 // brisk is how long a wait for a lock looks for gaps of microseconds.
 const brisk = 2 * time.Second
-
-// locked is the error of a wait until ctx was done; err is what SQLite said, if it did.
-func locked(ctx context.Context, err error) error {
-	if err == nil {
-		return ended(ctx)
-	}
-	return fmt.Errorf("%w: another connection has locked the file: %w", ended(ctx), err)
-}
 
 // rollback ends a transaction, if one is open; false if the connection is of no use any more.
 func (l *link) rollback() bool {

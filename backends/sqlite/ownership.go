@@ -3,14 +3,12 @@ package sqlite
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/holdfast-go/holdfast/store"
 )
 
-// give has a name stand for o, under a new token, in the place of what stood there. metadata is
-// packed.
-func (t *tx) give(o session, name string, nonce uint64, metadata any) (store.Record, error) {
+// give has a name stand for o, under a new token, in the place of what stood there.
+func (t *tx) give(o session, name string, nonce uint64, metadata map[string]string) (store.Record, error) {
 	wall := t.wall()
 	var token int64
 	// Microseconds since 1970 put tokens above those that an older copy of the file forgot.
@@ -19,7 +17,7 @@ func (t *tx) give(o session, name string, nonce uint64, metadata any) (store.Rec
 		return store.Record{}, err
 	}
 	if err := t.exec("INSERT OR REPLACE INTO holdfast_lease VALUES (?, ?, ?, ?, ?, ?, ?)", name, format, token,
-		int64(o.ID), int64(nonce), wall.UnixNano(), metadata); err != nil {
+		int64(o.ID), int64(nonce), wall.UnixNano(), pack(metadata)); err != nil {
 		return store.Record{}, err
 	}
 	r, _, err := t.record(name, t.now)
@@ -31,43 +29,28 @@ func (t *tx) remove(name string) error {
 	return t.exec("DELETE FROM holdfast_lease WHERE name = ?", name)
 }
 
-// claim is a store.Claim as it is decided.
-type claim struct {
-	store.Claim       // its Metadata is the caller's, who may have left
-	metadata    any   // see pack
-	err         error // of its arguments
-}
-
 // Acquire decides the claims in order, all at one moment, and is on the disk when it returns. A claim
 // that the store's limits refuse is answered with store.ErrInvalid as the Outcome's error, one
 // whose While does not stand with store.ErrParentLost. The error that is store.ErrSessionGone
 // means that the session is not open.
 func (s *Store) Acquire(ctx context.Context, want store.Session, claims []store.Claim) ([]store.Outcome, error) {
-	const op = "acquire"
-	asked := make([]claim, len(claims)) // a copy: the caller may leave before it is read
-	for i, c := range claims {
-		asked[i] = claim{c, pack(c.Metadata), limits.ValidateClaim(c)}
-	}
-	out := make([]store.Outcome, len(asked))
-	err := s.write(ctx, op, len(asked) > 0, func(t *tx) error {
+	out := make([]store.Outcome, len(claims))
+	err := s.write(ctx, "acquire", len(claims) > 0, func(t *tx) error {
 		o, ok, err := t.live(want)
 		if err == nil && !ok {
 			err = want.Gone()
 		}
-		for i := range asked {
-			if err != nil {
-				break
-			}
-			out[i], err = t.claim(o, asked[i])
+		for i := 0; i < len(claims) && err == nil; i++ {
+			out[i], err = t.claim(o, claims[i])
 		}
 		return err
 	})
-	return unless(err, out)
+	return out, err
 }
 
-func (t *tx) claim(o session, c claim) (out store.Outcome, err error) {
-	if c.err != nil {
-		return store.Outcome{Err: failed("acquire", c.err)}, nil
+func (t *tx) claim(o session, c store.Claim) (out store.Outcome, err error) {
+	if err := limits.ValidateClaim(c); err != nil {
+		return store.Outcome{Err: failed("acquire", err)}, nil
 	}
 	if c.While != (store.Held{}) {
 		on, _, err := t.record(c.While.Name, t.now)
@@ -85,35 +68,30 @@ func (t *tx) claim(o session, c claim) (out store.Outcome, err error) {
 	}
 	own := r.stands && c.Supersedes != 0 && c.Supersedes == r.Token && r.Owner.Incarnation == o.Owner.Incarnation
 	switch {
-	case r.bad:
-		return store.Outcome{Record: r.Record, Err: failed("acquire", r.err())}, nil
 	case r.stands && !own:
-		return store.Outcome{Record: r.Record}, nil
-	case found && !r.stands: // it has expired, which watches get before what comes after it
+		return store.Outcome{Record: r.Record, Err: failed("acquire", r.err())}, nil
+	case own:
+		out.Replaced = c.Supersedes
+	case found: // it has expired, which watches get before what comes after it
 		if err := t.remove(c.Name); err != nil {
 			return out, err
 		}
 	}
 	out.OK = true
-	if own {
-		out.Replaced = c.Supersedes
-	}
-	out.Record, err = t.give(o, c.Name, c.Nonce, c.metadata)
+	out.Record, err = t.give(o, c.Name, c.Nonce, c.Metadata)
 	return out, err
 }
 
 // Release removes the records that still are those ownerships.
 func (s *Store) Release(ctx context.Context, held []store.Held) ([]store.Outcome, error) {
-	held = slices.Clone(held)
 	out := make([]store.Outcome, len(held))
 	err := s.write(ctx, "release", false, func(t *tx) error {
 		for i, h := range held {
 			r, _, err := t.record(h.Name, t.now)
-			if err == nil && r.is(h) {
-				out[i].OK = true
+			if out[i].OK = r.is(h); out[i].OK {
 				err = t.remove(h.Name)
 			} else {
-				out[i].Record = r.public()
+				out[i].Record = r.Record
 			}
 			if err != nil {
 				return err
@@ -121,48 +99,30 @@ func (s *Store) Release(ctx context.Context, held []store.Held) ([]store.Outcome
 		}
 		return nil
 	})
-	return unless(err, out)
-}
-
-// move is a store.Transfer as it is decided.
-type move struct {
-	store.Transfer
-	metadata any
-	keep     bool // the metadata of the record
-	err      error
+	return out, err
 }
 
 // Transfer decides the moves in order, all at one moment, and is on the disk when it returns. A
 // move that the store's limits refuse is answered with store.ErrInvalid, one to a session that
 // is not open, or not the offer's owner's, with store.ErrSessionGone, as the Outcome's error.
 func (s *Store) Transfer(ctx context.Context, moves []store.Transfer) ([]store.Outcome, error) {
-	asked := make([]move, len(moves))
-	for i, m := range moves {
-		asked[i] = move{m, pack(m.Metadata), m.Metadata == nil, limits.ValidateTransfer(m)}
-	}
-	out := make([]store.Outcome, len(asked))
-	err := s.write(ctx, "transfer", len(asked) > 0, func(t *tx) (err error) {
-		for i := range asked {
-			if out[i], err = t.move(asked[i]); err != nil {
-				break
-			}
+	out := make([]store.Outcome, len(moves))
+	err := s.write(ctx, "transfer", len(moves) > 0, func(t *tx) (err error) {
+		for i := 0; i < len(moves) && err == nil; i++ {
+			out[i], err = t.move(moves[i])
 		}
 		return err
 	})
-	return unless(err, out)
+	return out, err
 }
 
-func (t *tx) move(m move) (out store.Outcome, err error) {
+func (t *tx) move(m store.Transfer) (out store.Outcome, err error) {
 	r, _, err := t.record(m.Name, t.now)
-	if err != nil {
+	if out.Record = r.Record; err != nil || !r.is(m.Held) {
 		return out, err
 	}
-	out.Record = r.public()
-	if !r.is(m.Held) {
-		return out, nil
-	}
-	if m.err != nil {
-		out.Err = failed("transfer", m.err)
+	if err := limits.ValidateTransfer(m); err != nil {
+		out.Err = failed("transfer", err)
 		return out, nil
 	}
 	to := store.Session{ID: m.To.Session, Owner: m.To.Owner}
@@ -174,10 +134,10 @@ func (t *tx) move(m move) (out store.Outcome, err error) {
 		out.Err = failed("transfer", fmt.Errorf("%q: %w", m.Name, to.Gone()))
 		return out, nil
 	}
-	if m.keep {
-		m.metadata = pack(r.Metadata)
+	if m.Metadata == nil {
+		m.Metadata = r.Metadata
 	}
-	out.Record, err = t.give(o, m.Name, m.To.Nonce, m.metadata)
+	out.Record, err = t.give(o, m.Name, m.To.Nonce, m.Metadata)
 	out.OK = err == nil
 	return out, err
 }

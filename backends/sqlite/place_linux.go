@@ -9,11 +9,13 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -21,36 +23,19 @@ import (
 // every lock that this process has on it.
 type place struct {
 	path string   // absolute, without links
-	file identity // which file it was, as long as it was that one
+	file string   // which file it was, as long as it was that one; see identify
 	lock *os.File // the file beside it, see join
-
-	readOnly bool // this user may not write the file beside it
 }
 
-// identity tells a file from another that later has its name. An inode alone does not: the next
-// file may get that of one that was deleted.
-type identity struct {
-	dev, ino uint64
-	born     int64 // when it was made, in nanoseconds since 1970; 0 where that is not known
-}
-
-func (i identity) String() string { return fmt.Sprintf("%d %d %d", i.dev, i.ino, i.born) }
-
-// identify is the identity in s.
-func identify(s *unix.Statx_t) identity {
-	i := identity{dev: unix.Mkdev(s.Dev_major, s.Dev_minor), ino: s.Ino}
-	if s.Mask&unix.STATX_BTIME != 0 {
-		i.born = s.Btime.Sec*1e9 + int64(s.Btime.Nsec)
-	}
-	return i
+// identify tells a file from another that later has its name, by its device, its inode, and when it was
+// made, where that is known. An inode alone does not: the next file may get that of one that was deleted.
+func identify(s *unix.Statx_t) string {
+	return fmt.Sprintf("%d %d %d", unix.Mkdev(s.Dev_major, s.Dev_minor), s.Ino, s.Btime.Sec*1e9+int64(s.Btime.Nsec))
 }
 
 // locate returns the place of a file that is on this machine's own disk, or may be made there.
 func locate(path string) (*place, error) {
-	switch {
-	case path == "" || strings.ContainsRune(path, 0):
-		return nil, fmt.Errorf("path: %w: %q, must name a file", store.ErrInvalid, path)
-	case path == ":memory:" || strings.HasPrefix(path, "file:"):
+	if path == "" || strings.ContainsRune(path, 0) || path == ":memory:" || strings.HasPrefix(path, "file:") {
 		return nil, fmt.Errorf("path: %w: %.64q, must be the path of a file, not :memory: or a URI", store.ErrInvalid, path)
 	}
 	path, err := filepath.Abs(path)
@@ -58,14 +43,9 @@ func locate(path string) (*place, error) {
 		return nil, fmt.Errorf("path: %w", err)
 	}
 	real, err := filepath.EvalSymlinks(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		if to, bad := os.Readlink(path); bad == nil {
-			return nil, fmt.Errorf("path: %w: %s is a symbolic link to %s, and nothing is there", store.ErrInvalid, path, to)
-		}
-		var dir string
-		if dir, err = filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
-			real = filepath.Join(dir, filepath.Base(path))
-		}
+	if errors.Is(err, fs.ErrNotExist) { // then its folder must be there
+		real, err = filepath.EvalSymlinks(filepath.Dir(path))
+		real = filepath.Join(real, filepath.Base(path))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("path: %w: %w", store.ErrInvalid, err)
@@ -81,12 +61,12 @@ func locate(path string) (*place, error) {
 }
 
 // localTypes are the file systems whose locks and shared memory all processes of a machine, and
-// no others, share.
-var localTypes = map[int64]string{
-	unix.EXT4_SUPER_MAGIC: "ext2 to ext4", unix.XFS_SUPER_MAGIC: "xfs", unix.BTRFS_SUPER_MAGIC: "btrfs",
-	unix.TMPFS_MAGIC: "tmpfs", unix.RAMFS_MAGIC: "ramfs", unix.OVERLAYFS_SUPER_MAGIC: "overlay",
-	unix.F2FS_SUPER_MAGIC: "f2fs", 0x2fc12fc1: "zfs", 0xca451a4e: "bcachefs", 0x3153464a: "jfs",
-	unix.REISERFS_SUPER_MAGIC: "reiserfs", unix.NILFS_SUPER_MAGIC: "nilfs2", 0xf15f: "ecryptfs",
+// no others, share: ext2 to ext4, xfs, btrfs, tmpfs, ramfs, overlay, f2fs, zfs, bcachefs, jfs, reiserfs,
+// nilfs2, ecryptfs.
+var localTypes = []uint32{
+	unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.TMPFS_MAGIC, unix.RAMFS_MAGIC,
+	unix.OVERLAYFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, 0x2fc12fc1, 0xca451a4e, 0x3153464a,
+	unix.REISERFS_SUPER_MAGIC, unix.NILFS_SUPER_MAGIC, 0xf15f,
 }
 
 // local returns an error unless the file's folder is on a file system of this machine.
@@ -95,38 +75,38 @@ func (p *place) local() error {
 	if err := unix.Statfs(filepath.Dir(p.path), &s); err != nil {
 		return fmt.Errorf("path: %w: %s: %w", store.ErrInvalid, filepath.Dir(p.path), err)
 	}
-	if err := localType(int64(s.Type)); err != nil {
-		return fmt.Errorf("%s: %w", p.path, err)
+	if magic := uint32(s.Type); !slices.Contains(localTypes, magic) {
+		return fmt.Errorf("%s: %w: on a file system that is not known to be of this machine alone (type %#x): "+
+			"leases need a local disk, no network's (NFS, SMB, FUSE, 9p)", p.path, store.ErrUnsupported, magic)
 	}
 	return nil
 }
 
-func localType(magic int64) error {
-	if localTypes[magic&0xffffffff] == "" {
-		return fmt.Errorf("%w: on a file system that is not known to be of this machine alone (type %#x): "+
-			"leases need a local disk, no network's (NFS, SMB, FUSE, 9p)", store.ErrUnsupported, uint32(magic))
+func stat(path string) (s unix.Statx_t, err error) {
+	const mask = unix.STATX_TYPE | unix.STATX_NLINK | unix.STATX_INO | unix.STATX_BTIME | unix.STATX_MNT_ID
+	if err = unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, mask, &s); err != nil {
+		err = fmt.Errorf("%s: %w", path, err)
 	}
-	return nil
+	return s, err
 }
 
 // look returns which file stands there; an error that is fs.ErrNotExist if there is none.
-func (p *place) look() (identity, error) {
-	var s, dir unix.Statx_t
-	const mask = unix.STATX_TYPE | unix.STATX_NLINK | unix.STATX_INO | unix.STATX_BTIME | unix.STATX_MNT_ID
-	if err := unix.Statx(unix.AT_FDCWD, p.path, unix.AT_SYMLINK_NOFOLLOW, mask, &s); err != nil {
-		return identity{}, fmt.Errorf("%s: %w", p.path, err)
+func (p *place) look() (string, error) {
+	s, err := stat(p.path)
+	if err != nil {
+		return "", err
 	}
-	if err := unix.Statx(unix.AT_FDCWD, filepath.Dir(p.path), 0, mask, &dir); err != nil {
-		return identity{}, fmt.Errorf("%s: %w", filepath.Dir(p.path), err)
-	}
+	dir, err := stat(filepath.Dir(p.path))
 	switch {
+	case err != nil:
+		return "", err
 	case s.Mode&unix.S_IFMT != unix.S_IFREG:
-		return identity{}, fmt.Errorf("path: %w: %s is no file", store.ErrInvalid, p.path)
+		return "", fmt.Errorf("path: %w: %s is no file", store.ErrInvalid, p.path)
 	case s.Nlink > 1:
-		return identity{}, fmt.Errorf("path: %w: %s has %d names (hard links), must have one: "+
+		return "", fmt.Errorf("path: %w: %s has %d names (hard links), must have one: "+
 			"SQLite finds the log of a file by its name", store.ErrInvalid, p.path, s.Nlink)
 	case s.Mask&dir.Mask&unix.STATX_MNT_ID != 0 && s.Mnt_id != dir.Mnt_id:
-		return identity{}, fmt.Errorf("path: %w: %s is mounted by itself: mount its folder, "+
+		return "", fmt.Errorf("path: %w: %s is mounted by itself: mount its folder, "+
 			"as SQLite keeps two more files beside it", store.ErrInvalid, p.path)
 	}
 	return identify(&s), nil
@@ -134,8 +114,7 @@ func (p *place) look() (identity, error) {
 
 // replaced returns an error if what stands there is not the file that was opened.
 func (p *place) replaced() error {
-	var s unix.Statx_t
-	err := unix.Statx(unix.AT_FDCWD, p.path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_INO|unix.STATX_BTIME, &s)
+	s, err := stat(p.path)
 	switch {
 	case err == nil && identify(&s) == p.file:
 		return nil
@@ -144,7 +123,7 @@ func (p *place) replaced() error {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
 		return fmt.Errorf("%w: %s is gone", ErrReplaced, p.path)
 	}
-	return fmt.Errorf("%s: %w", p.path, err)
+	return err
 }
 
 // What follows keeps the processes of one path to one file, also when that is deleted or replaced
@@ -163,36 +142,25 @@ func (p *place) replaced() error {
 // errOtherGeneration if the file is not of the generation that has the ID.
 func (p *place) join(ctx context.Context, use func(begin bool, id string) (string, error)) (err error) {
 	name := filepath.Join(filepath.Dir(p.path), "."+filepath.Base(p.path)+"-holdfast")
-	p.lock, err = os.OpenFile(name, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o664)
-	if errors.Is(err, fs.ErrPermission) { // of another user, which has begun
-		if lock, other := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW, 0); other == nil {
-			p.lock, p.readOnly, err = lock, true, nil
-		}
-	}
-	if err != nil {
+	if p.lock, err = os.OpenFile(name, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o664); err != nil {
 		return fmt.Errorf("the file beside it, for locks: %w", err)
 	}
-	var why error // of an attempt before
-	for deadline := time.Now().Add(joinPatience); ; {
-		err := p.tryJoin(use)
-		switch {
-		case err == nil:
-			return nil
-		case errors.Is(err, ErrReplaced):
-			why = err
-		case why != nil && ctx.Err() != nil: // in the middle of an attempt
+	defer func() {
+		if err != nil {
 			p.leave()
+		}
+	}()
+	var why error // of the attempt before
+	for {
+		err := p.tryJoin(use)
+		if err != nil && why != nil && !errors.Is(err, ErrReplaced) {
 			return fmt.Errorf("%w: %w", why, err)
 		}
-		if !errors.Is(err, ErrReplaced) || time.Now().After(deadline) {
-			p.leave()
+		if why = err; !errors.Is(err, ErrReplaced) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			p.leave()
-			return fmt.Errorf("%w: %w", err, ctx.Err())
-		case <-time.After(time.Millisecond + rand.N(20*time.Millisecond)):
+		if ended := boundary.Pause(ctx, time.Millisecond+rand.N(20*time.Millisecond)); ended != nil {
+			return fmt.Errorf("%w: %w", err, ended)
 		}
 	}
 }
@@ -209,7 +177,7 @@ func (p *place) tryJoin(use func(begin bool, id string) (string, error)) (err er
 	for _, how := range []int{unix.LOCK_SH, unix.LOCK_EX} {
 		if err := p.flock(how | unix.LOCK_NB); err != nil {
 			if !errors.Is(err, unix.EWOULDBLOCK) {
-				return fmt.Errorf("%s: %w", p.lock.Name(), err)
+				return err
 			}
 			if errors.Is(why, ErrOtherMachine) { // and yet locks reach them, so it is of this kernel
 				return fmt.Errorf("%w: processes of another boot ID still use %s, as in a container that has one of its own: %w",
@@ -220,23 +188,18 @@ func (p *place) tryJoin(use func(begin bool, id string) (string, error)) (err er
 		}
 		id, was := p.line()
 		stands, err := p.look()
-		if err == nil && id != "" && stands == was { // perhaps only now: the locks are taken one after the other
+		if err == nil && stands == was { // perhaps only now: the locks are taken one after the other
 			p.file = stands
-			_, why = use(false, id)
-			switch {
-			case why == nil:
+			if _, why = use(false, id); why == nil {
 				return p.flock(unix.LOCK_SH)
-			case !errors.Is(why, errOtherGeneration):
+			}
+			if !errors.Is(why, errOtherGeneration) {
 				return why
 			}
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-	}
-	if p.readOnly {
-		return fmt.Errorf("%w: %s may not be written by this user, and must be: another file, or the first use of a boot",
-			store.ErrDenied, p.lock.Name())
 	}
 	id, err := use(true, "")
 	if err != nil {
@@ -245,12 +208,11 @@ func (p *place) tryJoin(use func(begin bool, id string) (string, error)) (err er
 	if p.file, err = p.look(); err != nil {
 		return err
 	}
-	line := fmt.Sprintf("%s %s\n", id, p.file)
 	if err := p.lock.Truncate(0); err != nil {
-		return fmt.Errorf("%s: %w", p.lock.Name(), err)
+		return err
 	}
-	if _, err := p.lock.WriteAt([]byte(line), 0); err != nil {
-		return fmt.Errorf("%s: %w", p.lock.Name(), err)
+	if _, err := p.lock.WriteAt([]byte(id+" "+p.file), 0); err != nil {
+		return err
 	}
 	return p.flock(unix.LOCK_SH)
 }
@@ -263,15 +225,10 @@ func (p *place) flock(how int) error {
 	}
 }
 
-// line is what the file beside it says; an empty ID if that is nothing yet.
-func (p *place) line() (id string, file identity) {
-	b, err := io.ReadAll(io.NewSectionReader(p.lock, 0, 256))
-	if err != nil {
-		return "", file
-	}
-	if n, _ := fmt.Sscanf(string(b), "%s %d %d %d\n", &id, &file.dev, &file.ino, &file.born); n != 4 {
-		return "", file
-	}
+// line is what the file beside it says; nothing if that can't be read.
+func (p *place) line() (id, file string) {
+	b, _ := io.ReadAll(io.NewSectionReader(p.lock, 0, 256))
+	id, file, _ = strings.Cut(strings.TrimSpace(string(b)), " ")
 	return id, file
 }
 

@@ -8,33 +8,24 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
-func machineClock() (clock, error) {
-	return clock{}, fmt.Errorf("%w: on %s; it needs Linux, for a clock that the machine's processes share",
-		lease.ErrUnsupported, runtime.GOOS)
-}
+var errNoLinux = fmt.Errorf("%w: on %s; it needs Linux, for a clock that the machine's processes share",
+	store.ErrUnsupported, runtime.GOOS)
 
-func doze(d time.Duration) { time.Sleep(d) }
+func machineClock() (clock, error) { return clock{}, errNoLinux }
+
+func doze(time.Duration) {}
 
 // place is nowhere.
-type place struct{ path string }
+type place struct{ path, file string }
 
-func locate(string) (*place, error) {
-	_, err := machineClock()
-	return nil, err
-}
+func locate(string) (*place, error) { return nil, errNoLinux }
 
 func (*place) join(context.Context, func(begin bool, id string) (string, error)) error {
-	_, err := machineClock()
-	return err
+	return errNoLinux
 }
-
-func (*place) look() (file fmt.Stringer, err error) {
-	_, err = machineClock()
-	return nil, err
-}
-
-func (*place) replaced() error { return nil }
-func (*place) leave()          {}
+func (*place) look() (string, error) { return "", errNoLinux }
+func (*place) replaced() error       { return errNoLinux }
+func (*place) leave()                {}

@@ -39,27 +39,6 @@ func quick(tb storetest.TB) string {
 // quickFile is a path in such a folder.
 func quickFile(tb storetest.TB) string { return filepath.Join(quick(tb), "leases.db") }
 
-// The contract where every client is in another process than the one before.
-func TestConformanceOverProcesses(t *testing.T) {
-	t.Parallel() // with the other one: both wait, mostly
-	p := startProcesses(t, 3)
-	storetest.Run(t, func(tb storetest.TB) func() store.Store {
-		path := quickFile(tb)
-		n := 0
-		return func() store.Store {
-			n++
-			s := &remote{p.sockets[n%len(p.sockets)], path, n}
-			// It is opened now: cases that begin at once wait for each other there, which is no
-			// attempt of a Keeper's.
-			if _, err := s.one(context.Background(), request{}); err != nil {
-				tb.Fatalf("%v", err)
-			}
-			tb.Cleanup(func() { _, _ = s.one(context.Background(), request{Op: "close"}) })
-			return s
-		}
-	}, storetest.TTL(2*time.Second), storetest.ExpirySlack(time.Second))
-}
-
 // hold begins a guarded transaction, writes, and stays in it.
 func hold() {
 	ctx := context.Background()
@@ -91,11 +70,11 @@ func hold() {
 // no other.
 func TestAProcessThatIsKilledInATransaction(t *testing.T) {
 	s := openAt(t, file(t))
-	db := users(t, s.Path(), "")
+	db := users(t, s.place.path, "")
 	sess := open(t, s, 1, owner("a"), time.Minute)
 	r := win(t, s, sess, "job")
 	for range 5 {
-		cmd, out := helper(t, "hold", "FILE="+s.Path(), fmt.Sprintf("TOKEN=%d", r.Token))
+		cmd, out := helper(t, "hold", "FILE="+s.place.path, fmt.Sprintf("TOKEN=%d", r.Token))
 		require.Equal(t, "holding", said(t, out))
 		require.NoError(t, cmd.Process.Kill())
 		_ = cmd.Wait()
@@ -119,7 +98,7 @@ func TestAProcessThatIsStoppedInATransaction(t *testing.T) {
 	k := must(lease.NewKeeper(s, lease.Config{ID: "k", TTL: ttl}))(t)
 	defer func() { require.NoError(t, k.Close(context.Background())) }()
 	l := must(k.Lease("job"))(t)
-	users(t, s.Path(), "")
+	users(t, s.place.path, "")
 	ok := must(l.Acquire(ctx))(t)
 	require.True(t, ok)
 	lost := make(chan lease.Loss, 1)
@@ -127,7 +106,7 @@ func TestAProcessThatIsStoppedInATransaction(t *testing.T) {
 	term, _ := l.Term()
 	win(t, s, open(t, s, 6, owner("d"), time.Minute), "other")
 
-	cmd, out := helper(t, "hold", "FILE="+s.Path(), fmt.Sprintf("TOKEN=%d", term.Token()))
+	cmd, out := helper(t, "hold", "FILE="+s.place.path, fmt.Sprintf("TOKEN=%d", term.Token()))
 	require.Equal(t, "holding", said(t, out))
 	held := time.Now() // no renewal is applied from now on
 	require.NoError(t, cmd.Process.Signal(syscall.SIGSTOP))

@@ -5,22 +5,20 @@ import (
 	"database/sql"
 	"errors"
 	"iter"
-	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/store"
 )
 
 // Get returns the records of the names that are held.
-func (s *Store) Get(ctx context.Context, names ...string) ([]store.Record, error) {
-	names = slices.Clone(names)
+func (s *Store) Get(ctx context.Context, names ...string) (found []store.Record, err error) {
 	rows, err := s.read(ctx, "get", func(v *view) (rows []row, err error) {
 		for _, name := range names {
-			r, _, err := v.record(name, v.now)
+			r, there, err := v.record(name, v.now)
 			if err != nil {
 				return nil, err
 			}
-			if v.tells(r) {
+			if there && v.tells(r) {
 				rows = append(rows, r)
 			}
 		}
@@ -29,7 +27,6 @@ func (s *Store) Get(ctx context.Context, names ...string) ([]store.Record, error
 	if err != nil {
 		return nil, err
 	}
-	var found []store.Record
 	for _, r := range rows {
 		found = append(found, r.Record)
 	}
@@ -55,11 +52,7 @@ func (s *Store) List(ctx context.Context, q store.Query) iter.Seq2[store.Record,
 				yield(store.Record{}, failed("list", ended(ctx)))
 				return
 			}
-			bad := r.err()
-			if bad != nil {
-				bad = failed("list", bad)
-			}
-			if !yield(r.Record, bad) {
+			if !yield(r.Record, failed("list", r.err())) {
 				return
 			}
 		}
@@ -68,47 +61,20 @@ func (s *Store) List(ctx context.Context, q store.Query) iter.Seq2[store.Record,
 
 // of returns those of a session.
 func (v *view) of(session store.SessionID) ([]row, error) {
-	var ends int64
+	var ends time.Duration
 	err := v.get("SELECT ends FROM holdfast_session WHERE id = ?", []any{int64(session)}, &ends)
 	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return nil, store.Session{ID: session}.Gone()
-	case err != nil:
-		return nil, err
-	case ends <= int64(v.now):
+	case err == nil && ends > v.now:
+		return v.rows(" WHERE session = ?", v.now, v.tells, int64(session))
+	case err == nil:
 		v.over = !v.final
-		return nil, store.Session{ID: session}.Gone()
+	case !errors.Is(err, sql.ErrNoRows):
+		return nil, err
 	}
-	return v.rows("SELECT "+columns+" WHERE l.session = ?", v.now, v.tells, int64(session))
+	return nil, store.Session{ID: session}.Gone()
 }
 
-// under returns those under a prefix that want says.
+// under returns those under a prefix that want says. No name has the byte 0xff, which is not of UTF-8.
 func (l *link) under(prefix string, now time.Duration, want func(row) bool) ([]row, error) {
-	end, bounded := after(prefix)
-	if !bounded {
-		return l.rows("SELECT "+columns+" WHERE l.name >= ?", now, want, prefix)
-	}
-	return l.rows("SELECT "+columns+" WHERE l.name >= ? AND l.name < ?", now, want, prefix, end)
-}
-
-// after is the least text that is above all that begin with prefix; false if there is none.
-func after(prefix string) (string, bool) {
-	for i := len(prefix) - 1; i >= 0; i-- {
-		if prefix[i] < 0xff {
-			return prefix[:i] + string([]byte{prefix[i] + 1}), true
-		}
-	}
-	return "", false
-}
-
-// rows returns those that want says.
-func (l *link) rows(q string, now time.Duration, want func(row) bool, args ...any) (found []row, err error) {
-	err = l.each(q, args, func(scan func(...any) error) error {
-		r, err := scanRecord(scan, now)
-		if err == nil && want(r) {
-			found = append(found, r)
-		}
-		return err
-	})
-	return found, err
+	return l.rows(" WHERE name >= ? AND name < ?", now, want, prefix, prefix+"\xff")
 }

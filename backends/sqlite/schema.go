@@ -46,6 +46,7 @@ CREATE TABLE holdfast_lease (
 	metadata TEXT             -- JSON; NULL: none
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX holdfast_lease_session ON holdfast_lease (session);
+CREATE INDEX holdfast_session_ends ON holdfast_session (ends); -- for the sweep that each write begins with
 CREATE TABLE holdfast_change (
 	seq INTEGER PRIMARY KEY,
 	rev INTEGER NOT NULL,
@@ -68,9 +69,6 @@ CREATE TRIGGER holdfast_delete AFTER DELETE ON holdfast_lease BEGIN
 	INSERT INTO holdfast_change (rev, kind, name) SELECT last, 2, OLD.name FROM holdfast_meta;
 END;
 `
-
-// index is for the sweep that each write begins with. Files that were made before have the tables without it.
-const index = "CREATE INDEX IF NOT EXISTS holdfast_session_ends ON holdfast_session (ends)"
 
 // prepare makes the tables unless they are there, in a transaction.
 func prepare(l *link) error {
@@ -108,8 +106,6 @@ func whole(l *link) error {
 	return nil
 }
 
-var errNoVersion = errors.New("they have none")
-
 // meta is the one row about the file.
 type meta struct {
 	id, file, boot string
@@ -119,21 +115,22 @@ type meta struct {
 // readMeta returns an error that is ErrSchema if the tables are not of this version.
 func readMeta(l *link) (m meta, err error) {
 	var is int
-	if err := l.get("SELECT version FROM main.holdfast_meta", nil, &is); err != nil {
-		if errors.Is(err, sql.ErrNoRows) || code(err) == lib.SQLITE_ERROR { // no row, no such table
-			err = fmt.Errorf("%w: %w: %w", ErrSchema, errNoVersion, err)
-		}
-		return m, err
-	}
+	err = l.get("SELECT version, id, file, boot, last FROM main.holdfast_meta", nil, &is, &m.id, &m.file, &m.boot, &m.last)
 	switch {
-	case is > version:
-		return m, fmt.Errorf("%w: the tables have version %d, newer than %d, which this program knows",
-			ErrSchema, is, version)
-	case is < version:
-		return m, fmt.Errorf("%w: the tables have version %d, older than %d, which this program knows",
-			ErrSchema, is, version)
+	case errors.Is(err, sql.ErrNoRows), code(err) == lib.SQLITE_ERROR: // no row, no such table or column
+		err = fmt.Errorf("%w: %w", ErrSchema, err)
+	case err == nil:
+		err = known(is)
 	}
-	return m, l.get("SELECT id, file, boot, last FROM main.holdfast_meta", nil, &m.id, &m.file, &m.boot, &m.last)
+	return m, err
+}
+
+// known returns an error that is ErrSchema unless the tables have the version that this program knows.
+func known(is int) error {
+	if is == version {
+		return nil
+	}
+	return fmt.Errorf("%w: %d, this program knows %d", ErrSchema, is, version)
 }
 
 // beginGeneration ends all sessions: no process is left that believes in one. Tokens go on. Where only
@@ -160,7 +157,7 @@ func (m meta) beginGeneration(l *link, file, boot string) (id string, err error)
 func (m meta) is(c clock, id string, seen int64) error {
 	switch {
 	case m.boot != c.boot:
-		return m.otherMachine(c)
+		return otherMachine(m.boot, c)
 	case m.id != id:
 		return fmt.Errorf("%w: it is of another generation", ErrReplaced)
 	case m.last < seen:
@@ -170,6 +167,6 @@ func (m meta) is(c clock, id string, seen int64) error {
 	return nil
 }
 
-func (m meta) otherMachine(c clock) error {
-	return fmt.Errorf("%w: it is used under the boot %.36s, this is %.36s", ErrOtherMachine, m.boot, c.boot)
+func otherMachine(boot string, c clock) error {
+	return fmt.Errorf("%w: it is used under the boot %.36s, this is %.36s", ErrOtherMachine, boot, c.boot)
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/store"
@@ -35,9 +34,15 @@ func (t *tx) live(want store.Session) (o session, ok bool, err error) {
 	return o, stands && o.ends > t.now && o.Owner.Incarnation == want.Owner.Incarnation, err
 }
 
+// extended is when a session ends whose TTL begins now.
+func (t *tx) extended(ttl time.Duration) int64 {
+	t.trust = max(t.trust, t.now+ttl)
+	return int64(t.now + ttl)
+}
+
 // renew has a session end a TTL from now.
 func (t *tx) renew(o session) error {
-	return t.exec("UPDATE holdfast_session SET ends = ? WHERE id = ?", int64(later(t.now, o.TTL)), int64(o.ID))
+	return t.exec("UPDATE holdfast_session SET ends = ? WHERE id = ?", t.extended(o.TTL), int64(o.ID))
 }
 
 // OpenSession opens or renews a session. One that is renewed keeps its granted TTL. An error
@@ -60,7 +65,6 @@ func (s *Store) OpenSession(ctx context.Context, want store.Session) (store.Gran
 					want.ID, store.ErrInvalid, o.Owner.ID, o.Owner.Incarnation)
 			}
 			grant.TTL = o.TTL
-			s.trust(t.now, o.TTL)
 			return t.renew(o)
 		}
 		// What is left of one that is over, or was taken away by hand, is not the new one's.
@@ -68,14 +72,10 @@ func (s *Store) OpenSession(ctx context.Context, want store.Session) (store.Gran
 			return err
 		}
 		grant.TTL = want.TTL
-		s.trust(t.now, want.TTL)
 		return t.exec("INSERT INTO holdfast_session VALUES (?, ?, ?, ?, ?, ?)", int64(want.ID), want.Owner.ID,
-			want.Owner.Incarnation, want.Owner.Address, int64(want.TTL), int64(later(t.now, want.TTL)))
+			want.Owner.Incarnation, want.Owner.Address, int64(want.TTL), t.extended(want.TTL))
 	})
-	if err != nil {
-		return store.Grant{}, err
-	}
-	return grant, nil
+	return grant, err
 }
 
 // CloseSession ends the session, at one moment, and removes its records, 500 in a transaction.
@@ -105,7 +105,6 @@ func (s *Store) CloseSession(ctx context.Context, want store.Session) error {
 // Renew has each session end a TTL from now, which is one moment for all. It does not wait for
 // the disk: what a power cut takes away had ended with the boot.
 func (s *Store) Renew(ctx context.Context, sessions []store.Session) ([]store.Grant, error) {
-	sessions = slices.Clone(sessions)
 	grants := make([]store.Grant, len(sessions))
 	err := s.write(ctx, "renew", false, func(t *tx) error {
 		for i, want := range sessions {
@@ -121,9 +120,8 @@ func (s *Store) Renew(ctx context.Context, sessions []store.Session) ([]store.Gr
 				return err
 			}
 			grants[i].TTL = o.TTL
-			s.trust(t.now, o.TTL)
 		}
 		return nil
 	})
-	return unless(err, grants)
+	return grants, err
 }

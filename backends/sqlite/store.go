@@ -2,10 +2,11 @@ package sqlite
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/feed"
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/store"
 )
@@ -19,168 +20,121 @@ var (
 // Store is a store.Store in a file of SQLite. Make one with New, and end it with Close. It is
 // safe for concurrent use, and any number of processes may have one of the same file.
 type Store struct {
-	writes
-	follow follower
+	transactions
+	hub     feed.Hub[change]
+	closing sync.Once
 }
 
-type options struct {
-	missing  input.Missing
-	interval time.Duration
-}
-
-// Option changes a setting of New.
-type Option func(*options)
-
-// DefaultPollInterval is how often a Store that is watched looks for changes by other
-// processes.
-const DefaultPollInterval = 10 * time.Millisecond
-
-// WithPollInterval sets how often a Store that is watched looks whether another process
-// has changed something, 1 ms to 1 s; DefaultPollInterval by default. Changes by this Store
-// hear at once.
-func WithPollInterval(d time.Duration) Option { return func(o *options) { o.interval = d } }
+// patience bounds how long New waits for others: for their locks, and for their end where they use a
+// former file.
+const patience = 10 * time.Second
 
 // New returns a Store in the file at path, which it makes if there is none. A database of the
 // user's own may be given: the tables, whose names begin with holdfast_, are made in it, and
 // its journal becomes a write-ahead log.
 //
 // The file must be on a local disk of a Linux machine, and the process must have the machine's
-// clock: else the error is store.ErrUnsupported. It is store.ErrInvalid for a path or an option
-// that can't be, ErrSchema for tables of another version or of which some are missing, ErrReplaced if
+// clock: else the error is store.ErrUnsupported. It is store.ErrInvalid for a path that can't be,
+// ErrSchema for tables of another version or of which some are missing, ErrReplaced if
 // the file was replaced and processes are left that use the former one, store.ErrDenied for a file
-// that is no database, is damaged, or can't be written. New waits for others' locks until ctx is
-// done, and some seconds at most.
-func New(ctx context.Context, path string, opts ...Option) (*Store, error) {
+// that is no database, is damaged, or can't be written. New waits for others until ctx is
+// done, and 10 seconds at most.
+func New(ctx context.Context, path string) (*Store, error) {
 	c, err := machineClock()
 	if err != nil {
 		return nil, failed("new", err)
 	}
-	return newStore(ctx, path, c, opts...)
+	return newStore(ctx, path, c)
 }
 
-func newStore(ctx context.Context, path string, c clock, opts ...Option) (*Store, error) {
+func newStore(ctx context.Context, path string, c clock) (*Store, error) {
 	if err := input.Context(ctx, store.ErrInvalid); err != nil {
 		return nil, failed("new", err)
-	}
-	o := options{interval: DefaultPollInterval}
-	if err := input.Apply(&o, &o.missing, store.ErrInvalid, opts); err != nil {
-		return nil, failed("new", err)
-	}
-	if o.interval < time.Millisecond || o.interval > time.Second {
-		return nil, failed("new",
-			fmt.Errorf("sqlite.WithPollInterval: %w: %v, must be 1ms to 1s", store.ErrInvalid, o.interval))
 	}
 	p, err := locate(path)
 	if err != nil {
 		return nil, failed("new", err)
 	}
 	s := &Store{}
-	s.place, s.clock, s.wall = p, c, time.Now
-	s.turn, s.readers, s.past = make(chan struct{}, 1), make(chan *link, readerCount), make(chan *past, 1)
-	s.follow.w, s.follow.interval = &s.writes, o.interval
-	s.lost, s.changed = s.follow.endLocked, s.follow.kick
-	s.life, s.end = context.WithCancel(context.Background())
-	ctx, cancel := context.WithTimeout(ctx, 2*joinPatience)
+	s.place, s.clock, s.wall, s.changed = p, c, time.Now, s.hub.Wake
+	s.writer, s.readers = make(chan *link, 1), make(chan *link, readerCount)
+	s.life, s.end = context.WithCancelCause(context.Background())
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if err := p.join(ctx, func(begin bool, id string) (string, error) { return s.open(ctx, begin, id) }); err != nil {
-		s.closeWriter() // join may fail after it was opened
+	var writer *link
+	err = p.join(ctx, func(begin bool, id string) (is string, err error) {
+		if writer, err = openLink(ctx, p.path, begin); err != nil {
+			return "", err
+		}
+		if s.id, err = s.open(ctx, writer, begin, id); err != nil {
+			writer.close()
+		}
+		return s.id, err
+	})
+	if err != nil {
+		if writer != nil {
+			writer.close() // join may fail after it was opened
+		}
 		return nil, failed("new", fmt.Errorf("%s: %w", p.path, denied(err)))
 	}
-	s.turn <- struct{}{}
+	s.writer <- writer
 	for range readerCount {
 		s.readers <- nil
 	}
-	s.past <- &past{now: always}
 	return s, nil
 }
 
-// open opens the file, of the generation that has the ID or, with begin, for a new one.
-func (s *Store) open(ctx context.Context, begin bool, id string) (is string, err error) {
-	l, err := openLink(ctx, s.place.path, begin)
-	if err != nil {
-		return "", err
-	}
-	defer func() {
-		if err != nil {
-			l.close()
-			return
+// open makes sure that the file is of the generation that has the ID or, with begin, begins a new one,
+// whose ID it returns.
+func (s *Store) open(ctx context.Context, l *link, begin bool, id string) (string, error) {
+	for _, c := range []struct{ pragma, want string }{{"encoding", "UTF-8"}, {"journal_mode = WAL", "wal"}} {
+		var is string
+		if err := waitFor(ctx, func() error { return l.get("PRAGMA "+c.pragma, nil, &is) }); err != nil {
+			return "", fmt.Errorf("PRAGMA %s: %w", c.pragma, err)
 		}
-		s.writer, s.id = l, is
-	}()
-	var encoding, mode string
-	if err := waitFor(ctx, func() error { return l.get("PRAGMA encoding", nil, &encoding) }); err != nil {
-		return "", err
-	}
-	if encoding != "UTF-8" {
-		return "", fmt.Errorf("%w: the database's encoding is %s, must be UTF-8", store.ErrUnsupported, encoding)
-	}
-	if err := waitFor(ctx, func() error { return l.get("PRAGMA journal_mode = WAL", nil, &mode) }); err != nil {
-		return "", fmt.Errorf("the write-ahead log: %w", err)
-	}
-	if mode != "wal" {
-		return "", fmt.Errorf("%w: the journal's mode is %s, must be wal", store.ErrUnsupported, mode)
-	}
-	if err := l.synced(begin); err != nil {
-		return "", err
-	}
-	if err := l.begin(ctx, "BEGIN IMMEDIATE"); err != nil {
-		return "", err
-	}
-	defer func() {
-		if err != nil {
-			l.rollback()
-		}
-	}()
-	if begin {
-		if err := prepare(l); err != nil {
-			return "", err
+		if is != c.want {
+			return "", fmt.Errorf("%w: PRAGMA %s: it is %s, must be %s", store.ErrUnsupported, c.pragma, is, c.want)
 		}
 	}
-	m, err := readMeta(l)
+	err := l.synced(begin)
+	if err == nil {
+		err = l.begin(ctx, "BEGIN IMMEDIATE")
+	}
+	if err == nil && begin {
+		err = prepare(l)
+	}
+	var m meta
+	if err == nil {
+		m, err = readMeta(l)
+	}
 	if err == nil {
 		err = whole(l)
 	}
 	switch {
-	case !begin && errors.Is(err, errNoVersion): // the tables are gone
-		return "", errOtherGeneration
 	case err != nil:
-		return "", err
 	case begin:
-		file, err := s.place.look()
-		if err == nil {
-			is, err = m.beginGeneration(l, file.String(), s.clock.boot)
-		}
-		if err != nil {
-			return "", err
+		var file string
+		if file, err = s.place.look(); err == nil {
+			id, err = m.beginGeneration(l, file, s.clock.boot)
 		}
 	case m.boot != s.clock.boot:
-		return "", fmt.Errorf("%w: %w", errOtherGeneration, m.otherMachine(s.clock))
+		err = fmt.Errorf("%w: %w", errOtherGeneration, otherMachine(m.boot, s.clock))
 	case m.id != id:
-		return "", errOtherGeneration
-	default:
-		is = id
+		err = errOtherGeneration
 	}
-	if err := l.exec("UPDATE holdfast_meta SET last = last WHERE 0"); err != nil { // may it be written?
-		return "", err
+	if err == nil {
+		err = l.exec("UPDATE holdfast_meta SET last = last WHERE 0") // may it be written?
 	}
-	if err := l.exec(index); err != nil {
-		return "", err
+	if err == nil {
+		s.seen.Store(m.last)
+		err = l.exec("COMMIT")
 	}
-	s.seen.Store(m.last)
-	return is, l.exec("COMMIT")
+	return id, err
 }
 
 // Limits returns the bounds of this store: 500 names a call, as others wait meanwhile, and
 // 1 MiB of metadata.
 func (s *Store) Limits() store.Limits { return limits }
-
-// Path is that of the file, absolute and without symbolic links.
-func (s *Store) Path() string {
-	if s.place == nil {
-		return ""
-	}
-	return s.place.path
-}
 
 // Close ends the Store and waits for what it does, which is no more than the disk takes: calls that
 // wait for a lock, or for others, end with an error, as Watches do; those that have begun to write are
@@ -189,34 +143,21 @@ func (s *Store) Close() error {
 	if s.place == nil {
 		return failed("close", errUnmade)
 	}
-	s.mu.Lock()
-	if s.closed {
+	s.closing.Do(func() {
+		s.mu.Lock()
+		s.end(errClosed)
 		s.mu.Unlock()
 		s.running.Wait()
-		return nil
-	}
-	s.closed = true
-	s.end()
-	s.follow.endLocked(errClosed)
-	s.mu.Unlock()
-	s.running.Wait()
-	s.closeWriter()
-	for range readerCount {
-		if l := <-s.readers; l != nil {
-			l.close()
+		for _, all := range []chan *link{s.writer, s.readers} {
+			for range cap(all) {
+				if l := <-all; l != nil {
+					l.close()
+				}
+			}
 		}
-	}
-	if p := <-s.past; p.link != nil {
-		p.link.close()
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.place.leave()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.place.leave()
+	})
 	return nil
-}
-
-func (s *Store) closeWriter() {
-	if s.writer != nil {
-		s.writer.close()
-	}
 }

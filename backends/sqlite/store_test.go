@@ -5,11 +5,8 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"encoding/gob"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -117,29 +114,25 @@ func BenchmarkCommit(b *testing.B) {
 
 // BenchmarkIdleWatch is the processor's time that a watch of a quiet file takes each second.
 func BenchmarkIdleWatch(b *testing.B) {
-	for _, every := range []time.Duration{time.Millisecond, 5 * time.Millisecond, DefaultPollInterval, 50 * time.Millisecond} {
-		b.Run(every.String(), func(b *testing.B) {
-			s := openAt(b, file(b), WithPollInterval(every))
-			ctx, cancel := context.WithCancel(context.Background())
-			synced, done := make(chan struct{}), make(chan struct{})
-			go func() {
-				defer close(done)
-				for e := range s.Watch(ctx, store.Scope{}) {
-					if e.Kind == store.EventSynced {
-						close(synced)
-					}
-				}
-			}()
-			<-synced
-			began, before := time.Now(), used(b)
-			for b.Loop() {
-				time.Sleep(100 * time.Millisecond)
+	s := openAt(b, file(b))
+	ctx, cancel := context.WithCancel(context.Background())
+	synced, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for e := range s.Watch(ctx, store.Scope{}) {
+			if e.Kind == store.EventSynced {
+				close(synced)
 			}
-			b.ReportMetric(float64((used(b)-before).Microseconds())/time.Since(began).Seconds(), "cpu-µs/s")
-			cancel()
-			<-done
-		})
+		}
+	}()
+	<-synced
+	began, before := time.Now(), used(b)
+	for b.Loop() {
+		time.Sleep(100 * time.Millisecond)
 	}
+	b.ReportMetric(float64((used(b)-before).Microseconds())/time.Since(began).Seconds(), "cpu-µs/s")
+	cancel()
+	<-done
 }
 
 func used(tb testing.TB) time.Duration {
@@ -194,14 +187,12 @@ func spoiled(tb storetest.TB) (client func() store.Store, spoil func(name string
 	}
 }
 
-// silent makes clients of a file that another program has locked, also for reads.
+// silent makes clients that wait for other calls, which hang.
 func silent(tb storetest.TB) func() store.Store {
-	path := quickFile(tb)
-	s := openAt(tb, path)
-	shm := must(os.OpenFile(path+"-shm", os.O_RDWR, 0))(tb)
-	tb.Cleanup(func() { require.NoError(tb, shm.Close()) })
-	all := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: 120, Len: 8} // the log's locks
-	require.NoError(tb, unix.FcntlFlock(shm.Fd(), unix.F_OFD_SETLK, &all))
+	s := openAt(tb, quickFile(tb))
+	writer := <-s.writer
+	takeReaders(s)
+	tb.Cleanup(func() { giveReaders(s, readerCount); s.writer <- writer })
 	return func() store.Store { return s }
 }
 
@@ -301,7 +292,7 @@ func TestAPowerCut(t *testing.T) {
 	}
 	require.Greater(t, size(t, path+"-wal"), synced)
 	commits := func() (wait int) {
-		require.NoError(t, s.writer.get("PRAGMA synchronous", nil, &wait))
+		require.NoError(t, s.with(ctx, s.writer, func(l *link) error { return l.get("PRAGMA synchronous", nil, &wait) }))
 		return wait
 	}
 	require.Equal(t, 1, commits(), "a release waits for no disk (NORMAL)")
@@ -371,205 +362,15 @@ func TestATableThatIsMissing(t *testing.T) {
 }
 
 // Each write looks for the sessions that have ended, and each watch for the next that does: by an index,
-// however many there are, also in a file that an older program has made.
+// however many there are.
 func TestEndsAreFoundByAnIndex(t *testing.T) {
-	path := file(t)
-	for _, older := range []bool{false, true} {
-		if older {
-			must(users(t, path, "").Exec("DROP INDEX holdfast_session_ends"))(t)
-		}
-		s := must(New(context.Background(), path))(t)
-		for _, q := range []string{"SELECT id FROM holdfast_session WHERE ends <= 1 ORDER BY ends LIMIT 1", "SELECT min(ends) FROM holdfast_session"} {
-			var id, parent, unused int
-			var plan string
-			require.NoError(t, users(t, path, "").QueryRow("EXPLAIN QUERY PLAN "+q).Scan(&id, &parent, &unused, &plan))
-			require.Contains(t, plan, "SEARCH holdfast_session USING COVERING INDEX holdfast_session_ends", q)
-		}
-		require.NoError(t, s.Close())
+	s := openAt(t, file(t))
+	for _, q := range []string{"SELECT id FROM holdfast_session WHERE ends <= 1 ORDER BY ends LIMIT 1", "SELECT min(ends) FROM holdfast_session"} {
+		var id, parent, unused int
+		var plan string
+		require.NoError(t, users(t, s.place.path, "").QueryRow("EXPLAIN QUERY PLAN "+q).Scan(&id, &parent, &unused, &plan))
+		require.Contains(t, plan, "SEARCH holdfast_session USING COVERING INDEX holdfast_session_ends", q)
 	}
-}
-
-// wireError is an error on its way between processes.
-type wireError struct {
-	Text string
-	Are  []int // of sentinels
-}
-
-var sentinels = []error{
-	store.ErrInvalid, store.ErrSessionGone, store.ErrBadRecord, store.ErrParentLost, store.ErrUnsupported, store.ErrDenied,
-	store.ErrSetback, context.DeadlineExceeded, context.Canceled, ErrWatchOverrun, ErrReplaced, errClosed,
-}
-
-func toWire(err error) *wireError {
-	if err == nil {
-		return &wireError{} // gob has no nil in a slice
-	}
-	w := &wireError{Text: err.Error()}
-	for i, s := range sentinels {
-		if errors.Is(err, s) {
-			w.Are = append(w.Are, i)
-		}
-	}
-	return w
-}
-
-func (w *wireError) Error() string { return w.Text }
-
-func (w *wireError) Is(target error) bool {
-	for _, i := range w.Are {
-		if sentinels[i] == target {
-			return true
-		}
-	}
-	return false
-}
-
-func (w *wireError) err() error {
-	if w == nil || w.Text == "" {
-		return nil
-	}
-	return w
-}
-
-type request struct {
-	Op, Path string
-	Query    store.Query
-	Scope    store.Scope
-	Client   int
-	Left     time.Duration
-	Session  store.Session
-	Sessions []store.Session
-	Claims   []store.Claim
-	Held     []store.Held
-	Moves    []store.Transfer
-	Names    []string
-}
-
-// grant and outcome are what of these can travel.
-type grant struct {
-	TTL time.Duration
-}
-
-type outcome struct {
-	OK       bool
-	Record   store.Record
-	Replaced store.Token
-}
-
-type reply struct {
-	Grants  []grant
-	Outs    []outcome
-	Errs    []*wireError // of grants or outcomes; one of no text is none
-	Records []store.Record
-	Event   store.Event
-	Err     *wireError
-	End     bool
-}
-
-// serve answers one request on each connection.
-func serve() {
-	l, err := net.Listen("unix", os.Getenv("SOCKET"))
-	if err != nil {
-		panic(err)
-	}
-	go func() { _, _ = os.Stdin.Read(make([]byte, 1)); os.Exit(0) }()
-	fmt.Println("serving")
-	var mu sync.Mutex
-	stores := map[string]*Store{}
-	of := func(r request) (*Store, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		key := fmt.Sprint(r.Path, r.Client)
-		if r.Op == "close" {
-			s := stores[key]
-			delete(stores, key)
-			if s == nil {
-				return nil, errClosed
-			}
-			return s, s.Close()
-		}
-		if stores[key] == nil {
-			s, err := New(context.Background(), r.Path)
-			if err != nil {
-				return nil, err
-			}
-			stores[key] = s
-		}
-		return stores[key], nil
-	}
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			panic(err)
-		}
-		go func() {
-			defer c.Close()
-			in, out := gob.NewDecoder(c), gob.NewEncoder(c)
-			var r request
-			if in.Decode(&r) != nil {
-				return
-			}
-			ctx, cancel := context.WithCancel(context.Background())
-			defer cancel()
-			if r.Left > 0 {
-				ctx, cancel = context.WithTimeout(ctx, r.Left)
-				defer cancel()
-			}
-			go func() { _ = in.Decode(&r.Op); cancel() }() // the other side is gone
-			s, err := of(r)
-			if err != nil || r.Op == "close" {
-				_ = out.Encode(reply{Err: toWire(err), End: true})
-				return
-			}
-			answer(ctx, s, r, func(a reply) bool { return out.Encode(a) == nil })
-		}()
-	}
-}
-
-func answer(ctx context.Context, s *Store, r request, send func(reply) bool) {
-	last := reply{End: true}
-	var grants []store.Grant
-	var outs []store.Outcome
-	var err error
-	switch r.Op {
-	case "open":
-		grants = make([]store.Grant, 1)
-		grants[0], err = s.OpenSession(ctx, r.Session)
-	case "closeSession":
-		err = s.CloseSession(ctx, r.Session)
-	case "acquire":
-		outs, err = s.Acquire(ctx, r.Session, r.Claims)
-	case "renew":
-		grants, err = s.Renew(ctx, r.Sessions)
-	case "release":
-		outs, err = s.Release(ctx, r.Held)
-	case "transfer":
-		outs, err = s.Transfer(ctx, r.Moves)
-	case "get":
-		last.Records, err = s.Get(ctx, r.Names...)
-	case "list":
-		for rec, err := range s.List(ctx, r.Query) {
-			if !send(reply{Records: []store.Record{rec}, Err: toWire(err)}) {
-				return
-			}
-		}
-	case "watch":
-		for e, err := range s.Watch(ctx, r.Scope) {
-			if !send(reply{Event: e, Err: toWire(err)}) {
-				return
-			}
-		}
-	}
-	for _, g := range grants {
-		last.Grants = append(last.Grants, grant{g.TTL})
-		last.Errs = append(last.Errs, toWire(g.Err))
-	}
-	for _, o := range outs {
-		last.Outs = append(last.Outs, outcome{o.OK, o.Record, o.Replaced})
-		last.Errs = append(last.Errs, toWire(o.Err))
-	}
-	last.Err = toWire(err)
-	send(last)
 }
 
 // Writers that follow each other with microseconds between them leave renewals their turn: one comes
@@ -753,18 +554,18 @@ func TestALongRead(t *testing.T) {
 	s := openAt(t, quickFile(t))
 	sess := open(t, s, 1, owner("a"), time.Hour)
 	held := win(t, s, sess, "job")
-	c := connection(t, s.Path(), "BEGIN", "SELECT count(*) FROM holdfast_lease")
+	c := connection(t, s.place.path, "BEGIN", "SELECT count(*) FROM holdfast_lease")
 	renew := func(n int) {
 		for range n {
 			must(s.Renew(ctx, []store.Session{sess}))(t)
 		}
 	}
 	renew(3000)
-	grown := size(t, s.Path()+"-wal")
+	grown := size(t, s.place.path+"-wal")
 	require.Greater(t, grown, int64(3000*4096))
 	must(c.ExecContext(ctx, "COMMIT"))(t)
 	renew(3000)
-	require.Less(t, size(t, s.Path()+"-wal"), grown+64<<10)
+	require.Less(t, size(t, s.place.path+"-wal"), grown+64<<10)
 	found := must(s.Get(ctx, "job"))(t)
 	require.Equal(t, held.Token, found[0].Token)
 	t.Logf("%d bytes of log for a renewal", grown/3000)
@@ -776,7 +577,7 @@ func TestVacuum(t *testing.T) {
 	s := openAt(t, file(t))
 	sess := open(t, s, 1, owner("a"), time.Hour)
 	held := win(t, s, sess, "job")
-	c := connection(t, s.Path(), "PRAGMA busy_timeout = 5000", "VACUUM")
+	c := connection(t, s.place.path, "PRAGMA busy_timeout = 5000", "VACUUM")
 	must(s.Renew(ctx, []store.Session{sess}))(t)
 	found := must(s.Get(ctx, "job"))(t)
 	require.Equal(t, held.Token, found[0].Token)
@@ -800,10 +601,10 @@ func TestAFileSystemThatBecomesReadOnly(t *testing.T) {
 	require.ErrorIs(t, err, unix.EBUSY)
 	require.NoError(t, s.Close())
 	require.NoError(t, unix.Mount("none", dir, "tmpfs", unix.MS_REMOUNT|unix.MS_RDONLY, "size=4m"))
-	_, err = New(ctx, s.Path())
+	_, err = New(ctx, s.place.path)
 	require.ErrorIs(t, err, store.ErrDenied)
 	require.NoError(t, unix.Mount("none", dir, "tmpfs", unix.MS_REMOUNT, "size=4m"))
-	again := openAt(t, s.Path())
+	again := openAt(t, s.place.path)
 	found := must(again.Get(ctx, "job"))(t)
 	require.Len(t, found, 1)
 }
@@ -858,11 +659,7 @@ func TestTheFileBesideItMayNotBeWritten(t *testing.T) {
 	require.NoError(t, s.Close())
 	name := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"-holdfast")
 	require.NoError(t, os.Chmod(name, 0o400))
-	s, err = New(t.Context(), path)
-	require.NoError(t, err, "to take part it need not be written")
-	require.NoError(t, s.Close())
-	require.NoError(t, os.Rename(path, path+".old"))
-	_, err = New(t.Context(), path) // another generation
+	_, err = New(t.Context(), path)
 	require.ErrorIs(t, err, store.ErrDenied)
 	require.ErrorContains(t, err, name)
 }

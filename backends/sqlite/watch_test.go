@@ -46,7 +46,7 @@ func follow(t *testing.T, s *Store) (events <-chan store.Event, ended <-chan err
 // What is done by hand, with any program, is told to watches.
 func TestADeletionByHandIsTold(t *testing.T) {
 	s := openAt(t, file(t))
-	db := users(t, s.Path(), "")
+	db := users(t, s.place.path, "")
 	r := win(t, s, open(t, s, 1, owner("a"), time.Minute), "job")
 	events, _ := follow(t, s)
 	must(db.Exec("DELETE FROM holdfast_lease WHERE name = 'job'"))(t)
@@ -61,7 +61,7 @@ func TestADeletionByHandIsTold(t *testing.T) {
 // A watch that is behind by more than is kept ends with an error, and not with a gap.
 func TestAWatchThatIsTooFarBehind(t *testing.T) {
 	s := openAt(t, file(t))
-	db := users(t, s.Path(), "&_txlock=immediate")
+	db := users(t, s.place.path, "&_txlock=immediate")
 	sess := open(t, s, 1, owner("a"), time.Minute)
 	win(t, s, sess, "one")
 	win(t, s, sess, "two")
@@ -83,7 +83,7 @@ func TestTheLogIsCut(t *testing.T) {
 	ctx := context.Background()
 	s := openAt(t, file(t))
 	sess := open(t, s, 1, owner("a"), time.Hour)
-	db := users(t, s.Path(), "")
+	db := users(t, s.place.path, "")
 	_, err := db.Exec(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2 * ?)
 		INSERT INTO holdfast_change (rev, kind, name) SELECT 1, 2, 'x' FROM n`, kept)
 	require.NoError(t, err)
@@ -136,7 +136,7 @@ func TestAWatchBeginsBesideWriters(t *testing.T) {
 	sess := open(t, s, 1, owner("a"), time.Minute)
 	mine := win(t, s, sess, "job")
 	put, synced := fmt.Sprint(store.EventPut, "job"), fmt.Sprint(store.EventSynced)
-	c := connection(t, s.Path(), "BEGIN IMMEDIATE")
+	c := connection(t, s.place.path, "BEGIN IMMEDIATE")
 	all, deletions := stream(t, s, false), stream(t, s, true)
 	require.Equal(t, put, next(t, all))
 	require.Equal(t, synced, next(t, all))
@@ -146,37 +146,6 @@ func TestAWatchBeginsBesideWriters(t *testing.T) {
 	for _, told := range []<-chan string{all, deletions} {
 		require.Equal(t, fmt.Sprint(store.EventDelete, "job"), next(t, told))
 	}
-}
-
-// What had run out when a watch began, and was removed after, is not told: it was not in the
-// snapshot. What comes under its name is told, to its end.
-func TestAWatchBeginsBeforeARemoval(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	s := openAt(t, quickFile(t))
-	dead := open(t, s, 1, owner("a"), time.Minute)
-	win(t, s, dead, "dead")
-	sess := open(t, s, 2, owner("b"), time.Minute)
-	live := win(t, s, sess, "live")
-	c := connection(t, s.Path(), runOut(dead), "BEGIN IMMEDIATE")
-	all, deletions := stream(t, s, false), stream(t, s, true)
-	time.Sleep(100 * time.Millisecond)
-	require.Empty(t, all, "whether it has ended is not known")
-	require.Empty(t, deletions)
-	must(c.ExecContext(ctx, "ROLLBACK"))(t)
-	require.Equal(t, fmt.Sprint(store.EventPut, "live"), next(t, all))
-	require.Equal(t, fmt.Sprint(store.EventSynced), next(t, all))
-	require.Equal(t, fmt.Sprint(store.EventSynced), next(t, deletions))
-
-	again := win(t, s, sess, "dead") // if it was not removed before, it is now
-	must(s.Release(ctx, []store.Held{again.Held(), live.Held()}))(t)
-	require.Equal(t, fmt.Sprint(store.EventPut, "dead"), next(t, all))
-	for _, told := range []<-chan string{all, deletions} {
-		require.Equal(t, fmt.Sprint(store.EventDelete, "dead"), next(t, told))
-		require.Equal(t, fmt.Sprint(store.EventDelete, "live"), next(t, told))
-	}
-	require.Empty(t, all)
-	require.Empty(t, deletions)
 }
 
 // takeReaders has the Store's reads wait, until as many are given back.
@@ -203,47 +172,25 @@ func TestAChangeBeforeASnapshot(t *testing.T) {
 	synced := fmt.Sprint(store.EventSynced)
 	require.Equal(t, synced, next(t, first))
 	takeReaders(s)
+	goOn := sync.OnceFunc(func() { giveReaders(s, readerCount) })
+	defer goOn()
 	second := stream(t, s, false)
-	registered := func() bool { s.mu.Lock(); defer s.mu.Unlock(); return len(s.follow.watchers) == 2 }
+	third := feed.NewWatch[change]("none", false, 0, 1)
+	run := s.hub.Subscribe(third, nil)
+	defer s.hub.Unsubscribe(run, third)
+	registered := func() (is bool) {
+		run.Each(func(ws feed.Watches[change]) { is = len(ws) == 3 })
+		return is
+	}
 	require.Eventually(t, registered, soon, time.Millisecond)
 	mine := win(t, s, sess, "job")
 	put := fmt.Sprint(store.EventPut, "job")
 	require.Equal(t, put, next(t, first), "the follower has told of it")
-	giveReaders(s, readerCount)
+	goOn()
 	require.Equal(t, put, next(t, second))
 	require.Equal(t, synced, next(t, second))
 	must(s.Release(t.Context(), []store.Held{mine.Held()}))(t)
 	require.Equal(t, fmt.Sprint(store.EventDelete, "job"), next(t, second))
-}
-
-// What changed after a watch's snapshot, while another became the first to be told of changes, is
-// told to both.
-func TestAChangeBeforeARegistration(t *testing.T) {
-	t.Parallel()
-	path := quickFile(t)
-	s, other := openAt(t, path), openAt(t, path)
-	takeReaders(s)
-	late := stream(t, s, false)
-	for { // the watch opens the reader that it is given, and gives it back
-		s.mu.Lock() // it can't be registered
-		giveReaders(s, 1)
-		time.Sleep(20 * time.Millisecond)
-		if l := <-s.readers; l != nil {
-			s.readers <- l
-			break
-		}
-		s.mu.Unlock()
-	}
-	giveReaders(s, readerCount-1)
-	win(t, other, open(t, other, 1, owner("b"), time.Minute), "job")
-	first := feed.NewWatch[change]("", false, 0, watchBuffer)
-	_, at, err := other.snapshot(t.Context(), first)
-	require.NoError(t, err)
-	s.follow.beginLocked(first, at.from)
-	defer s.unsubscribe(first)
-	s.mu.Unlock()
-	require.Equal(t, fmt.Sprint(store.EventPut, "job"), next(t, late))
-	require.Equal(t, fmt.Sprint(store.EventSynced), next(t, late))
 }
 
 // runOut is a statement after which a session is over, and not removed yet.
@@ -257,10 +204,10 @@ func TestAReadKeepsNobodyFromWriting(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	s := openAt(t, quickFile(t))
-	other := openAt(t, s.Path())
+	other := openAt(t, s.place.path)
 	sess := open(t, s, 1, owner("a"), time.Minute)
 	dead := open(t, s, 2, owner("b"), time.Minute)
-	connection(t, s.Path(), runOut(dead))
+	connection(t, s.place.path, runOut(dead))
 	finals := 0
 	var renewed error
 	var grants []store.Grant
@@ -342,7 +289,7 @@ func TestReadsThatWaitLeaveRoomForOthers(t *testing.T) {
 	win(t, s, long, "live")
 	sess := open(t, s, 2, owner("b"), time.Minute)
 	win(t, s, sess, "dead")
-	c := connection(t, s.Path(), runOut(sess), "BEGIN IMMEDIATE")
+	c := connection(t, s.place.path, runOut(sess), "BEGIN IMMEDIATE")
 
 	const waiting = 3 * readerCount
 	brief, cancel := context.WithTimeout(ctx, time.Second)
@@ -378,7 +325,7 @@ func TestReadsThatWaitLeaveRoomForOthers(t *testing.T) {
 		switch {
 		case busy(err):
 			locked++
-		case strings.Contains(err.Error(), "wait for the write lock"):
+		case strings.Contains(err.Error(), "other calls"):
 			queued++
 		default: // a goroutine that came late to say so
 			t.Log(err)
@@ -391,72 +338,6 @@ func TestReadsThatWaitLeaveRoomForOthers(t *testing.T) {
 	for range waiting {
 		require.NoError(t, <-answers)
 	}
-}
-
-// Reads that find no connection free say so.
-func TestReadsAreBounded(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	s := openAt(t, quickFile(t))
-	goOn := make(chan struct{})
-	began, ends := make(chan bool, readerCount), make(chan error, readerCount)
-	for range readerCount {
-		go func() {
-			_, err := s.read(ctx, "test", func(*view) ([]row, error) { began <- true; <-goOn; return nil, nil })
-			ends <- err
-		}()
-	}
-	for range readerCount {
-		<-began
-	}
-	brief, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
-	defer cancel()
-	_, err := s.Get(brief, "job")
-	close(goOn)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.ErrorContains(t, err, "other reads")
-	for range readerCount {
-		require.NoError(t, <-ends)
-	}
-	must(s.Get(ctx, "job"))(t)
-}
-
-// A moment whose past is final serves the reads that ask for none later, and no other: what has ended
-// since would be told as held.
-func TestAPastIsSharedByThoseWhoWaited(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	var now atomic.Int64
-	s, err := newStore(ctx, quickFile(t), clock{boot: "boot", now: func() time.Duration { return time.Duration(now.Load()) }})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, s.Close()) }()
-	var all []store.Session
-	for i := range 5 {
-		sess := open(t, s, store.SessionID(i+1), owner("a"), time.Duration(i+1)*time.Second)
-		win(t, s, sess, fmt.Sprint("job/", i))
-		all = append(all, sess)
-	}
-	for i, sess := range all {
-		now.Store(int64(sess.TTL))
-		for name, read := range reads(s, fmt.Sprint("job/", i), sess) {
-			stands, _ := read(ctx)
-			require.False(t, stands, "%s %d", name, i)
-		}
-		found := must(s.Get(ctx, "job/0", "job/1", "job/2", "job/3", "job/4"))(t)
-		require.Len(t, found, len(all)-1-i)
-	}
-	at := s.clock.now()
-	must(s.passed(ctx, at))(t)
-	connection(t, s.Path(), "BEGIN IMMEDIATE") // from now on nobody gets the lock
-	shared := must(s.passed(ctx, at))(t)
-	require.Equal(t, at, shared)
-	require.Eventually(t, func() bool {
-		brief, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
-		defer cancel()
-		_, err = s.passed(brief, at+1)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		return busy(err) // unless it was too late to ask for the lock
-	}, soon, time.Millisecond)
 }
 
 // reads are the ways to ask for a record of a session, which must all say the same: whether it
@@ -547,7 +428,7 @@ func TestWhatHasRunOutIsGone(t *testing.T) {
 	ctx := t.Context()
 	s := openAt(t, quickFile(t))
 	sess := open(t, s, 1, owner("a"), 30*time.Millisecond)
-	db := users(t, s.Path(), "")
+	db := users(t, s.place.path, "")
 	_, err := db.ExecContext(ctx, "INSERT INTO holdfast_lease VALUES ('job', 1, 1, 1, 1, 0, NULL)")
 	require.NoError(t, err)
 	time.Sleep(40 * time.Millisecond)

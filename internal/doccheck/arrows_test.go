@@ -83,9 +83,9 @@ var layered = []layers{
 		// what a Store does
 		"watch.go", "read.go", "ownership.go", "session.go", "guard.go", "store.go",
 		// the changes, and transactions that write and read
-		"follow.go", "transaction.go", "view.go", "record.go",
+		"follow.go", "transaction.go", "record.go",
 		// the file and the machine
-		"opened.go", "schema.go", "link.go", "place_linux.go", "clock_linux.go", "clock.go", "errors.go",
+		"opened.go", "schema.go", "link.go", "place_linux.go", "clock_linux.go", "errors.go",
 	}, 0},
 	{"singleton", []string{
 		// what users call, and the beginning

@@ -7,8 +7,8 @@
 //
 //	import _ "github.com/holdfast-go/holdfast/backends/sqlite/register"
 //
-// In a path %XX is a byte, so that '%' is %25 and '?' is %3F. One setting may follow a question
-// mark: poll=DURATION is sqlite.WithPollInterval. The close that open.Open returns closes the Store.
+// In a path %XX is a byte, so that '%' is %25 and '?' is %3F. The close that open.Open returns closes the
+// Store.
 package register
 
 import (
@@ -16,7 +16,6 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
-	"time"
 
 	"github.com/holdfast-go/holdfast/backends/open"
 	"github.com/holdfast-go/holdfast/backends/sqlite"
@@ -30,11 +29,11 @@ func init() {
 }
 
 func openSQLite(ctx context.Context, rest string) (store.Store, func() error, error) {
-	path, opts, err := parse(rest)
+	path, err := parse(rest)
 	if err != nil {
 		return nil, nil, err
 	}
-	s, err := sqlite.New(ctx, path, opts...)
+	s, err := sqlite.New(ctx, path)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -42,34 +41,20 @@ func openSQLite(ctx context.Context, rest string) (store.Store, func() error, er
 }
 
 // parse reads what stands behind "sqlite:".
-func parse(rest string) (path string, opts []sqlite.Option, err error) {
-	rest, query, _ := strings.Cut(rest, "?")
-	if strings.Contains(rest, "#") || strings.Contains(query, "#") {
-		return "", nil, fmt.Errorf("%w: a fragment (#) has no meaning; in a path it is %%23", store.ErrInvalid)
+func parse(rest string) (string, error) {
+	if strings.ContainsAny(rest, "?#") {
+		return "", fmt.Errorf("%w: there are no settings (?) and no fragment (#); in a path they are %%3F and %%23", store.ErrInvalid)
 	}
 	if host, ok := strings.CutPrefix(rest, "//"); ok {
 		if !strings.HasPrefix(host, "/") {
-			return "", nil, fmt.Errorf("%w: %.64q is a host: sqlite:///path is absolute, sqlite:path is relative",
+			return "", fmt.Errorf("%w: %.64q is a host: sqlite:///path is absolute, sqlite:path is relative",
 				store.ErrInvalid, host)
 		}
 		rest = host
 	}
-	if path, err = url.PathUnescape(rest); err != nil || path == "" {
-		return "", nil, fmt.Errorf("path: %w: %.64q, must be a path, in which %%XX is a byte", store.ErrInvalid, rest)
+	path, err := url.PathUnescape(rest)
+	if err != nil || path == "" {
+		return "", fmt.Errorf("path: %w: %.64q, must be a path, in which %%XX is a byte", store.ErrInvalid, rest)
 	}
-	q, err := url.ParseQuery(query)
-	if err != nil {
-		return "", nil, fmt.Errorf("settings: %w: what stands behind '?' is no query", store.ErrInvalid)
-	}
-	for k, v := range q {
-		if k != "poll" {
-			return "", nil, fmt.Errorf("setting %.64q: %w: is not known, of poll", k, store.ErrInvalid)
-		}
-		d, err := time.ParseDuration(v[0])
-		if err != nil || len(v) != 1 {
-			return "", nil, fmt.Errorf("setting poll: %w: %.64q, must be one duration such as 10ms", store.ErrInvalid, v)
-		}
-		opts = append(opts, sqlite.WithPollInterval(d))
-	}
-	return path, opts, nil
+	return path, nil
 }
