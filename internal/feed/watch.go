@@ -4,6 +4,7 @@
 //	Queue   functions, called in order on a goroutine that runs while any waits: events, log lines
 //	Latest  the newest state, to each follower at its own pace; states in between may be skipped
 //	Watch   changes of a store, taken by the loop of one watch, which ends with an error if it is too slow
+//	Hub     the watches of a store, and the goroutine that reads changes for all of them
 package feed
 
 import (
