@@ -109,7 +109,7 @@ func (c *conn) call(ctx context.Context, op, query string, args []any, row func(
 	if err != nil {
 		c.primary.forget() // the next call may reach another server, or another schema
 	}
-	return c.explain(ctx, op, c.standby(ctx, err))
+	return c.explain(ctx, op, err)
 }
 
 func (c *conn) send(ctx context.Context, query string, args []any, row func(db.Scan) error) (err error) {
@@ -143,6 +143,8 @@ func (c *conn) explain(ctx context.Context, op string, err error) error {
 	case errors.Is(err, store.ErrDenied): // it says why
 	case state == db.StateReadOnly:
 		err = denied(ErrReadOnly, "a standby, default_transaction_read_only, or a transaction that is READ ONLY itself: %w", err)
+	case state == db.StateUnsupported && c.db.Standby(ctx):
+		err = denied(ErrReadOnly, "a standby: %w", err)
 	case state == db.StateUnsupported:
 		err = denied(ErrUnsafeServer, "the server, or a pooler before it, does not support what is sent: %w", err)
 	case state == db.StateTimeline:
@@ -172,19 +174,6 @@ func (c *conn) explain(ctx context.Context, op string, err error) error {
 		err = fmt.Errorf("%w: %w", ended, err)
 	}
 	return fmt.Errorf("postgres %s: %w", op, err)
-}
-
-// standby says of an error of the client that the server is a standby, if that is why.
-func (c *conn) standby(ctx context.Context, err error) error {
-	if db.StateOf(err) != db.StateUnsupported {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, asking)
-	defer cancel()
-	if c.db.Standby(ctx) {
-		return denied(ErrReadOnly, "a standby: %w", err)
-	}
-	return err
 }
 
 // on has a query fail on servers of other timelines, and on connections that are not fit (db.On).

@@ -115,5 +115,5 @@ func (s *Store) Migrate(ctx context.Context) error {
 	} else {
 		err = at.unmade(s.schema, err)
 	}
-	return s.explain(ctx, "migrate", s.standby(ctx, err))
+	return s.explain(ctx, "migrate", err)
 }

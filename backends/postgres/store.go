@@ -177,7 +177,7 @@ func (s *Store) Check(ctx context.Context) error {
 		return err
 	}
 	_, err := s.check(ctx)
-	return s.explain(ctx, "check", s.standby(ctx, err))
+	return s.explain(ctx, "check", err)
 }
 
 // changed has the watches of this Store look, and tells other processes.

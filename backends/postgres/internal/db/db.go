@@ -38,6 +38,8 @@ const StateUnsupported = "0A000"
 
 // Standby reports whether the server says that it is a standby.
 func (d *DB) Standby(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
 	var is bool
 	err := d.within(ctx, pgx.ReadOnly, func(tx pgx.Tx) error {
 		return tx.QueryRow(ctx, "SELECT pg_catalog.pg_is_in_recovery()", pgx.QueryExecModeExec).Scan(&is)
