@@ -126,18 +126,20 @@ func guard(ctx context.Context, tx *sql.Tx, o lease.Ownership, c clock) error {
 	if err == nil {
 		err = isFile(path, file)
 	}
-	held := fmt.Errorf("%w: %q, token %d", lease.ErrStale, name, token)
+	var why string
 	switch {
 	case err != nil:
 		return fmt.Errorf("%q: %w", name, err)
 	case !stands.Valid:
-		return fmt.Errorf("%w, is not held", held)
+		why = "is not held"
 	case store.Token(stands.Int64) != token:
-		return fmt.Errorf("%w, is held under token %d", held, stands.Int64)
+		why = fmt.Sprintf("is held under token %d", stands.Int64)
 	case time.Duration(ends.Int64) <= now: // or its session was taken away by hand
-		return fmt.Errorf("%w, expired %v ago", held, now-time.Duration(ends.Int64))
+		why = fmt.Sprintf("expired %v ago", now-time.Duration(ends.Int64))
+	default:
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%w: %q, token %d, %s", lease.ErrStale, name, token, why)
 }
 
 // isOpen returns an error if SQLite has ended the transaction: then one can be begun.

@@ -59,7 +59,7 @@ func (f *opened) enter(ctx context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.life.Err() != nil {
-		if f.clock.now() > f.trusted { // no holder believes any more in what it held in this file
+		if f.gone() != nil && f.clock.now() > f.trusted { // no holder believes any more in what it held in this file
 			f.place.leave()
 		}
 		return context.Cause(f.life)
@@ -101,9 +101,19 @@ func (f *opened) died(err error) error {
 	return err
 }
 
-// trust notes that a session is believed in until then.
-func (f *opened) trust(until time.Duration) {
+// gone is why the Store's life has ended, unless it goes on or was closed.
+func (f *opened) gone() error {
+	if err := context.Cause(f.life); errors.Is(err, store.ErrSetback) {
+		return err
+	}
+	return nil
+}
+
+// trust notes that a session is to be believed in until then. After an error it must not be: others may
+// have the path by now.
+func (f *opened) trust(until time.Duration) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.trusted = max(f.trusted, until)
+	return f.gone()
 }

@@ -101,7 +101,9 @@ func (s *transactions) decide(ctx context.Context, l *link, synced bool, f func(
 	if err := f(t); err != nil {
 		return m, err
 	}
-	s.trust(t.trust)
+	if err := s.trust(t.trust); err != nil {
+		return m, err
+	}
 	if err = l.get("SELECT last FROM holdfast_meta", nil, &m.last); err == nil && m.last > seen {
 		const old = "DELETE FROM holdfast_change WHERE seq <= (SELECT max(seq) FROM holdfast_change) - ?"
 		err = l.exec(old, kept)
