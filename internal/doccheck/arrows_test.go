@@ -85,7 +85,7 @@ var layered = []layers{
 		// the changes, and transactions that write and read
 		"follow.go", "transaction.go", "record.go",
 		// the file and the machine
-		"opened.go", "schema.go", "link.go", "place_linux.go", "clock_linux.go", "errors.go",
+		"opened.go", "schema.go", "link.go", "place_linux.go", "clock_linux.go", "clock.go", "errors.go",
 	}, 0},
 	{"singleton", []string{
 		// what users call, and the beginning
