@@ -102,7 +102,7 @@ func (f *opened) gone() error {
 	return nil
 }
 
-// trust notes that a session is to be believed in until then. After an error it must not be: others may
+// trust notes until when a holder will believe in a session. After an error no holder may: others can
 // have the path by now.
 func (f *opened) trust(until time.Duration) error {
 	f.mu.Lock()

@@ -10,8 +10,8 @@ import (
 
 // Watch yields the records of the scope as they stood when the iteration began,
 // store.EventSynced, and then every change, in the order in which they were made, over all
-// names, by whatever process. A Store that is watched also removes what has expired, so that it is
-// told when it happens; also what had expired, and was not in the snapshot, is told then.
+// names, by whatever process. A Store that is watched also removes what has expired, so that watches
+// hear of it when it happens, also of what had expired before and was not in the snapshot.
 //
 // The iteration ends with the context's error, with ErrWatchOverrun, or when the Store ends. The
 // loop's body may call the Store.
