@@ -10,8 +10,7 @@
 // queue is empty again. Of events that have a key (Latest) the last always arrives. Events come
 // before dead letters, each in the order in which they were published.
 //
-// No code of ours may decide by what it hears from the EventStream; hosting.FromEventStream
-// hears hints there, beside which the lease decides.
+// No code of ours may decide by what it hears from the EventStream.
 package outlet
 
 import (
