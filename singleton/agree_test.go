@@ -93,16 +93,6 @@ func TestAHostSaysItsVersionAndItsSettings(t *testing.T) {
 
 		h, err := a.keeper.Lease("my/own", own)
 		require.NoError(t, err)
-		m = a.run("x", append(opts, singleton.WithLease(h))...)
-		until(t, time.Second, "hosts", active(m))
-		require.Equal(t, want, c.metadataOf("my/own"))
-		require.NoError(t, m.Stop(t.Context()))
-		won, err := h.Acquire(t.Context())
-		require.NoError(t, err)
-		require.True(t, won)
-		require.Equal(t, map[string]string{"zone": "eu"}, c.metadataOf("my/own"))
-		require.NoError(t, h.Release(t.Context()))
-
 		m = a.run("x", append(opts, singleton.WithLease(bare{h}))...)
 		until(t, time.Second, "hosts", active(m))
 		require.Equal(t, map[string]string{"zone": "eu"}, c.metadataOf("my/own"))
@@ -126,11 +116,6 @@ func TestAKeyOfTheManagersIsRefused(t *testing.T) {
 			_, err := singleton.Start(a.system, a.keeper, "x", a.worker(), singleton.WithLeaseOptions(own))
 			require.ErrorIs(t, err, lease.ErrInvalid)
 			require.ErrorContains(t, err, key)
-			h, err := a.keeper.Lease("my/own", own)
-			require.NoError(t, err)
-			_, err = singleton.Start(a.system, a.keeper, "x", a.worker(), singleton.WithLease(h))
-			require.ErrorIs(t, err, lease.ErrInvalid)
-			require.NoError(t, h.Close(t.Context()))
 		}
 		until(t, time.Second, "hosts", active(a.run("x")))
 	})

@@ -688,18 +688,11 @@ func BenchmarkAsk(b *testing.B) {
 	}
 }
 
-// mute is a host that answers the first job of a proxy, which follows its record or not, and
-// none later.
-func (c *cluster) mute(followed bool) (a, p *node, mp *singleton.Manager) {
+// mute is a host that answers the first job of a proxy, and none later.
+func (c *cluster) mute() (a, p *node, mp *singleton.Manager) {
 	a, p = c.node("a"), c.node("p")
 	a.hosts("x")
-	opts := []singleton.Option{singleton.WithProxyOnly()}
-	if !followed {
-		h, err := p.keeper.Lease("singleton/x")
-		require.NoError(c.t, err)
-		opts = append(opts, singleton.WithLease(h))
-	}
-	mp = p.run("x", opts...)
+	mp = p.run("x", singleton.WithProxyOnly())
 	p.mustAsk(mp.PID(), 1)
 	c.log.behave = func(on *node, ctx actor.Context, _ *life) bool {
 		_, is := ctx.Message().(job)
@@ -708,28 +701,13 @@ func (c *cluster) mute(followed bool) (a, p *node, mp *singleton.Manager) {
 	return a, p, mp
 }
 
-// A proxy that does not follow who hosts, but has to look it up each time, hears of the
-// break though it had forgotten the host.
-func TestAskFailsWhenItsLinkBreaksWithoutADirectory(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		_, _, mp := c.mute(false)
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		began := time.Now()
-		go func() { time.Sleep(5 * time.Second); c.net.Cut("a:1", "p:1") }()
-		_, err := singleton.Ask[done](ctx, mp, job{"x", 2})
-		require.ErrorIs(t, err, hosting.ErrUnconfirmed)
-		require.Equal(t, 5*time.Second, time.Since(began))
-	})
-}
-
 // The host's machine vanishes: its lease runs out, and another node may host, before the
 // link is found broken. Who asked hears of it all the same, long before its deadline.
 func TestAskEndsWhenItsHostVanishes(t *testing.T) {
 	for what, others := range map[string]bool{"and nobody hosts": false, "and another node hosts": true} {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T, c *cluster) {
-				a, _, mp := c.mute(true)
+				a, _, mp := c.mute()
 				last := 14 * time.Second
 				if others {
 					c.node("b").run("x")

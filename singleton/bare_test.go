@@ -114,14 +114,6 @@ func TestABareLeaseIsTriedAsOftenAsChosen(t *testing.T) {
 	})
 }
 
-// ownLease is a lease that no other node asks for.
-func ownLease(t *testing.T) lease.Lease {
-	t.Helper()
-	l, err := barelease.NewNode(barelease.NewBook(), nil).Lease("x", time.Minute)
-	require.NoError(t, err)
-	return l
-}
-
 // deaf is a lease with the contract's four methods that fails whenever it is asked whether it
 // is alive, after so many times at which it is not.
 type deaf struct {

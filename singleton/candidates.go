@@ -162,11 +162,7 @@ func (c *candidates) introduce(gone bool) {
 		return
 	}
 	host := c.proxy.Holder()
-	if host != nil {
-		c.hostAt = host.Address
-	} else if c.dir != nil || c.phase.hosts() { // else it is known only while mail looks for it
-		c.hostAt = ""
-	}
+	c.hostAt = host.GetAddress()
 	again := time.Duration(0)
 	if !gone {
 		if c.closing() {

@@ -630,14 +630,8 @@ func (r *rude) Term() (lease.Term, bool) {
 	t, _ := lease.As[lease.Termed](r.Lease)
 	return t.Term()
 }
-func (r *rude) Holder(ctx context.Context) (lease.Record, bool, error) {
-	r.boom("Holder")
-	h, _ := lease.As[lease.HolderFinder](r.Lease)
-	return h.Holder(ctx)
-}
-
 func TestLeasesThatPanic(t *testing.T) {
-	for _, at := range []string{"Acquire", "Release", "OnLost", "OnFree", "Term", "Holder"} {
+	for _, at := range []string{"Acquire", "Release", "OnLost", "OnFree", "Term"} {
 		t.Run(at, func(t *testing.T) {
 			bubble(t, func(t *testing.T, c *cluster) {
 				a, b := c.node("a"), c.node("b")

@@ -73,9 +73,7 @@ func newController(m *Manager) *controller {
 	c.proxy = newProxy(core, c.host)
 	c.door = newDoor(c.proxy)
 	c.candidates = &candidates{core: core, proxy: c.proxy, lead: c.lead, known: map[string]candidate{}}
-	introduce := func() { c.candidates.introduce(false) }
-	c.lead.led = introduce // a host that can't hear of it otherwise hears it from us
-	c.host.lookedUp = introduce
+	c.lead.led = func() { c.candidates.introduce(false) } // a host that can't hear of it otherwise hears it from us
 	c.port = port{core, c.proxy}
 	c.successor = &successor{port: c.port, tenure: c.tenure}
 	c.states = &states{core: core}
@@ -210,9 +208,7 @@ func (c *controller) fire(e event) {
 	}
 	if c.phase == Standby && was != Standby {
 		c.successor.forgetState()
-		if c.dir != nil {
-			clear(c.candidates.known) // those that are left tell the next host; and this node, when it is that again
-		}
+		clear(c.candidates.known) // those that are left tell the next host; and this node, when it is that again
 	}
 }
 

@@ -152,7 +152,6 @@ func (m *Manager) cleanUp() {
 		err = m.own.Close(ctx)
 	} else {
 		err = boundary.Call(func() error { return m.lease.Release(ctx) })
-		_ = m.describe(nil) // it can't be refused
 	}
 	if err != nil {
 		m.log.Warn("the lease is left to expire", zap.Error(err))

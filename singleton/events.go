@@ -117,7 +117,7 @@ const tries = 3
 // Errors of Ask say it.
 type trouble struct {
 	hostless time.Duration // since when mail can go nowhere; 0: it can
-	store    string        // why the lease was not acquired, or its holder not looked up, at the last try
+	store    string        // why the lease was not acquired at the last try
 	broke    string        // the address of the host whose link broke last
 	brokeAt  time.Duration
 

@@ -217,7 +217,7 @@ func (g *giving) onTransferEnded(err error) {
 // it soon: what others send here meanwhile, and the markers behind it, need not wait. What it finds
 // counts while nothing else was heard.
 func (g *giving) lookForNext() {
-	if g.dir == nil || g.sign != nil || g.newsWithin() == 0 {
+	if g.sign != nil || g.newsWithin() == 0 {
 		return
 	}
 	heard, moved := g.proxy.host.heard, g.tenure.movedAt

@@ -344,7 +344,6 @@ func TestALeaseOfAnotherNameIsTransferred(t *testing.T) {
 			ms = append(ms, n.run("x", singleton.WithLease(h)))
 			until(t, 5*time.Second, "hosts", active(ms[0]))
 		}
-		ns[1].system.Root.Send(ms[1].PID(), job{Sender: "b", Number: 1}) // which makes it look for the host
 		time.Sleep(time.Second)
 		require.NoError(t, ms[0].Stop(t.Context()))
 		until(t, time.Second, "hosts", active(ms[1]))

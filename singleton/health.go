@@ -33,9 +33,8 @@ const badAfter = 30 * time.Second
 //   - its host is of a version that this node does not talk to (ErrProtocol);
 //   - users' code that makes a child (its Props), or follows the leader
 //     (Leadership.Follow), has not returned for 30 s: the error says what, and since when;
-//   - no host is known for 30 s. Where the records of the lease can't be followed (WithLease,
-//     or a store that neither watches nor lists) that is known only while messages wait for a
-//     host.
+//   - no host is known for 30 s. Where the host has to announce itself (WithLease) that is known
+//     only while messages wait for a host.
 //
 // It fails, too, while the store's history has gone back (Keeper.Setback): nothing is
 // hosted then.
@@ -51,7 +50,7 @@ func Health(system *actor.ActorSystem) func(context.Context) error {
 		var wrong []error
 		keepers := map[*lease.Keeper]bool{}
 		for _, m := range managersOf(system) {
-			if k := m.keeper; k != nil && !keepers[k] {
+			if k := m.keeper; !keepers[k] {
 				keepers[k] = true
 				if err := k.Setback(); err != nil {
 					wrong = append(wrong, err)
@@ -105,19 +104,13 @@ func (m *Manager) why(since time.Duration) string {
 	}
 	if t.store != "" {
 		all = append(all, "the store: "+t.store)
-	} else if m.keeper != nil { // the first attempt may still be under way
-		if in := m.keeper.Info(); in.Failure != nil {
-			all = append(all, fmt.Sprintf("the store has not been reached since %v: %.256s", in.Since.Format(time.RFC3339), in.Failure))
-		}
+	} else if in := m.keeper.Info(); in.Failure != nil { // the first attempt may still be under way
+		all = append(all, fmt.Sprintf("the store has not been reached since %v: %.256s", in.Since.Format(time.RFC3339), in.Failure))
 	}
 	if t.brokeAt < since {
 		t.broke = ""
 	}
-	own := lease.Owner{Address: m.pid.Address}
-	if m.keeper != nil {
-		own = m.keeper.Owner()
-	}
-	if why := asker.Unreached(m.system, own, s.Host, t.broke, now-t.brokeAt); why != "" {
+	if why := asker.Unreached(m.system, m.keeper.Owner(), s.Host, t.broke, now-t.brokeAt); why != "" {
 		all = append(all, why)
 	}
 	if s.Buffered > 0 {

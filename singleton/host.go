@@ -2,7 +2,6 @@ package singleton
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"net/url"
 	"strings"
@@ -23,8 +22,6 @@ import (
 type host struct {
 	*troubles
 	*route.Router
-	sought   func() // looks it up again, if mail waits for it
-	lookedUp func()
 
 	record  lease.Record // the holder of the lease, if known
 	known   bool
@@ -32,14 +29,13 @@ type host struct {
 	heard   int           // how often this node heard of it
 	judged  judgement     // of what the host says of itself
 	told    heard         // what was logged last
-	looking bool          // a look-up of the holder is under way, or what it found is of use yet
 }
 
 // setHost takes up the holder of the lease.
 func (h *host) setHost(r lease.Record, known bool) {
 	if known && !(h.known && h.record.Owner.Incarnation == r.Owner.Incarnation && h.record.Token >= h.Own()) {
 		h.learned = h.clock.Now().Mono
-		if h.dir != nil && r.TTL > 0 && r.Owner.ID != "" && r.Owner.ID == h.ownID() && r.Owner.Incarnation != h.Self.Incarnation {
+		if r.TTL > 0 && r.Owner.ID != "" && r.Owner.ID == h.ownID() && r.Owner.Incarnation != h.Self.Incarnation {
 			h.suspect(r.Owner.Incarnation, r.TTL)
 		}
 	}
@@ -98,15 +94,6 @@ func (m *Manager) about() map[string]string {
 	return about
 }
 
-// describe has the record of the lease say it, if the lease can. nil leaves a user's lease as it was.
-func (m *Manager) describe(about map[string]string) error {
-	d, ok := lease.As[lease.Describer](m.lease)
-	if !ok {
-		return nil
-	}
-	return boundary.Call(func() error { return d.Describe(about) })
-}
-
 // takesPlain reports whether the host is known to take plain messages.
 func (h *host) takesPlain(host *wire.Node) bool {
 	return h.known && h.record.Owner.Incarnation == host.GetIncarnation() && h.record.Metadata[keyPlain] == "1"
@@ -162,48 +149,4 @@ func (h *host) judge(r lease.Record, known bool) {
 	if what.differs != "" {
 		agree.Tell(h.log, r, what.differs, zap.Int("missed", missed))
 	}
-}
-
-// lookUp asks for the holder of the lease, where records can't be followed. The answer is used
-// for what is sought, then forgotten.
-func (h *host) lookUp() {
-	if h.dir != nil || h.looking {
-		return
-	}
-	f, ok := lease.As[lease.HolderFinder](h.lease)
-	if !ok {
-		return
-	}
-	h.looking = true
-	h.ops.Go(func() {
-		ctx, cancel := context.WithTimeout(h.life, 5*time.Second)
-		defer cancel()
-		var rec lease.Record
-		var known bool
-		err := boundary.Call(func() (err error) { rec, known, err = f.Holder(ctx); return err })
-		if err != nil {
-			h.log.Debug("the host is not known", zap.Error(err))
-		}
-		h.post(func() {
-			h.storeSaid(err)
-			h.found(rec, known && err == nil)
-			h.lookedUp()
-		})
-	})
-}
-
-func (h *host) found(record lease.Record, known bool) {
-	here := known && record.Owner.Address == h.system.Address()
-	h.setHost(record, known && !here) // nothing is sent from here to here
-	pause := lookUpEvery
-	if !known || here { // another is about to be
-		pause = lookUpEvery / 4
-	}
-	h.clock.AfterFunc(pause, func() { h.post(h.stale) })
-}
-
-func (h *host) stale() {
-	h.looking = false
-	h.setHost(lease.Record{}, false)
-	h.sought()
 }

@@ -109,7 +109,7 @@ func TestOptionsRefuseBadValues(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, group := c.versioned("a", "1")
 		inputtest.Options(t, map[string][]any{
-			"WithLease":          {singleton.WithLease, ownLease(t)},
+			"WithLease":          {singleton.WithLease, &scriptedLease{}},
 			"WithLeaseOptions":   {singleton.WithLeaseOptions, lease.WithTTL(time.Second)},
 			"WithLeadership":     {singleton.WithLeadership, membership.NewStatic(a.keeper.Owner())},
 			"WithSettle":         {singleton.WithSettle, time.Second},

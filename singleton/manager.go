@@ -27,7 +27,7 @@ import (
 type Manager struct {
 	name   string
 	system *actor.ActorSystem
-	keeper *lease.Keeper // nil with WithLease and no Keeper
+	keeper *lease.Keeper
 	claims
 	set     settings
 	owned   bool // it coordinates shards, which stop it: StopAll does not
@@ -37,7 +37,7 @@ type Manager struct {
 	metrics *instruments
 	traces  *traces.Tracer
 	outlet  *outlet.Outlet
-	dir     *directory
+	dir     *directory // nil if it is owned: what is part of something else gets no mail
 	pid     *actor.PID
 
 	status  atomic.Pointer[Status]
@@ -335,14 +335,12 @@ func (c *core) now() time.Duration { return c.clock.Now().Mono }
 
 func (c *core) event(e Event) {
 	e.Singleton = c.name
-	if c.keeper != nil {
-		why := e.Reason
-		if e.Panic != nil {
-			why = fmt.Errorf("panic: %v", e.Panic)
-		}
-		c.keeper.Journal().Add(journal.Event{At: time.Unix(0, c.clock.Now().Wall), Kind: e.Kind.String(), Name: nameOf(c.Manager),
-			Token: uint64(e.Token), Peer: e.Peer.ID, Took: e.After, Why: why})
+	why := e.Reason
+	if e.Panic != nil {
+		why = fmt.Errorf("panic: %v", e.Panic)
 	}
+	c.keeper.Journal().Add(journal.Event{At: time.Unix(0, c.clock.Now().Wall), Kind: e.Kind.String(), Name: nameOf(c.Manager),
+		Token: uint64(e.Token), Peer: e.Peer.ID, Took: e.After, Why: why})
 	c.outlet.Publish(e)
 }
 
@@ -410,33 +408,21 @@ func (c *core) rank() (n int) {
 	return n
 }
 
-func (c *core) ownID() string {
-	if c.keeper == nil {
-		return ""
-	}
-	return c.keeper.Owner().ID
-}
+func (m *Manager) ownID() string { return m.keeper.Owner().ID }
 
 // newsWithin is how long it takes, as a rule, until other nodes know of another host: where the
-// store can watch they learn it at once. What is part of something else has no mail of its own.
+// store can watch they learn it at once.
 func (c *core) newsWithin() time.Duration {
-	switch {
-	case c.owned:
+	if c.dir == nil {
 		return 0
-	case c.dir == nil:
-		return lookUpEvery
 	}
 	return c.keeper.LookEvery()
 }
 
-// lookUpEvery is the pause between looks for the holder where records can't be
-// followed; while no other host is found, it is a quarter of that.
-const lookUpEvery = time.Second
-
 // recordName is that of the record which names the host.
-func (c *core) recordName() string {
-	if c.sign != nil {
-		return c.sign.Name()
+func (m *Manager) recordName() string {
+	if m.sign != nil {
+		return m.sign.Name()
 	}
-	return c.lname
+	return nameOf(m)
 }

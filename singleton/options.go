@@ -10,7 +10,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/hosting"
-	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
@@ -52,14 +51,12 @@ type telemetry struct {
 	tracing trace.TracerProvider
 }
 
-// WithLease makes the singleton obey l in place of a lease of the Keeper, which may then be
-// nil. l must not be nil, and nothing else may use it: the manager acquires and releases it.
-// What l lacks (found with lease.As) has these consequences:
+// WithLease makes the singleton obey l in place of a lease that the manager makes. l must not be
+// nil, and nothing else may use it: the manager acquires and releases it. If it is a
+// *lease.Handle, it must be the Keeper's, and its record says where the host is, but not of what
+// version. Else the host announces itself with a lease of the Keeper, "host/<name>". What l lacks
+// (found with lease.As) has these consequences:
 //
-//   - lease.HolderFinder: the host announces itself with a lease of the Keeper,
-//     "host/<name>", that says where it is and of what version; without a Keeper, too, the
-//     proxy knows no other host than this node
-//   - lease.Describer: the record of l does not tell the host's version and settings
 //   - lease.Termed: the fencing token is 0, and the context comes from OnLost
 //   - lease.Waiter: a name that is taken is tried again from time to time (WithRetries)
 //
@@ -169,8 +166,7 @@ func WithBuffer(limit int, policy hosting.DropPolicy) Option {
 func WithLinger(d time.Duration) Option { return func(s *settings) { s.linger = d } }
 
 // WithLogger gets one line per transition. It must return: one that hangs holds up the singleton,
-// never safety. zap.NewNop() is for silence. Default, also if l is nil: the Keeper's logger;
-// without a Keeper, warnings and errors go to slog.Default().
+// never safety. zap.NewNop() is for silence. Default, also if l is nil: the Keeper's logger.
 func WithLogger(l *zap.Logger) Option { return func(s *settings) { s.logger = l } }
 
 // WithMeterProvider is where metrics go: that of the first singleton of an actor system
@@ -248,10 +244,7 @@ func (s *settings) complete(name string, keeper *lease.Keeper) error {
 		s.meters = otel.GetMeterProvider()
 	}
 	if s.logger == nil {
-		s.logger = boundary.Default()
-		if keeper != nil {
-			s.logger = keeper.Logger()
-		}
+		s.logger = keeper.Logger()
 	}
 	return nil
 }

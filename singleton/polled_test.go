@@ -2,7 +2,6 @@ package singleton_test
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -11,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/internal/handover"
-	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/membership"
@@ -154,81 +152,6 @@ func TestAHostThatReleasedBeforeItWasStoppedForwards(t *testing.T) {
 			require.Len(t, c.log.snapshot()[1].jobs, 1, "stopped %v after", after)
 		})
 	}
-}
-
-// newLent is three nodes whose singleton obeys a lease of a Keeper's that they made, so that its record
-// is not followed, and follows a leader; run starts it once more.
-func newLent(c *cluster) (x *team, run func(i int)) {
-	lent := map[*node][]singleton.Option{}
-	x = newTeamOf(c, c.nodes("a", "b", "d"), keeperOwner, func(n *node, leads singleton.Option) *singleton.Manager {
-		h, err := n.keeper.Lease("own")
-		require.NoError(c.t, err)
-		lent[n] = []singleton.Option{singleton.WithLease(h), leads}
-		return n.run("x", lent[n]...)
-	})
-	x.lead(0)
-	x.hosts(0)
-	return x, func(i int) { x.ms[i] = x.ns[i].run("x", lent[x.ns[i]]...) }
-}
-
-// Where the record can't be followed, a former host that is idle looks for the next one for the
-// sake of others' order, so that neither they wait for it nor its end does.
-func TestAFormerHostLooksForOthersMarkers(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		x, run := newLent(c)
-		for i := range 8 {
-			x.ns[2].mustAsk(x.ms[2].PID(), 1)
-			x.lead((i + 1) % 2)
-			until(t, 10*time.Second, "hosts", active(x.ms[(i+1)%2]))
-			time.Sleep(5 * time.Second)
-			ended := make(chan error, 1)
-			ended <- nil
-			if i%4 > 1 { // the former host is being stopped
-				<-ended
-				go func() {
-					began := time.Now()
-					err := x.ms[i%2].Stop(t.Context())
-					if took := time.Since(began); err == nil && took > 3*time.Second {
-						err = fmt.Errorf("it took %v", took)
-					}
-					ended <- err
-				}()
-			}
-			began := time.Now()
-			x.ns[2].mustAsk(x.ms[2].PID(), 1)
-			require.Less(t, time.Since(began), 500*time.Millisecond)
-			require.Zero(t, x.ms[2].Status().Unordered)
-			require.NoError(t, <-ended)
-			if i%4 > 1 {
-				run(i % 2)
-				time.Sleep(time.Second)
-			}
-		}
-	})
-}
-
-// Where the record can't be followed, mail of others has a former host look for the next one.
-func TestAFormerHostLooksForOthersMail(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		x, _ := newLent(c)
-		number := 0
-		for i := range tier.Draws(20, 20) {
-			x.lead((i + 1) % 2)
-			for began := time.Now(); time.Since(began) < 10*time.Second; time.Sleep(20 * time.Millisecond) {
-				number++
-				for j, n := range x.ns {
-					n.system.Root.Send(x.ms[j].PID(), job{Sender: n.id, Number: number})
-				}
-			}
-			require.Equal(t, singleton.Active, x.ms[(i+1)%2].Status().Phase)
-			require.Zero(t, x.ms[i%2].Status().Buffered)
-		}
-		time.Sleep(5 * time.Second)
-		require.Equal(t, map[string]int{"a": number, "b": number, "d": number}, c.log.ordered())
-		for _, m := range x.ms {
-			require.Zero(t, m.Status().Unordered)
-		}
-	})
 }
 
 // join makes nodes members of a group, whose list they ask for the next host.

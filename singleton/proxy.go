@@ -59,13 +59,10 @@ type proxy struct {
 
 func newProxy(c *core, h *host) *proxy {
 	p := &proxy{core: c, host: h, began: c.now() - 1, payload: wire.PayloadLimit(c.system)}
-	self := &wire.Node{Address: c.system.Address(), Incarnation: c.system.ID}
-	if c.keeper != nil {
-		self.Incarnation = c.keeper.Owner().Incarnation
-	}
+	self := &wire.Node{Address: c.system.Address(), Incarnation: c.keeper.Owner().Incarnation}
 	p.Router = route.New(route.Config{Name: c.lname, Self: self, Limit: c.set.buffer, Bytes: maxBuffered, Custody: maxCustody,
 		Policy: c.set.drop, Patience: patience, TTL: defaultTTL}, p)
-	h.Router, h.sought = p.Router, p.lookUp
+	h.Router = p.Router
 	p.out.Init(transport.Of(c.system), p, c.pid.Id, p.payload+wire.Headroom, &p.lost)
 	return p
 }
@@ -97,20 +94,11 @@ func (p *proxy) collect(g *gate.Gate) {
 func (p *proxy) close() {
 	p.gate, p.child, p.token, p.collecting = nil, nil, 0, false
 	p.Closed()
-	p.lookUp()
-}
-
-// lookUp looks for the host if mail waits for it, or a marker.
-func (p *proxy) lookUp() {
-	if p.gate == nil && p.Waits() {
-		p.host.lookUp()
-	}
 }
 
 // outbound routes mail from this node.
 func (p *proxy) outbound(envelope any) {
 	p.Accept(route.Item{Local: envelope, Size: actors.Footprint(envelope), Until: p.until(envelope)})
-	p.lookUp()
 }
 
 // Receive takes a message of another node's manager; kept says that this node has
@@ -126,11 +114,7 @@ func (p *proxy) Receive(msg any, kept bool) bool {
 			return true // it says that it hosts; what waits for the answer gives up
 		}
 	}
-	if !p.Router.Receive(msg, size, kept) {
-		return false
-	}
-	p.lookUp() // it may wait here for the next host
-	return true
+	return p.Router.Receive(msg, size, kept)
 }
 
 // Served reports whether other nodes sent mail here.

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/internal/wire"
@@ -173,6 +174,15 @@ func TestGuardedChildrenObeyTheLease(t *testing.T) {
 	})
 }
 
+// aKeeper is a Keeper of a store of its own.
+func aKeeper(t *testing.T) *lease.Keeper {
+	t.Helper()
+	k, err := lease.NewKeeper(memory.New(), lease.Config{ID: "a"})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = k.Close(context.Background()) })
+	return k
+}
+
 // A message that comes while a manager ends is handled, forwarded or a dead
 // letter: none vanishes.
 func TestNothingVanishesWhileAManagerEnds(t *testing.T) {
@@ -180,11 +190,11 @@ func TestNothingVanishesWhileAManagerEnds(t *testing.T) {
 		system := actor.NewActorSystem(remoting.LogTo(nil))
 		var sent, met atomic.Int64
 		deadJobs(system, &met)
-		m, err := singleton.Start(system, nil, "x", actor.PropsFromFunc(func(ctx actor.Context) {
+		m, err := singleton.Start(system, aKeeper(t), "x", actor.PropsFromFunc(func(ctx actor.Context) {
 			if _, is := ctx.Message().(job); is {
 				met.Add(1)
 			}
-		}), singleton.WithLease(ownLease(t)), singleton.WithLinger(time.Millisecond))
+		}), singleton.WithLinger(time.Millisecond))
 		require.NoError(t, err)
 		var wg sync.WaitGroup
 		for range 3 {
@@ -215,7 +225,7 @@ func TestTheMailOfAChildWhoseManagerIsStoppedByForce(t *testing.T) {
 		})
 		deadJobs(system, &met)
 		works, release := make(chan struct{}), make(chan struct{})
-		m, err := singleton.Start(system, nil, "x", actor.PropsFromFunc(func(ctx actor.Context) {
+		m, err := singleton.Start(system, aKeeper(t), "x", actor.PropsFromFunc(func(ctx actor.Context) {
 			if j, is := ctx.Message().(job); is {
 				met.Add(1)
 				if j.Number == 1 {
@@ -223,7 +233,7 @@ func TestTheMailOfAChildWhoseManagerIsStoppedByForce(t *testing.T) {
 					<-release
 				}
 			}
-		}), singleton.WithLease(ownLease(t)))
+		}))
 		require.NoError(t, err)
 		const sent = 200
 		for i := range sent {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -92,31 +93,29 @@ func (r *registry) count() int {
 	return len(r.managers)
 }
 
-// join gives m the directory of its Keeper; none if its store can't be followed.
-func (r *registry) join(m *Manager) {
+// join gives m the directory of its Keeper.
+func (r *registry) join(m *Manager) (err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	kind := "singleton/"
-	if m.sign != nil {
-		kind = "host/"
+	what := followed{m.keeper, m.recordName()}
+	if i := strings.IndexByte(what.prefix, '/'); i > 0 {
+		what.prefix = what.prefix[:i+1] // one directory for all of a kind
 	}
-	what := followed{m.keeper, kind}
 	if m.dir = r.dirs[what]; m.dir != nil {
-		return
+		return nil
 	}
 	d := &directory{records: map[string]lease.Record{}, told: map[string]func(hostNoticed){}}
-	stop, err := m.keeper.Watch(kind, d.onEvent)
-	if err != nil {
-		return
+	if d.stop, err = m.keeper.Watch(what.prefix, d.onEvent); err != nil {
+		return err
 	}
-	d.stop = stop
 	m.dir, r.dirs[what] = d, d
+	return nil
 }
 
-// followed is what one directory does: the records of a kind.
+// followed is what one directory does: the records with a prefix.
 type followed struct {
 	keeper *lease.Keeper
-	kind   string
+	prefix string
 }
 
 // idle reports whether none of managers uses d.

@@ -18,7 +18,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/reply"
 	"github.com/holdfast-go/holdfast/internal/traces"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/store"
 )
 
 // ErrNameInUse: this actor system runs a singleton of that name already.
@@ -43,7 +42,8 @@ var ErrNameInUse = errors.New("singleton name in use on this actor system")
 // lease.ErrInvalid for a bad name or option, a nil system, props or Keeper, if the lease's
 // metadata has a key of the manager's own, and if the Keeper's address is not the system's:
 // start remote first, then make the Keeper with lease.Config.Address = system.Address(). (A
-// Keeper without an address goes with a system without remote.)
+// Keeper without an address goes with a system without remote.) lease.ErrUnsupported for a store
+// that can neither watch nor list.
 func Start(system *actor.ActorSystem, keeper *lease.Keeper, name string, props *actor.Props, opts ...Option) (*Manager, error) {
 	invalid := func(format string, args ...any) error {
 		return fmt.Errorf("singleton %.64q: %w: %s", name, lease.ErrInvalid, fmt.Sprintf(format, args...))
@@ -53,6 +53,8 @@ func Start(system *actor.ActorSystem, keeper *lease.Keeper, name string, props *
 		return nil, invalid("system is nil")
 	case props == nil:
 		return nil, invalid("props is nil")
+	case keeper == nil:
+		return nil, invalid("keeper is nil")
 	}
 	set := defaults()
 	if err := input.Apply(&set, &set.missing, lease.ErrInvalid, opts); err != nil {
@@ -65,22 +67,14 @@ func Start(system *actor.ActorSystem, keeper *lease.Keeper, name string, props *
 	if err != nil {
 		return nil, err
 	}
-	if keeper == nil && set.lease == nil {
-		return nil, invalid("keeper is nil, must be set unless WithLease is")
-	}
-	if keeper != nil {
-		if err := actors.CheckAddress(system, keeper.Owner().Address); err != nil {
-			return nil, invalid("%v", err)
-		}
+	if err := actors.CheckAddress(system, keeper.Owner().Address); err != nil {
+		return nil, invalid("%v", err)
 	}
 	m := &Manager{name: name, pid: system.NewLocalPID(named("holdfast/singleton", name)), claims: claims{lname: lname, lease: set.lease}, system: system, keeper: keeper,
 		set: set, props: props, traces: traces.New(set.tracing, "singleton"),
-		clock: store.SystemClock(), outlet: outlet.Of(system), lifetime: lifetime{done: make(chan struct{})}}
+		clock: keeper.Clock(), outlet: outlet.Of(system), lifetime: lifetime{done: make(chan struct{})}}
 	m.log = set.logger.With(zap.String("singleton", name))
 	m.life, m.endLife = context.WithCancel(context.Background())
-	if keeper != nil {
-		m.clock = keeper.Clock()
-	}
 	if h, ok := lease.As[*lease.Handle](set.lease); ok {
 		of, coordinates := strings.CutPrefix(name, "sharding/")
 		m.owned = coordinates && h.Name() == "coordinator/"+of
@@ -88,21 +82,16 @@ func Start(system *actor.ActorSystem, keeper *lease.Keeper, name string, props *
 	m.status.Store(&Status{Name: name})
 	m.trouble.Store(&trouble{})
 
-	reg, id := registryOf(system), system.Address()
-	if keeper != nil {
-		id = keeper.Owner().ID
-	}
-	if m.metrics, err = reg.instruments(set.meters, id); err == nil {
+	reg := registryOf(system)
+	if m.metrics, err = reg.instruments(set.meters, m.ownID()); err == nil {
 		err = m.outlet.Measure(set.meters)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("singleton %.64q: metrics: %w", name, err)
 	}
-	if keeper != nil {
-		desk := inquiry.Of(system)
-		desk.Keep(keeper)
-		desk.Tell(registryID, reg.report)
-	}
+	desk := inquiry.Of(system)
+	desk.Keep(keeper)
+	desk.Tell(registryID, reg.report)
 	if !reg.add(m) {
 		return nil, fmt.Errorf("singleton %.64q: %w", name, ErrNameInUse)
 	}
@@ -118,21 +107,17 @@ func Start(system *actor.ActorSystem, keeper *lease.Keeper, name string, props *
 // launch makes the lease and spawns the actor.
 func (m *Manager) launch(reg *registry) error {
 	var err error
-	_, says := lease.As[lease.HolderFinder](m.lease)
-	switch {
-	case m.lease == nil:
-		m.own, err = m.keeper.Lease(m.lname, m.set.leaseOptions...)
-		m.lease = m.own
-	case m.keeper != nil && !says:
+	if m.lease == nil {
+		if m.own, err = m.keeper.Lease(m.lname, m.set.leaseOptions...); err == nil {
+			m.lease, err = m.own, m.own.Describe(m.about())
+		}
+	} else if _, ok := lease.As[*lease.Handle](m.lease); !ok {
 		m.sign, err = m.keeper.Lease(named("host", m.name), lease.WithMetadata(m.about()))
 	}
+	if err == nil && !m.owned {
+		err = reg.join(m)
+	}
 	if err != nil {
-		return fmt.Errorf("singleton %.64q: %w", m.name, err)
-	}
-	if m.own != nil || m.sign != nil {
-		reg.join(m)
-	}
-	if err := m.describe(m.about()); err != nil {
 		m.undoLaunch()
 		return fmt.Errorf("singleton %.64q: %w", m.name, err)
 	}
@@ -159,9 +144,6 @@ func (m *Manager) undoLaunch() {
 		if h != nil {
 			_ = h.Close(context.Background()) // never used: nothing to release
 		}
-	}
-	if m.own == nil {
-		_ = m.describe(nil) // it can't be refused
 	}
 }
 
