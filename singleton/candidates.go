@@ -15,8 +15,8 @@ import (
 // itself, and says it again for as long as it would: nothing else tells a host that a node
 // has died to which it never sent anything, or that one lives whose link was broken.
 
-// maxCandidates bounds how many nodes a host remembers.
-const maxCandidates = 64
+// maxCandidates bounds how many nodes a host remembers: of more the first that said so.
+const maxCandidates = 1000
 
 // introduceEvery is the pause after which a node tells the host again that it would take
 // over, give or take a quarter. A node of many singletons takes introducePace for each, if
@@ -75,24 +75,11 @@ func (c *candidates) note(m *wire.Candidate) {
 		}
 		return
 	}
-	if !ok && len(c.known) >= maxCandidates {
-		c.forgetStalest()
+	if !ok && len(c.known) >= maxCandidates && len(c.ranked()) >= maxCandidates {
+		return
 	}
 	c.known[at] = candidate{node: m.From, id: m.Id, preferred: m.Preferred, heard: c.now(),
 		again: min(max(0, time.Duration(m.Again)), mostAgain)}
-}
-
-// forgetStalest makes room for a candidate: one that may be gone goes first.
-func (c *candidates) forgetStalest() {
-	all := c.ranked()
-	if len(all) < maxCandidates {
-		return
-	}
-	stalest := slices.MinFunc(all, func(a, b candidate) int { return cmp.Compare(a.heard, b.heard) })
-	if last := all[len(all)-1]; last.doubtful(c.now()) {
-		stalest = last
-	}
-	delete(c.known, stalest.node.Address)
 }
 
 // ranked lists the candidates, the best first: those that may be gone come last, and of

@@ -297,12 +297,11 @@ func (c *controller) publish() {
 	s.Name, s.Phase, s.WhyNot = c.name, c.phase, c.whyNot()
 	c.timeStatus(&s, c.proxy.gate != nil)
 	c.timeTrouble(s, c.proxy.gate, c.child.making != nil, c.lead.following)
-	if old := c.status.Load(); *old != s {
-		c.status.Store(&s)
-		c.meter(*old, s)
-	}
 	c.meterHost(c.proxy.Routable())
-	c.tellTrouble()
+	if old, now := c.status.Load(), (snapshot{s, c.known}); *old != now {
+		c.status.Store(&now)
+		c.meter(old.Status, s)
+	}
 }
 
 // onFree: the name may be free.
@@ -345,7 +344,7 @@ func (c *controller) peerLost(address string) {
 	c.proxy.Gone(address)
 	if c.host.known && c.host.record.Owner.Address == address {
 		c.known.broke, c.known.brokeAt = address, c.clock.Now().Mono
-		c.tellTrouble() // before the askers say why
+		c.publish() // before the askers say why
 	}
 	c.asked.Broke(c.clock, address, c.proxy.out.Link(address), c.proxy.MovedFrom(address))
 	c.candidates.doubt(address)

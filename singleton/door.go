@@ -10,7 +10,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/fastpath"
 	"github.com/holdfast-go/holdfast/internal/gate"
-	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/internal/route"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
@@ -189,7 +188,11 @@ func (d *door) arrived(e *wire.Envelope) {
 // wait shuts the door and leaves a message to the controller, which takes what waits in
 // its turn. Where too much waits, one is dropped.
 func (d *door) wait(message any) {
-	if dropped := d.put(waiting{message, footprint(message)}); dropped != nil {
+	switch dropped := d.put(waiting{message, footprint(message)}); {
+	case dropped == nil:
+	case d.p.over.Load():
+		d.afterEnd(dropped)
+	default:
 		d.p.Drop(itemOf(dropped), "too much waits for the manager")
 	}
 }
@@ -200,8 +203,7 @@ func (d *door) put(w waiting) (dropped any) {
 	defer d.mu.Unlock()
 	d.shutLocked()
 	if d.p.over.Load() {
-		d.afterEnd(w.message)
-		return nil
+		return w.message
 	}
 	most := maxBuffered
 	if _, kept := w.message.(*transport.Kept); kept {
@@ -243,10 +245,19 @@ func itemOf(message any) *route.Item {
 	return &route.Item{Local: message}
 }
 
-// afterEnd has the mailbox of the controller, which has ended, make a dead letter of a message.
-// It goes there in what the mailbox does not look into: so that calls no users' code, nor
-// takes a batch apart a second time.
-func (d *door) afterEnd(message any) { d.inner.PostUserMessage(&diverted{envelope: mailIn(message)}) }
+// afterEnd makes a dead letter of what the controller, which has ended, would have got.
+func (d *door) afterEnd(message any) {
+	switch m := message.(type) {
+	case nil, command, event: // what waits at the door is taken from there
+		return
+	case *diverted:
+		if _, mark := m.envelope.(*flushMark); mark {
+			return
+		}
+		message = m.envelope
+	}
+	d.p.Drop(itemOf(message), "the manager has ended")
+}
 
 func (d *door) shutLocked() {
 	d.here, d.there = nil, nil
@@ -376,9 +387,7 @@ func (b *deadLetterMailbox) PostUserMessage(message any) {
 
 func (b *deadLetterMailbox) InvokeUserMessage(message any) {
 	if b.door.p.over.Load() {
-		if mail := mailIn(message); mail != nil {
-			bury(b.door.p.system, b.door.p.pid, mail)
-		}
+		b.door.afterEnd(message)
 		return
 	}
 	msg := actor.UnwrapEnvelopeMessage(message)
@@ -389,36 +398,6 @@ func (b *deadLetterMailbox) InvokeUserMessage(message any) {
 	b.MessageInvoker.InvokeUserMessage(message)
 }
 
-// bury makes a dead letter of mail to pid, and tells its sender, who does not wait for the
-// subscribers of the dead letters.
-func bury(system *actor.ActorSystem, pid *actor.PID, mail any) {
-	_, message, sender := actor.UnwrapEnvelope(mail)
-	outlet.Of(system).DeadLetter(pid, message)
-	if sender != nil {
-		outlet.Tell(system, sender, &actor.DeadLetterResponse{Target: pid})
-	}
-}
-
-// mailIn takes the user's message out of what a manager would have got; nil if there is
-// none in it.
-func mailIn(message any) any {
-	switch m := message.(type) {
-	case command, event:
-		return nil // what waits at the door is taken from there
-	case *diverted:
-		if _, mark := m.envelope.(*flushMark); mark {
-			return nil
-		}
-		return m.envelope
-	case *transport.Kept:
-		if e, ok := m.What.(*wire.Envelope); ok {
-			return wire.Local(e, e.GetSender().PID(), nil)
-		}
-		return m.What
-	}
-	return message
-}
-
 // divert sends the actor what a gate refused. If it has ended, as one that is stopped by
 // force may before the mailbox of its child is empty, that is a dead letter.
 func (d *door) divert(g *gate.Gate, envelope any) {
@@ -426,7 +405,7 @@ func (d *door) divert(g *gate.Gate, envelope any) {
 	msg := &diverted{g, envelope}
 	if actor, ok := p.system.ProcessRegistry.GetLocal(p.pid.Id); ok {
 		actor.SendUserMessage(p.pid, &told{msg})
-	} else if mail := mailIn(msg); mail != nil {
-		bury(p.system, p.pid, mail)
+	} else {
+		d.afterEnd(msg)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -309,71 +308,11 @@ func TestABatchThatWaitsAtTheEndIsADeadLetterOnce(t *testing.T) {
 		var dead atomic.Int64
 		deadJobs(a.system, &dead)
 		a.holdUp(ma)
-		a.system.Root.Send(ma.PID(), batchOf{job{"a", 1}})
+		a.system.Root.Send(ma.PID(), batchOf{nil, job{"a", 1}})
 		a.system.Root.Stop(ma.PID())
 		<-ma.Done()
 		time.Sleep(time.Second)
 		require.EqualValues(t, 1, dead.Load())
-	})
-}
-
-// A nil in a batch that waits at the end keeps nothing busy.
-func TestANilThatWaitsAtTheEnd(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a := c.node("a")
-		ma := a.run("x", singleton.WithProxyOnly(), slowToWarn())
-		a.holdUp(ma)
-		a.system.Root.Send(ma.PID(), batchOf{nil})
-		a.system.Root.Stop(ma.PID())
-		<-ma.Done()
-		time.Sleep(time.Second) // never, if the mailbox spins
-	})
-}
-
-// touchBatch is a batch that protoactor answers, as one of its PubSub is.
-type touchBatch struct{ get func() []any }
-
-func (b touchBatch) GetMessages() []any                { return b.get() }
-func (b touchBatch) GetAutoResponse(actor.Context) any { return "touched" }
-
-// What is in a batch is asked for under no lock: others may send meanwhile.
-func TestABatchIsTakenApartUnderNoLock(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a := c.node("a")
-		ma := a.run("x", slowToWarn())
-		until(t, time.Second, "hosts", active(ma))
-		var sent atomic.Bool
-		free := false
-		a.holdUp(ma)
-		a.system.Root.Send(ma.PID(), touchBatch{func() []any {
-			go func() { a.system.Root.Send(ma.PID(), job{"other", 1}); sent.Store(true) }()
-			for i := 0; i < 100_000 && !sent.Load(); i++ {
-				runtime.Gosched()
-			}
-			free = sent.Load()
-			return []any{job{"a", 1}}
-		}})
-		a.system.Root.Send(ma.PID(), job{"a", 2})
-		time.Sleep(5 * time.Second)
-		synctest.Wait()
-		require.True(t, free, "another sender was held up by a batch's code")
-		require.Equal(t, []job{{"a", 1}, {"a", 2}}, c.log.jobs("a"))
-	})
-}
-
-// A batch that panics is its sender's trouble; what waits behind it is not lost.
-func TestABatchThatPanicsLosesNothing(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a := c.node("a")
-		ma := a.hosts("x", slowToWarn())
-		a.holdUp(ma)
-		func() {
-			defer func() { _ = recover() }()
-			a.system.Root.Send(ma.PID(), touchBatch{func() []any { panic("a bug") }})
-		}()
-		a.system.Root.Send(ma.PID(), job{"a", 1})
-		time.Sleep(5 * time.Second)
-		require.Equal(t, []job{{"a", 1}}, c.log.snapshot()[0].jobs)
 	})
 }
 

@@ -56,7 +56,7 @@ func Health(system *actor.ActorSystem) func(context.Context) error {
 					wrong = append(wrong, err)
 				}
 			}
-			if err := m.unwell(m.Status(), badAfter); err != nil {
+			if err := m.unwell(badAfter); err != nil {
 				wrong = append(wrong, fmt.Errorf("singleton %.64q %w", m.Name(), err))
 			}
 		}
@@ -77,7 +77,7 @@ func (r *registry) report(_ context.Context, q inquiry.Request, to *inquiry.Repo
 		}
 		s := m.Status()
 		x := inquiry.Singleton{Name: m.name, Lease: nameOf(m), Phase: s.Phase.String(), Hosts: s.Phase.hosts(), Buffered: s.Buffered,
-			Started: s.Started, Stopping: s.StoppingSince, Trouble: s.Trouble, WhyNot: s.WhyNot, Unwell: s.Trouble != "" && m.unwell(s, badAfter) != nil,
+			Started: s.Started, Stopping: s.StoppingSince, Trouble: s.Trouble, WhyNot: s.WhyNot, Unwell: s.Trouble != "" && m.unwell(badAfter) != nil,
 			Counters: map[string]int64{"lives": int64(s.Lives), "dropped": int64(s.Dropped), "undeliverable": int64(s.Undeliverable),
 				"unconfirmed": int64(s.Unconfirmed), "relayed": int64(s.Relayed), "unordered": int64(s.Unordered)}}
 		to.Singletons = append(to.Singletons, x)
@@ -90,7 +90,8 @@ func (r *registry) report(_ context.Context, q inquiry.Request, to *inquiry.Repo
 // why says what stood in the way of a question that was asked at the clock's reading since;
 // empty if nothing is known to have.
 func (m *Manager) why(since time.Duration) string {
-	t, s, now := *m.trouble.Load(), m.Status(), m.clock.Now().Mono
+	t, now := *m.status.Load(), m.clock.Now().Mono
+	s := t.Status
 	var all []string
 	if t.hostless != 0 {
 		what := "no host has been known for"
@@ -122,8 +123,7 @@ func (m *Manager) why(since time.Duration) string {
 // troubles notes what stands between this node and the singleton.
 type troubles struct {
 	*core
-	known      trouble       // without hostless
-	hostlessAt time.Duration // since when no host is known; 0: one is
+	known trouble
 }
 
 // timeTrouble notes since when what Health tells lasts.
@@ -177,15 +177,6 @@ func (c *core) whyNot() string {
 	return ""
 }
 
-// tellTrouble makes what is known of it visible.
-func (t *troubles) tellTrouble() {
-	known := t.known
-	known.hostless = t.hostlessAt
-	if *t.trouble.Load() != known {
-		t.trouble.Store(&known)
-	}
-}
-
 // storeSaid notes how the store answered; that the manager ends tells nothing.
 func (t *troubles) storeSaid(err error) {
 	switch {
@@ -221,11 +212,11 @@ func (t *troubles) meter(old, now Status) {
 // meterHost measures for how long there was no host.
 func (t *troubles) meterHost(routable bool) {
 	switch {
-	case routable && t.hostlessAt != 0:
-		d := t.clock.Now().Mono - t.hostlessAt + time.Nanosecond
-		t.hostlessAt = 0
+	case routable && t.known.hostless != 0:
+		d := t.clock.Now().Mono - t.known.hostless + time.Nanosecond
+		t.known.hostless = 0
 		t.metrics.hostless.Record(d)
-	case !routable && t.hostlessAt == 0:
-		t.hostlessAt = t.clock.Now().Mono
+	case !routable && t.known.hostless == 0:
+		t.known.hostless = t.clock.Now().Mono
 	}
 }

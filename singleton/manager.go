@@ -40,10 +40,9 @@ type Manager struct {
 	dir     *directory // nil if it is owned: what is part of something else gets no mail
 	pid     *actor.PID
 
-	status  atomic.Pointer[Status]
-	trouble atomic.Pointer[trouble]
-	asked   asker.InFlight
-	lost    atomic.Int64 // sent, and not known to have arrived when its link broke; grows when the manager has ended, too
+	status atomic.Pointer[snapshot]
+	asked  asker.InFlight
+	lost   atomic.Int64 // sent, and not known to have arrived when its link broke; grows when the manager has ended, too
 	lifetime
 }
 
@@ -103,6 +102,12 @@ type Status struct {
 	Started, StoppingSince time.Time
 }
 
+// snapshot is what a manager says of itself, to users and to Health and Ask.
+type snapshot struct {
+	Status
+	trouble
+}
+
 // named is lease.Name of a name that Start has checked.
 func named(kind, name string) string {
 	n, _ := lease.Name(kind, name)
@@ -135,8 +140,8 @@ func (m *Manager) PID() *actor.PID { return m.pid }
 func (m *Manager) Status() Status {
 	var s Status
 	if last := m.status.Load(); last != nil {
-		s = *last
-		if err := m.unwell(s, 0); err != nil {
+		s = last.Status
+		if err := m.unwell(0); err != nil {
 			s.Trouble = err.Error()
 		}
 	}
@@ -199,8 +204,9 @@ func (m *Manager) ask(r *moveRequest) (err error) {
 }
 
 // unwell says what has been wrong with m for longer than patience.
-func (m *Manager) unwell(s Status, patience time.Duration) error {
-	t, now := m.trouble.Load(), m.clock.Now().Mono
+func (m *Manager) unwell(patience time.Duration) error {
+	t, now := m.status.Load(), m.clock.Now().Mono
+	s := t.Status
 	// bad reports what has lasted since a reading of the clock for too long; 0 is not at all.
 	bad := func(since time.Duration) (d time.Duration, is bool) {
 		return (now - since).Round(time.Millisecond), since != 0 && now-since > patience

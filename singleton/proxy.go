@@ -193,8 +193,7 @@ func (p *proxy) flush() {
 // Linked implements transport.Owner.
 func (p *proxy) Linked(address string) { p.post(func() { p.Router.Linked(address) }) }
 
-// Returned implements transport.Owner. What is not taken up again goes to the dead
-// letters.
+// Returned implements transport.Owner.
 func (p *proxy) Returned(address string, kept []any) {
 	if !p.over.Load() {
 		p.send(&cameBack{kept})
@@ -202,7 +201,7 @@ func (p *proxy) Returned(address string, kept []any) {
 	}
 	for _, it := range route.ItemsOf(kept) {
 		if it.Mail() {
-			p.deadLetter(it)
+			p.Drop(it, "the next host was not reached")
 		}
 	}
 }
@@ -259,17 +258,6 @@ func (p *proxy) answer(it *route.Item, reason wire.Reason, detail string) {
 		outlet.Tell(p.system, sender, nack)
 	}
 	p.outlet.Undeliverable(int32(reason), p.pid, msg)
-}
-
-// deadLetter is for what is left when the actor has ended.
-func (p *proxy) deadLetter(it *route.Item) {
-	msg := it.Local
-	if it.Wire != nil {
-		msg = wire.Local(it.Wire, it.Wire.Sender.PID(), nil)
-	}
-	if msg != nil {
-		p.outlet.DeadLetter(p.pid, msg)
-	}
 }
 
 // shut gives up everything that is left.

@@ -249,65 +249,6 @@ func TestTheMailOfAChildWhoseManagerIsStoppedByForce(t *testing.T) {
 	}
 }
 
-// slowly subscribes to a node's dead letters, and takes 2 ms for each.
-func (n *node) slowly() (heard *atomic.Int64) {
-	heard = new(atomic.Int64)
-	letters(n.system, func(*actor.DeadLetterEvent) {
-		time.Sleep(2 * time.Millisecond)
-		heard.Add(1)
-	})
-	return heard
-}
-
-// A flood of messages that become dead letters, and a subscriber that takes longer for them than
-// they take to come, delay no manager: it hosts, notices a loss, answers and stops as ever.
-func TestAFloodOfDeadLettersDelaysNoManager(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a := c.node("a")
-		heard := a.slowly()
-		events := a.events()
-		a.store.Partition() // nobody hosts
-		ma := a.run("x", singleton.WithBuffer(100, hosting.DropNewest))
-		time.Sleep(time.Second)
-		flood := func() {
-			began := time.Now()
-			for i := range 20_000 {
-				a.system.Root.Send(ma.PID(), job{"flood", i})
-			}
-			require.Zero(t, time.Since(began), "the sender does not wait")
-		}
-		flood()
-		synctest.Wait()
-		require.Equal(t, 20_000-100, ma.Status().Dropped)
-		require.Equal(t, 100, ma.Status().Buffered)
-		a.store.Heal()
-		until(t, 2*time.Second, "hosts", active(ma))
-		d, err := a.ask(ma.PID(), 1, time.Second)
-		require.NoError(t, err)
-
-		a.store.Partition()
-		time.Sleep(ttl)
-		require.NotEqual(t, singleton.Active, ma.Status().Phase, "the loss is noticed")
-		flood()
-		a.store.Heal()
-		until(t, 2*time.Second, "hosts again", active(ma))
-		again, err := a.ask(ma.PID(), 2, time.Second)
-		require.NoError(t, err)
-		require.Greater(t, again.Token, d.Token)
-
-		a.store.Partition()
-		time.Sleep(2 * ttl)
-		flood()
-		a.store.Heal()
-		ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second) // WithLinger, as some mail waits
-		defer cancel()
-		require.NoError(t, ma.Stop(ctx))
-		require.Greater(t, heard.Load(), int64(1000))
-		time.Sleep(2 * time.Minute)
-		require.NotEmpty(t, events.of(singleton.Released))
-	})
-}
-
 // What waits at the door of a manager that is busy is bounded. What falls out, by the policy of the
 // buffer, is counted, answered and a dead letter.
 func TestMailForTheManagerIsBounded(t *testing.T) {

@@ -27,7 +27,7 @@ type registry struct {
 	mu       sync.Mutex
 	managers map[string]*Manager
 	dirs     map[followed]*directory
-	metrics  *instruments
+	metrics  atomic.Pointer[instruments]
 	odds     boundary.Line // of hosts that are at odds with this node
 	drained  atomic.Bool   // the node is to host nothing
 }
@@ -46,20 +46,15 @@ func registryOf(system *actor.ActorSystem) *registry {
 // instruments makes the node's metrics with the first singleton. The provider is the
 // user's: it is asked under no lock, of two that are asked at once one counts.
 func (r *registry) instruments(mp metric.MeterProvider, node string) (*instruments, error) {
-	r.mu.Lock()
-	i := r.metrics
-	r.mu.Unlock()
-	if i != nil {
+	if i := r.metrics.Load(); i != nil {
 		return i, nil
 	}
 	i, err := newInstruments(mp, node)
 	if err != nil {
 		return nil, err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.metrics = cmp.Or(r.metrics, i)
-	return r.metrics, nil
+	r.metrics.CompareAndSwap(nil, i)
+	return r.metrics.Load(), nil
 }
 
 func (r *registry) add(m *Manager) bool {
@@ -151,23 +146,19 @@ func StopAll(ctx context.Context, system *actor.ActorSystem) error {
 	}
 	told := map[*Manager]bool{}
 	for {
-		var open *Manager
-		for _, m := range managersOf(system) {
-			if m.owned {
-				continue
-			}
-			open = m
+		open := slices.DeleteFunc(managersOf(system), func(m *Manager) bool { return m.owned })
+		for _, m := range open {
 			_, lives := system.ProcessRegistry.GetLocal(m.pid.Id) // else it is about to, or ends
 			if lives && !told[m] {
 				m.tell(stop)
+				told[m] = true
 			}
-			told[m] = told[m] || lives
 		}
-		if open == nil || ctx.Err() != nil {
+		if len(open) == 0 || ctx.Err() != nil {
 			break
 		}
 		select {
-		case <-open.done:
+		case <-open[0].done:
 		case <-time.After(lookAgain):
 		case <-ctx.Done():
 		}

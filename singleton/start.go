@@ -79,8 +79,7 @@ func Start(system *actor.ActorSystem, keeper *lease.Keeper, name string, props *
 		of, coordinates := strings.CutPrefix(name, "sharding/")
 		m.owned = coordinates && h.Name() == "coordinator/"+of
 	}
-	m.status.Store(&Status{Name: name})
-	m.trouble.Store(&trouble{})
+	m.status.Store(&snapshot{Status: Status{Name: name}})
 
 	reg := registryOf(system)
 	if m.metrics, err = reg.instruments(set.meters, m.ownID()); err == nil {
