@@ -17,14 +17,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/memnet"
 	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
-	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/sharding"
 	"github.com/holdfast-go/holdfast/sharding/placement"
@@ -324,89 +321,32 @@ func (n *node) asker() (pid *actor.PID, refused func(hosting.Reason) int64) {
 }
 
 // 9: what is too large, by itself or with its headers, is refused on the goroutine of
-// who sends it; its sender is told, though that is a Ref of the same shard. It runs on
-// real time, over the remote that refuses.
+// who sends it; its sender is told, though that is a Ref of the same shard.
 func TestScenarioMail9DeadLettersOfTheSameShard(t *testing.T) {
-	if tier.Racing {
-		t.Skip("protoactor's remote sets gRPC's logger whenever one starts, while others of the process log")
-	}
-	const patience = 30 * time.Second // it runs on real time
-	store := memory.New()
-	var regions []*sharding.Region
-	for _, id := range []string{"a", "b"} {
-		system := actor.NewActorSystem(remoting.LogTo(nil))
-		cfg, err := remoting.Configure("127.0.0.1", 0, remoting.WithPlaintext())
+	bubble(t, func(c *cluster) {
+		n := c.hosting("a b", 2)[0]
+		away := slices.Index(owners(n), "b")
+		ids := idsOf(away, 2, 2)
+		self, err := n.region.Ref(ids[1])
 		require.NoError(t, err)
-		node, err := remoting.Start(system, cfg)
-		require.NoError(t, err)
-		t.Cleanup(func() { node.Shutdown(false) })
-		k, err := lease.NewKeeper(store, lease.Config{ID: id, Address: node.Address(), TTL: time.Minute})
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = k.Close(context.Background()) })
-		g, err := membership.Join(context.Background(), k, "g")
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = g.Leave(context.Background()) })
-		r, err := sharding.Start(system, g, sharding.Type{Name: "account", Shards: 2,
-			Props: actor.PropsFromFunc(func(ctx actor.Context) {
-				if _, ok := ctx.Message().(*wrapperspb.BytesValue); ok && ctx.Sender() != nil {
-					ctx.Respond(wrapperspb.Bool(true))
-				}
-			})}, sharding.WithSettle(0), sharding.WithLinger(time.Second))
-		require.NoError(t, err)
-		regions = append(regions, r)
-	}
-	r := regions[0]
-	away := -1
-	require.Eventually(t, func() bool {
-		held := map[string]int{}
-		for i, s := range r.Info().Table {
-			if held[s.Owner]++; s.Owner == "b" {
-				away = i
-			}
-		}
-		return held["a"] == 1 && held["b"] == 1
-	}, patience, 10*time.Millisecond)
-	ids := idsOf(away, 2, 2)
-	works := func() {
-		t.Helper()
-		_, err := sharding.Ask[*wrapperspb.BoolValue](contextFor(patience), r, ids[0], wrapperspb.Bytes([]byte("x")))
-		require.NoError(t, err)
-	}
-	works()
-	self, err := r.Ref(ids[1])
-	require.NoError(t, err)
-	const most = remoting.DefaultMaxMessageSize
-	for i, e := range []*actor.MessageEnvelope{
-		{Message: wrapperspb.Bytes(make([]byte, most-(65<<10))), Header: map[string]string{"trace": strings.Repeat("h", 70<<10)}},
-		{Message: wrapperspb.Bytes(nil), Header: map[string]string{"trace": strings.Repeat("h", most)}},
-		{Message: wrapperspb.Bytes(make([]byte, most+1))},
-		{Message: wrapperspb.String(strings.Repeat("s", 2*most))},
-	} {
-		before := r.Info().Undeliverable
-		returned := make(chan error, 1)
-		go func() {
+		const most = remoting.DefaultMaxMessageSize
+		for i, e := range []*actor.MessageEnvelope{
+			{Message: wrapperspb.Bytes(make([]byte, most-(65<<10))), Header: map[string]string{"trace": strings.Repeat("h", 70<<10)}},
+			{Message: wrapperspb.Bytes(nil), Header: map[string]string{"trace": strings.Repeat("h", most)}},
+			{Message: wrapperspb.Bytes(make([]byte, most+1))},
+			{Message: wrapperspb.String(strings.Repeat("s", 2*most))},
+		} {
+			before := n.region.Info().Undeliverable
 			e.Sender = self
-			returned <- r.Tell(ids[0], e)
-		}()
-		select {
-		case err := <-returned:
+			require.NoError(t, n.region.Tell(ids[0], e))
+			require.Greater(t, n.region.Info().Undeliverable, before, "message %d is refused before it goes to remote", i)
+			e.Sender = nil
+			_, err := sharding.Ask[done](contextFor(time.Minute), n.region, ids[0], e)
+			require.ErrorIs(t, err, hosting.ErrUndeliverable)
+			_, err = ask(n, ids[0], i)
 			require.NoError(t, err)
-		case <-time.After(patience):
-			require.FailNow(t, "Tell hangs", "message %d", i)
 		}
-		require.Greater(t, r.Info().Undeliverable, before, "message %d is refused before it goes to remote", i)
-		e.Sender = nil
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		_, err := sharding.Ask[*wrapperspb.BoolValue](ctx, r, ids[0], e)
-		cancel()
-		require.ErrorIs(t, err, hosting.ErrUndeliverable)
-		works()
-	}
-	for _, r := range regions {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		require.NoError(t, r.Stop(ctx))
-		cancel()
-	}
+	})
 }
 
 // idsOf returns ids of a shard.

@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -204,70 +202,6 @@ func TestAVersionTooFarApartIsNotTalkedTo(t *testing.T) {
 				require.NoError(t, singleton.Health(b.system)(t.Context()))
 				b.mustAsk(mb.PID(), 3)
 				require.Equal(t, []job{{"b", 2}, {"b", 3}}, c.log.snapshot()[1].jobs)
-			})
-		})
-	}
-}
-
-// Random histories of hosts of several versions, some too far from this node's: a node
-// that understands its host reaches it. One that does not says so and why, sends it
-// nothing, and reaches the next host that it understands with what waited. A version is
-// understood by those around it; that this program understands 0 to 2 is all it can show.
-func TestHistoriesOfVersions(t *testing.T) {
-	for range 12 {
-		seed := rand.Uint64()
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			bubble(t, func(t *testing.T, c *cluster) {
-				r := rand.New(rand.NewPCG(seed, 1))
-				versions := []string{"0", "1", "2", "3", "9"}
-				speaks := map[string]string{} // by node
-				nodes, ms := make([]*node, 3), make([]*singleton.Manager, 3)
-				number := 0
-				for step := range 12 {
-					i := r.IntN(3)
-					switch n := nodes[i]; {
-					case n == nil:
-						id := fmt.Sprintf("n%d-%d", i, step)
-						speaks[id] = versions[r.IntN(len(versions))]
-						nodes[i] = c.speaking(id, says(speaks[id]))
-						ms[i] = nodes[i].run("x")
-					case r.IntN(2) == 0:
-						require.NoError(t, ms[i].Stop(t.Context()))
-						nodes[i], ms[i] = nil, nil
-					default:
-						n.crash()
-						nodes[i], ms[i] = nil, nil
-					}
-					time.Sleep(3 * ttl)
-					synctest.Wait()
-					host := ""
-					for i, n := range nodes {
-						if n != nil && active(ms[i])() {
-							require.Empty(t, host, "seed %d", seed)
-							host = n.id
-						}
-					}
-					for i, n := range nodes {
-						if n == nil {
-							continue
-						}
-						require.NotEmpty(t, host, "seed %d%s", seed, c.statuses())
-						number++
-						far := n.id != host && speaks[host] > "2"
-						d, err := n.ask(ms[i].PID(), number, 2*time.Second)
-						st := ms[i].Status()
-						require.Equal(t, host, st.Host.ID, "seed %d", seed)
-						if far {
-							require.Error(t, err, "seed %d: %s reached %s", seed, n.id, host)
-							require.ErrorIs(t, st.Refused, singleton.ErrProtocol, "seed %d", seed)
-							continue
-						}
-						require.NoError(t, err, "seed %d: %s, %+v", seed, n.id, st)
-						require.Equal(t, host, d.Node, "seed %d", seed)
-						require.NoError(t, st.Refused, "seed %d", seed)
-						require.Zero(t, st.Buffered, "seed %d", seed)
-					}
-				}
 			})
 		})
 	}

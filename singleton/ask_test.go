@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -318,36 +317,6 @@ func TestNoTwoLivesNameAQuestionAlike(t *testing.T) {
 		seen[name] = true
 		require.NoError(t, system.Root.StopFuture(who).Wait())
 	}
-}
-
-// A deadline may be as far off as can be: the question waits for a host, here and at the node
-// that it is sent to.
-func TestAnAskWithoutAnEnd(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a, b := c.node("a"), c.node("b")
-		m := b.run("x", singleton.WithProxyOnly())
-		time.Sleep(5 * time.Second)
-		answers := make(chan error, 3)
-		question := func(d time.Duration) {
-			ctx, cancel := context.WithTimeout(context.Background(), d)
-			defer cancel()
-			_, err := singleton.Ask[done](ctx, m, job{Number: 1})
-			answers <- err
-		}
-		go question(math.MaxInt64)
-		time.Sleep(time.Second)
-		go question(10 * time.Second) // when it gives up, all that waits is looked at
-		time.Sleep(20 * time.Second)
-		require.Len(t, answers, 1)
-		require.Error(t, <-answers)
-		a.run("x")
-		time.Sleep(20 * time.Second)
-		go question(math.MaxInt64) // to a host that is there
-		time.Sleep(time.Second)
-		require.Len(t, answers, 2)
-		require.NoError(t, <-answers)
-		require.NoError(t, <-answers)
-	})
 }
 
 // failure is an error that travels.
@@ -684,50 +653,6 @@ func BenchmarkAsk(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-		})
-	}
-}
-
-// mute is a host that answers the first job of a proxy, and none later.
-func (c *cluster) mute() (a, p *node, mp *singleton.Manager) {
-	a, p = c.node("a"), c.node("p")
-	a.hosts("x")
-	mp = p.run("x", singleton.WithProxyOnly())
-	p.mustAsk(mp.PID(), 1)
-	c.log.behave = func(on *node, ctx actor.Context, _ *life) bool {
-		_, is := ctx.Message().(job)
-		return is && on == a
-	}
-	return a, p, mp
-}
-
-// The host's machine vanishes: its lease runs out, and another node may host, before the
-// link is found broken. Who asked hears of it all the same, long before its deadline.
-func TestAskEndsWhenItsHostVanishes(t *testing.T) {
-	for what, others := range map[string]bool{"and nobody hosts": false, "and another node hosts": true} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T, c *cluster) {
-				a, _, mp := c.mute()
-				last := 14 * time.Second
-				if others {
-					c.node("b").run("x")
-					last += time.Minute
-				}
-				began := time.Now()
-				go func() {
-					time.Sleep(time.Second)
-					a.clock.Freeze()
-					a.store.Partition()
-					c.net.Freeze("a:1")
-					time.Sleep(13 * time.Second)
-					c.net.Kill("a:1")
-				}()
-				ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
-				defer cancel()
-				_, err := singleton.Ask[done](ctx, mp, job{"x", 2})
-				require.ErrorIs(t, err, hosting.ErrUnconfirmed)
-				require.Equal(t, last, time.Since(began))
-			})
 		})
 	}
 }

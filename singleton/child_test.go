@@ -229,37 +229,6 @@ func TestAStartedThatHangsUnderPropsThatHang(t *testing.T) {
 	}
 }
 
-// What begins when it has been given up sees nothing, and keeps no manager from ending,
-// though its Props hang again.
-func TestPropsThatHangOnceMoreWhenGivenUp(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a := c.node("a")
-		first, second := make(chan struct{}), make(chan struct{})
-		release := sync.OnceFunc(func() { close(first) })
-		c.atEnd(func() { release(); close(second) })
-		ma := a.runProps("x", a.worker().Clone(
-			actor.WithSpawnFunc(func(system *actor.ActorSystem, id string, props *actor.Props, parent actor.SpawnerContext) (*actor.PID, error) {
-				<-first
-				pid, err := actor.DefaultSpawner(system, id, props, parent)
-				<-second
-				return pid, err
-			})))
-		until(t, time.Minute, "is given up", func() bool { return ma.Status().Phase == singleton.Standby })
-		release()
-		time.Sleep(time.Second)
-		a.system.Root.Stop(ma.PID())
-		until(t, 5*time.Second, "has ended", func() bool {
-			select {
-			case <-ma.Done():
-				return true
-			default:
-				return false
-			}
-		})
-		require.Zero(t, len(c.log.snapshot()), "what begins too late sees nothing")
-	})
-}
-
 // moody is a source of leadership that misbehaves when it is followed first, and when it
 // is left.
 type moody struct {

@@ -2,7 +2,6 @@ package singleton_test
 
 import (
 	"context"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -199,69 +198,6 @@ func TestAHostThatIsCutOffBehindSlowLinks(t *testing.T) {
 		for range 20 * ttl / time.Second {
 			all.send()
 			time.Sleep(time.Second)
-		}
-		require.Zero(t, all.ms[0].Status().Buffered)
-	})
-}
-
-// The next host dies with the backlog under way to it: that goes to the one after it.
-func TestTheNextOfAHostThatIsCutOffDies(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		all := members(t, c)
-		when(c, all.ns[0], func(job) { time.Sleep(ttl) })
-		a := all.ns[0]
-		for i := range 5 {
-			a.system.Root.Send(all.ms[0].PID(), job{Sender: "a", Number: i + 1})
-		}
-		time.Sleep(100 * time.Millisecond)
-		a.store.Partition()
-		until(t, 3*ttl, "next", func() bool { return active(all.ms[1])() || active(all.ms[2])() })
-		next, last := 1, 2
-		if active(all.ms[2])() {
-			next, last = 2, 1
-		}
-		at := all.ns[next].id + ":1"
-		c.net.SetDelay("a:1", at, 100*time.Millisecond)
-		frames := func() (n int) {
-			for k, x := range c.net.Kinds() {
-				if strings.Contains(k, "Frame") {
-					n += x.Messages
-				}
-			}
-			return n
-		}
-		for range 60_000 {
-			if frames() > 0 {
-				break
-			}
-			time.Sleep(time.Millisecond)
-		}
-		require.NotZero(t, frames())
-		all.ns[next].crash()
-		until(t, 3*ttl, "last", active(all.ms[last]))
-		time.Sleep(5 * time.Minute)
-		require.Zero(t, all.ms[0].Status().Buffered)
-	})
-}
-
-// The link to the next host breaks once, and heals.
-func TestTheLinkOfAHostThatIsCutOffBreaks(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		all := members(t, c, singleton.WithProxyOnly())
-		a := all.ns[0]
-		n := 0
-		say := func() { n++; a.system.Root.Send(all.ms[0].PID(), job{Sender: "a", Number: n}) }
-		say()
-		a.store.Partition()
-		until(t, 3*ttl, "next", active(all.ms[1]))
-		say()
-		time.Sleep(5 * time.Second)
-		c.net.Cut("a:1", "b:1")
-		time.Sleep(time.Second)
-		c.net.Heal("a:1", "b:1")
-		for range 5 {
-			time.Sleep(time.Minute)
-			say()
 		}
 		require.Zero(t, all.ms[0].Status().Buffered)
 	})

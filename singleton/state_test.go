@@ -202,25 +202,6 @@ func nothing(*pair) {}
 
 const warmly, coldly = "started with 7 on n1", "started with 0 on n1"
 
-// A planned move over links that are slow starts warm.
-func TestPlannedMovesOverSlowLinksStartWarm(t *testing.T) {
-	for i := range 28 {
-		d := 50*time.Millisecond + time.Duration(i)*250*time.Millisecond/27
-		t.Run(d.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T, c *cluster) {
-				p, cold := moved(t, c, func(*pair) {
-					c.net.SetDelay("n0:1", "n1:1", d)
-					c.net.SetDelay("n1:1", "n0:1", d)
-				}, nothing)
-				until(t, 4*time.Second, "hosts", active(p.ms[1]))
-				time.Sleep(time.Second)
-				require.Equal(t, warmly, p.log[1])
-				require.Zero(t, cold())
-			})
-		})
-	}
-}
-
 // A state that comes when the next host has gone on is told once; so is one whose link
 // breaks, or whose host dies.
 func TestALateStateIsReported(t *testing.T) {
