@@ -7,7 +7,6 @@ import (
 	"fmt"
 
 	"github.com/asynkron/protoactor-go/actor"
-	"go.opentelemetry.io/otel/attribute"
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 
@@ -15,7 +14,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/stateful"
-	"github.com/holdfast-go/holdfast/internal/traces"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/store"
@@ -46,21 +44,7 @@ func (s *hold) invite() {
 
 // transfer hands the lease over to who made the offer, unless that is too old.
 func (s *hold) transfer() {
-	if s.inv.TooOld(port{s}) {
-		s.fire(handover.Stale)
-		return
-	}
-	s.inv.Halt()
-	h, offer := s.handle, s.inv.Offer
-	s.term = nil
-	ctx, span := s.counts.traces.Linked(s.life, "holdfast.handover", "", s.clock.Now().Mono-s.since,
-		attribute.String("holdfast.lease", s.name), attribute.String("holdfast.peer", offer.Owner.ID))
-	s.inv.Trace = traces.Text(ctx)
-	s.async(func() func() {
-		err := h.Transfer(ctx, offer)
-		span.End(err)
-		return func() { s.onTransferEnded(err) }
-	})
+	s.inv.Transfer(port{s}, s.counts.traces, s.since, s.handle.Transfer, s.onTransferEnded)
 }
 
 // onTransferEnded tells the new owner. If it is not known whether it is that, it

@@ -12,7 +12,6 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/ctxext"
-	"go.opentelemetry.io/otel/attribute"
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/actors"
@@ -240,13 +239,8 @@ func (s *hold) carryOut(f handover.Effect) {
 	case handover.DoAcquire:
 		s.acquire((*lease.Handle).Acquire)
 	case handover.DoAdopt:
-		offer, trace := s.take.Offer, s.take.Trace
-		s.take.Halt() // states that come until it is open are still taken
-		s.acquire(func(h *lease.Handle, ctx context.Context) (won bool, err error) {
-			ctx, span := s.counts.traces.Linked(ctx, "holdfast.takeover", trace, 0, attribute.String("holdfast.lease", s.name))
-			defer func() { span.End(err) }()
-			return h.Adopt(ctx, offer)
-		})
+		adopt := s.take.Adopt(port{s}, s.counts.traces, s.handle.Adopt) // states that come until it is open are still taken
+		s.acquire(func(_ *lease.Handle, ctx context.Context) (bool, error) { return adopt(ctx) })
 	case handover.DoOpen:
 		s.open()
 	case handover.DoInvite:

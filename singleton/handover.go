@@ -9,12 +9,10 @@ import (
 	"strconv"
 	"strings"
 
-	"go.opentelemetry.io/otel/attribute"
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/handover"
-	"github.com/holdfast-go/holdfast/internal/traces"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -66,7 +64,6 @@ type invitation struct {
 	all     bool        // no other node is asked after these
 	refused bool        // a candidate said no
 	silent  int         // how many did not answer
-	peer    string      // the ID of the node that made the offer
 }
 
 // giving is this node as the host that hands the lease over.
@@ -149,9 +146,6 @@ func (g *giving) noAnswer(refused string) {
 
 func (g *giving) onOffer(m *wire.Offer) {
 	g.inv.Answered(g.port, m, func() { g.noAnswer(m.Declined) })
-	if g.inv.To == m.From {
-		g.inv.peer = m.Id
-	}
 }
 
 // callOff tells the candidate that was asked that the hand-over is off.
@@ -162,24 +156,13 @@ func (g *giving) callOff() {
 
 // transfer hands the lease over to the node that made the offer, unless that is too old.
 func (g *giving) transfer() {
-	if g.inv.TooOld(g.port) {
-		g.fire(handover.Stale)
-		return
-	}
-	g.inv.Halt()
 	// A state that no child was given is left to the next host.
 	if len(g.states.leaves().Absorb(g.states.given)) > 0 {
 		g.event(Event{Kind: ColdStart, Token: g.tenure.token(), Reason: handover.ErrBudget})
 	}
-	offer := g.inv.Offer
-	ctx, span := g.traces.Linked(g.life, "holdfast.handover", "", g.now()-g.child.told,
-		attribute.String("holdfast.lease", g.lname), attribute.String("holdfast.peer", g.inv.peer))
-	g.inv.Trace = traces.Text(ctx)
-	g.async(func() func() {
-		err := boundary.Call(func() error { return g.transfers().Transfer(ctx, offer) }) // checked by invite
-		span.End(err)
-		return func() { g.onTransferEnded(err) }
-	})
+	g.inv.Transfer(g.port, g.traces, g.child.told, func(ctx context.Context, offer lease.Offer) error {
+		return boundary.Call(func() error { return g.transfers().Transfer(ctx, offer) }) // checked by invite
+	}, g.onTransferEnded)
 }
 
 // onTransferEnded tells the new owner. If the outcome is not known, the new owner tries
@@ -200,7 +183,7 @@ func (g *giving) onTransferEnded(err error) {
 		m.moved, m.why = err == nil, err
 	}
 	if err != nil {
-		g.log.Warn("the lease was not handed over", zap.String("peer", inv.peer), zap.Error(err))
+		g.log.Warn("the lease was not handed over", zap.String("peer", inv.Offer.Owner.ID), zap.Error(err))
 		g.fire(handover.NotTransferred)
 		return
 	}

@@ -214,7 +214,7 @@ func (w scene) progress() (steps []step) {
 // TestMachineExhaustively visits every state that any sequence of events can
 // lead to, and checks the rules on each transition.
 func TestMachineExhaustively(t *testing.T) {
-	for _, setting := range []machine{{}, {hold: handover.Machine{Policy: handover.Policy{Yields: true}}}} {
+	for _, setting := range []machine{{}, {hold: handover.Machine{Yields: true}}} {
 		start := scene{m: setting}
 		seen := map[scene]bool{start: true}
 		paths := map[scene]string{start: ""}

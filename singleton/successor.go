@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 
 	"github.com/asynkron/protoactor-go/actor"
-	"go.opentelemetry.io/otel/attribute"
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 
@@ -118,13 +117,7 @@ func (s *successor) loseTaken(states *handover.States) {
 
 // adopt takes up what was handed over.
 func (s *successor) adopt() {
-	s.take.Halt()
-	offer, trace := s.take.Offer, s.take.Trace
-	s.tenure.acquire(func(ctx context.Context) (won bool, err error) {
-		ctx, span := s.traces.Linked(ctx, "holdfast.takeover", trace, 0, attribute.String("holdfast.lease", s.lname))
-		defer func() { span.End(err) }()
-		return s.transfers().Adopt(ctx, offer)
-	})
+	s.tenure.acquire(s.take.Adopt(s.port, s.traces, s.transfers().Adopt))
 }
 
 // states are the state of a child: what it left for the next host, and what the next child is

@@ -33,7 +33,9 @@
 //   - The host reports a loss in every phase in which something runs.
 //   - A former host forwards mail for QuietPeriod.
 //
-// The next host waits for HandedOver before it takes up the lease, for Patience at most.
+// The next host waits for HandedOver before it takes up the lease, for three quarters of what its
+// offer has to live: the last quarter is for taking up the lease. Once the link to the old host
+// broke it waits for BrokenWait at most.
 package handover
 
 import "time"
@@ -45,13 +47,3 @@ const BrokenWait = 300 * time.Millisecond
 // report each of them. It is longer than a channel keeps frames for a node that it can't
 // reach.
 const LateFor = 90 * time.Second
-
-// Patience is how long a next host waits for HandedOver if its offer lives for left: the
-// last quarter is for taking up the lease. broken says that the link to the old host broke.
-func Patience(left time.Duration, broken bool) time.Duration {
-	d := max(0, left/4*3)
-	if broken {
-		return min(d, BrokenWait)
-	}
-	return d
-}

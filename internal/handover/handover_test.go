@@ -19,13 +19,6 @@ import (
 	"github.com/holdfast-go/holdfast/store"
 )
 
-func TestPatience(t *testing.T) {
-	require.Equal(t, 7500*time.Millisecond, handover.Patience(10*time.Second, false))
-	require.Equal(t, handover.BrokenWait, handover.Patience(10*time.Second, true))
-	require.Equal(t, 150*time.Millisecond, handover.Patience(200*time.Millisecond, true))
-	require.Zero(t, handover.Patience(-time.Second, false))
-}
-
 func TestStatesAreWithinTheirBudget(t *testing.T) {
 	var b, other handover.Budget
 	b.Bound(3 * (1 + 100 + 128))

@@ -77,15 +77,6 @@ func (p Phase) Holds() bool { return p >= Opening }
 // HandsOver reports whether the name is on its way to another node in p.
 func (p Phase) HandsOver() bool { return p >= Inviting && p <= Yielding }
 
-// Runs reports whether something may run under the lease in p.
-func (p Phase) Runs() bool {
-	switch p {
-	case Active, Inviting, Draining, Yielding, Stopping:
-		return true
-	}
-	return false
-}
-
 // Asks reports whether a node that was asked for an offer is waited for in p.
 func (p Phase) Asks() bool { return p == Inviting || p == Asking }
 
@@ -162,14 +153,9 @@ const (
 	OwnEffects
 )
 
-// Policy is what users chose.
-type Policy struct {
-	Yields bool // what does not stop is left behind
-}
-
 // Machine is a node's state of one name. The zero value is a name that is away.
 type Machine struct {
-	Policy
+	Yields   bool // users chose that what does not stop is left behind
 	Phase    Phase
 	Quitting bool // the node gives up what it has
 	Offer    bool // the successor has made an offer

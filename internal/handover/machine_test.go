@@ -109,7 +109,7 @@ func (h hold) after(t *testing.T, e Event, path string) hold {
 		require.Equal(t, none, h.doing, "away with a call under way: %s", path)
 	}
 	if h.running {
-		require.True(t, h.m.Phase.Runs(), "something runs in %v: %s", h.m.Phase, path)
+		require.Contains(t, []Phase{Active, Inviting, Draining, Yielding, Stopping}, h.m.Phase, path)
 	}
 	return h
 }
@@ -119,7 +119,7 @@ func (h hold) after(t *testing.T, e Event, path string) hold {
 // and nothing is forgotten.
 func TestMachineExhaustively(t *testing.T) {
 	for _, yields := range []bool{false, true} {
-		start := hold{m: Machine{Policy: Policy{Yields: yields}}, doing: none}
+		start := hold{m: Machine{Yields: yields}, doing: none}
 		seen := map[hold]string{start: "start"}
 		todo := []hold{start}
 		for len(todo) > 0 {

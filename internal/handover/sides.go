@@ -4,10 +4,12 @@ import (
 	"context"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-go/holdfast/internal/actors"
+	"github.com/holdfast-go/holdfast/internal/traces"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/store"
@@ -153,10 +155,24 @@ func (g *Giving) keepFresh(p Port) {
 	})
 }
 
-// TooOld reports whether the offer may be over before the lease is handed over to it. One
-// that was asked for with nothing running is as new as can be.
-func (g *Giving) TooOld(p Port) bool {
-	return !g.again && now(p)-g.at > g.Offer.Lifetime/2
+// Transfer carries out DoTransfer by f, aside, unless the offer may be over before that: one that
+// was asked for with nothing running is as new as can be. What runs was told to stop at the clock's
+// reading stopped.
+func (g *Giving) Transfer(p Port, t *traces.Tracer, stopped time.Duration, f func(context.Context, lease.Offer) error, ended func(error)) {
+	if !g.again && now(p)-g.at > g.Offer.Lifetime/2 {
+		p.Fire(Stale)
+		return
+	}
+	g.Halt()
+	offer := g.Offer
+	ctx, span := t.Linked(p.Life(), "holdfast.handover", "", now(p)-stopped,
+		attribute.String("holdfast.lease", p.Name()), attribute.String("holdfast.peer", offer.Owner.ID))
+	g.Trace = traces.Text(ctx)
+	p.Aside(func() func() {
+		err := f(ctx, offer)
+		span.End(err)
+		return func() { ended(err) }
+	})
 }
 
 // LinkBroke has the offer taken for too old until a new one comes: who made it may be gone.
@@ -365,7 +381,11 @@ func (a *Accepting) Await(p Port) {
 	}
 	a.ours = true
 	t := now(p)
-	a.word.SetBy(p.Clock(), p.Post, t, t+Patience(a.until-t, a.broken), func() {
+	patience := max(0, (a.until-t)/4*3)
+	if a.broken {
+		patience = min(patience, BrokenWait)
+	}
+	a.word.SetBy(p.Clock(), p.Post, t, t+patience, func() {
 		if p.State().Phase.Takes() {
 			p.Log().Warn("no word came from the old host")
 			a.Mute = true
@@ -381,6 +401,17 @@ func (a *Accepting) LinkBroke(p Port, address string) {
 		if a.ours {
 			a.Await(p)
 		}
+	}
+}
+
+// Adopt returns what carries out DoAdopt by f.
+func (a *Accepting) Adopt(p Port, t *traces.Tracer, f func(context.Context, lease.Offer) (bool, error)) func(context.Context) (bool, error) {
+	a.Halt()
+	offer, trace := a.Offer, a.Trace
+	return func(ctx context.Context) (won bool, err error) {
+		ctx, span := t.Linked(ctx, "holdfast.takeover", trace, 0, attribute.String("holdfast.lease", p.Name()))
+		defer func() { span.End(err) }()
+		return f(ctx, offer)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-go/holdfast/internal/handover"
+	"github.com/holdfast-go/holdfast/internal/traces"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/store"
@@ -132,11 +133,11 @@ func (s *side) Fire(e handover.Event) {
 		case handover.DropInvite:
 			s.giving.Off(s)
 		case handover.DoTransfer:
-			if s.giving.TooOld(s) {
-				s.Fire(handover.Stale)
-				break
-			}
-			s.Send("", &wire.HandedOver{Name: "n", From: s.self, Number: s.giving.Number, Nonce: s.giving.Offer.Nonce})
+			number := s.giving.Number
+			s.giving.Transfer(s, traces.New(nil, "test"), 0, func(_ context.Context, offer lease.Offer) error {
+				s.Send("", &wire.HandedOver{Name: "n", From: s.self, Number: number, Nonce: offer.Nonce})
+				return nil
+			}, func(error) {})
 		case handover.DoOffer:
 			s.taking.Make(s)
 		case handover.SendOffer:
