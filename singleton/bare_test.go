@@ -97,23 +97,6 @@ func TestABareLeaseIsLostInTime(t *testing.T) {
 	})
 }
 
-// How soon another hosts, where the lease does not say that it is free, is for the user to choose.
-func TestABareLeaseIsTriedAsOftenAsChosen(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a, b := c.node("a"), c.node("b")
-		book := barelease.NewBook()
-		var ms []*singleton.Manager
-		for _, n := range []*node{a, b} {
-			l, err := barelease.NewNode(book, n.clock).Lease("x", ttl)
-			require.NoError(t, err)
-			ms = append(ms, n.run("x", singleton.WithLease(lease.Lease(l)), singleton.WithRetries(time.Second, 300*time.Millisecond)))
-			time.Sleep(time.Minute)
-		}
-		require.NoError(t, ms[0].Stop(t.Context()))
-		until(t, 400*time.Millisecond, "takes over", active(ms[1]))
-	})
-}
-
 // deaf is a lease with the contract's four methods that fails whenever it is asked whether it
 // is alive, after so many times at which it is not.
 type deaf struct {

@@ -222,7 +222,7 @@ func (c *controller) carryOut(f effect) {
 	case waitFree:
 		c.tenure.waitFree()
 	case retryLater:
-		c.tenure.retryLater(c.set.failingMost)
+		c.tenure.retryLater(failingMost)
 	case stopWaiting:
 		c.tenure.stopWaiting()
 	case handover.DoOpen:

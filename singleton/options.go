@@ -28,8 +28,6 @@ type settings struct {
 	proxyOnly    bool
 	backoffMin   time.Duration
 	backoffMax   time.Duration
-	failingMost  time.Duration // of pauses between acquisitions, as is the next
-	takenMost    time.Duration
 	buffer       int
 	drop         hosting.DropPolicy
 	linger       time.Duration
@@ -58,7 +56,7 @@ type telemetry struct {
 // (found with lease.As) has these consequences:
 //
 //   - lease.Termed: the fencing token is 0, and the context comes from OnLost
-//   - lease.Waiter: a name that is taken is tried again from time to time (WithRetries)
+//   - lease.Waiter: a name that is taken is tried again, at pauses of up to 10 s
 //
 // Default: the Keeper's lease "singleton/<name>".
 func WithLease(l lease.Lease) Option {
@@ -136,17 +134,9 @@ func WithProxyOnly() Option { return func(s *settings) { s.proxyOnly = true } }
 // started again. The lease is kept meanwhile. The pause doubles from
 // least to most, with jitter, and begins again once a child has lived for most. least is at
 // least 1 ms, most at least that. Default 200 ms and 30 s. (An acquisition is tried again
-// after least, growing to what WithRetries says.)
+// after least, growing to 1 s where one failed.)
 func WithBackoff(least, most time.Duration) Option {
 	return func(s *settings) { s.backoffMin, s.backoffMax = least, most }
-}
-
-// WithRetries bounds the pauses between acquisitions, which grow from WithBackoff's least: to
-// failing where one failed, as the store may be back any moment, and to taken where another has
-// a lease that does not say when it is free (no lease.Waiter). Each is at least 1 ms. Default
-// 1 s and 10 s.
-func WithRetries(failing, taken time.Duration) Option {
-	return func(s *settings) { s.failingMost, s.takenMost = failing, taken }
 }
 
 // WithBuffer bounds how many messages wait while no host is known, 1 to 2³¹-1, and says
@@ -194,7 +184,7 @@ func WithJournal(f func(name string, token lease.Token, at time.Duration)) Optio
 func defaults() settings {
 	return settings{settle: 300 * time.Millisecond, stopWithin: 10 * time.Second,
 		backoffMin: 200 * time.Millisecond, backoffMax: 30 * time.Second,
-		failingMost: time.Second, takenMost: 10 * time.Second, buffer: 1000, linger: 5 * time.Second}
+		buffer: 1000, linger: 5 * time.Second}
 }
 
 // complete checks the settings and fills in the defaults that depend on others.
@@ -208,7 +198,6 @@ func (s *settings) complete(name string, keeper *lease.Keeper) error {
 		least time.Duration
 	}{
 		{"WithBackoff least", s.backoffMin, time.Millisecond}, {"WithBackoff most", s.backoffMax, time.Millisecond},
-		{"WithRetries failing", s.failingMost, time.Millisecond}, {"WithRetries taken", s.takenMost, time.Millisecond},
 		{"WithLinger", s.linger, 0}, {"WithSettle", s.settle, 0}, {"WithStop within", s.stopWithin, time.Millisecond},
 	} {
 		if x.is < x.least || x.is > input.Longest {

@@ -109,12 +109,19 @@ const (
 	mostRanks = 5
 )
 
+// The most of pauses between acquisitions: where one failed, as the store may be back any moment, and
+// where another has a lease that does not say when it is free.
+const (
+	failingMost = time.Second
+	takenMost   = 10 * time.Second
+)
+
 // waitFree has the lease say when the name may be free, or tries again. A lease that was
 // won and was lost at once may be so again: it is not asked for without a pause.
 func (t *tenure) waitFree() {
 	w, ok := lease.As[lease.Waiter](t.lease)
 	if !ok || t.unused && t.phase == Standby {
-		t.retryLater(t.set.takenMost) // tries again where others would be told
+		t.retryLater(takenMost) // tries again where others would be told
 		return
 	}
 	t.stopWaiting()
@@ -133,7 +140,7 @@ func (t *tenure) waitFree() {
 	})
 	if err != nil {
 		t.log.Error("the lease's OnFree failed: it is tried again from time to time", zap.Error(err))
-		t.retryLater(t.set.takenMost)
+		t.retryLater(takenMost)
 	}
 }
 
