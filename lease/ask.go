@@ -9,6 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
@@ -378,6 +381,18 @@ func (k *Keeper) Owner() Owner { return k.owner }
 // errors on to slog.Default(): what is started on a Keeper logs there, too, unless it is
 // told otherwise.
 func (k *Keeper) Logger() *zap.Logger { return cmp.Or(k.cfg.Logger, boundary.Default()) }
+
+// MeterProvider and TracerProvider return where this Keeper's metrics and spans go (Config), and those
+// of what is started on it.
+func (k *Keeper) MeterProvider() metric.MeterProvider {
+	if k.cfg.MeterProvider == nil { // the zero Keeper
+		return otel.GetMeterProvider()
+	}
+	return k.cfg.MeterProvider
+}
+
+// TracerProvider may return nil: the global one.
+func (k *Keeper) TracerProvider() trace.TracerProvider { return k.cfg.TracerProvider }
 
 // Clock returns the clock this Keeper sees time through.
 func (k *Keeper) Clock() store.Clock { return cmp.Or(k.clock, store.SystemClock()) }

@@ -257,7 +257,7 @@ func (n *Node) Singleton(name string, props *actor.Props, opts ...singleton.Opti
 		return nil, fmt.Errorf("singleton %.64q: %w", name, err)
 	}
 	defer done()
-	own := []singleton.Option{singleton.WithLogger(n.cfg.Logger), singleton.WithMeterProvider(n.cfg.MeterProvider), singleton.WithTracerProvider(n.cfg.TracerProvider)}
+	own := []singleton.Option{singleton.WithLogger(n.cfg.Logger)}
 	opts = around(n, n.cfg.Settings.find(ofSingletons, name), opts, singleton.WithLeaseOptions)
 	m, err := singleton.Start(n.system, n.keeper, name, props, append(own, opts...)...)
 	if err != nil {
@@ -294,7 +294,7 @@ func (n *Node) ShardedType(t sharding.Type, opts ...sharding.Option) (*sharding.
 	if err != nil {
 		return fail(err)
 	}
-	own := []sharding.Option{sharding.WithLogger(n.cfg.Logger), sharding.WithMeterProvider(n.cfg.MeterProvider), sharding.WithTracerProvider(n.cfg.TracerProvider)}
+	own := []sharding.Option{sharding.WithLogger(n.cfg.Logger)}
 	opts = around(n, n.cfg.Settings.find(ofSharded, t.Name), opts, sharding.WithLeaseOptions)
 	r, err := sharding.Start(n.system, group, t, append(own, opts...)...)
 	if err != nil {

@@ -71,7 +71,7 @@ func (c *coordination) start(onEnd func(func())) error {
 	name := "sharding/" + c.names.Key
 	m, err := singleton.Start(c.system, c.keeper, name,
 		actor.PropsFromProducer(func() actor.Actor { return coordinator.New(env) }),
-		singleton.WithLease(l), singleton.WithLeadership(leadership), singleton.WithLogger(c.set.logger), singleton.WithMeterProvider(c.set.meters), singleton.WithTracerProvider(c.set.tracing),
+		singleton.WithLease(l), singleton.WithLeadership(leadership), singleton.WithLogger(c.set.logger),
 		singleton.WithBackoff(100*time.Millisecond, 5*time.Second))
 	if err != nil {
 		return err

@@ -157,8 +157,15 @@ func (a *restless) Receive(ctx actor.Context) {
 	}
 }
 
+// metered has the nodes to come measure, and returns what reads that, by their IDs.
+func (c *cluster) metered() map[string]func() map[string]int64 {
+	reads := map[string]func() map[string]int64{}
+	c.change = append(c.change, func(cfg *lease.Config) { cfg.MeterProvider, reads[cfg.ID] = reader(c.t) })
+	return reads
+}
+
 // reader returns where metrics go, and what reads them: sums, and how many times were recorded.
-func reader(t *testing.T) (metric.MeterProvider, func() map[string]int64) {
+func reader(t testing.TB) (metric.MeterProvider, func() map[string]int64) {
 	r := sdk.NewManualReader()
 	return sdk.NewMeterProvider(sdk.WithReader(r)), func() map[string]int64 {
 		var all metricdata.ResourceMetrics
@@ -168,12 +175,13 @@ func reader(t *testing.T) (metric.MeterProvider, func() map[string]int64) {
 			for _, m := range scope.Metrics {
 				require.NotEmpty(t, m.Description)
 				name, ours := strings.CutPrefix(m.Name, "holdfast.sharding.")
+				if !ours {
+					continue
+				}
 				switch data := m.Data.(type) {
 				case metricdata.Sum[int64]:
 					for _, p := range data.DataPoints {
-						if ours {
-							got[name] += p.Value
-						}
+						got[name] += p.Value
 					}
 				case metricdata.Histogram[float64]:
 					require.Equal(t, "s", m.Unit)
@@ -194,9 +202,9 @@ func TestNothingIsLostWhateverEntitiesDo(t *testing.T) {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			bubble(t, func(c *cluster) {
 				store := sharding.NewMemoryEntities()
+				gauges := c.metered()
 				ns := c.nodes("a", "b", "c")
 				var lives atomic.Uint64
-				gauges := map[*node]func() map[string]int64{}
 				for _, n := range ns {
 					props := actor.PropsFromProducer(func() actor.Actor {
 						rng := rand.New(rand.NewPCG(seed, lives.Add(1)))
@@ -208,9 +216,7 @@ func TestNothingIsLostWhateverEntitiesDo(t *testing.T) {
 						}
 						return &restless{account{n: n}, rng.IntN(5) == 0}
 					})
-					var meters metric.MeterProvider
-					meters, gauges[n] = reader(t)
-					opts := []sharding.Option{sharding.WithMeterProvider(meters),
+					opts := []sharding.Option{
 						sharding.WithPassivation(40 * time.Millisecond), sharding.WithMaxActive(6),
 						sharding.WithBackoff(time.Millisecond, 20*time.Millisecond)}
 					if seed%2 == 0 {
@@ -255,7 +261,7 @@ func TestNothingIsLostWhateverEntitiesDo(t *testing.T) {
 				c.whole(ns...)
 				for _, n := range ns { // all are idle by now
 					in := n.region.Info()
-					got := gauges[n]()
+					got := gauges[n.id]()
 					require.Equal(t, [3]int64{int64(in.Held), 0, 0}, [3]int64{got["hosted"], got["entities"], got["waiting"]})
 					require.Zero(t, in.Entities)
 					require.NotZero(t, in.Held)
@@ -688,30 +694,26 @@ func TestOptionsRefuseBadValues(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		n := c.node("a")
 		inputtest.Options(t, map[string][]any{
-			"WithProxyOnly":      {sharding.WithProxyOnly},
-			"WithStrategy":       {sharding.WithStrategy, placement.Balanced{}},
-			"WithMoveLimits":     {sharding.WithMoveLimits, placement.MoveLimits{Moves: 1, PerHost: 1}},
-			"WithSettle":         {sharding.WithSettle, time.Second},
-			"WithBuffer":         {sharding.WithBuffer, 1, 1, hosting.DropOldest},
-			"WithStop":           {sharding.WithStop, func() any { return job{} }, time.Second},
-			"WithOverdue":        {sharding.WithOverdue, hosting.ReleaseAfterTTL},
-			"WithPassivation":    {sharding.WithPassivation, time.Second},
-			"WithMaxActive":      {sharding.WithMaxActive, 1},
-			"WithRemember":       {sharding.WithRemember, sharding.NewMemoryEntities(), 1},
-			"WithStateLimit":     {sharding.WithStateLimit, 1},
-			"WithBackoff":        {sharding.WithBackoff, time.Second, time.Second},
-			"WithLinger":         {sharding.WithLinger, time.Second},
-			"WithLeadership":     {sharding.WithLeadership, membership.NewStatic(n.keeper.Owner())},
-			"WithLeaseOptions":   {sharding.WithLeaseOptions, lease.WithTTL(time.Second)},
-			"WithLogger":         {sharding.WithLogger, zap.NewNop()},
-			"WithMeterProvider":  {sharding.WithMeterProvider, noop.NewMeterProvider()},
-			"WithTracerProvider": {sharding.WithTracerProvider, tracenoop.NewTracerProvider()},
-			"WithJournal":        {sharding.WithJournal, func(string, lease.Token, time.Duration) {}},
+			"WithProxyOnly":    {sharding.WithProxyOnly},
+			"WithStrategy":     {sharding.WithStrategy, placement.Balanced{}},
+			"WithMoveLimits":   {sharding.WithMoveLimits, placement.MoveLimits{Moves: 1, PerHost: 1}},
+			"WithSettle":       {sharding.WithSettle, time.Second},
+			"WithBuffer":       {sharding.WithBuffer, 1, 1, hosting.DropOldest},
+			"WithStop":         {sharding.WithStop, func() any { return job{} }, time.Second},
+			"WithOverdue":      {sharding.WithOverdue, hosting.ReleaseAfterTTL},
+			"WithPassivation":  {sharding.WithPassivation, time.Second},
+			"WithMaxActive":    {sharding.WithMaxActive, 1},
+			"WithRemember":     {sharding.WithRemember, sharding.NewMemoryEntities(), 1},
+			"WithStateLimit":   {sharding.WithStateLimit, 1},
+			"WithBackoff":      {sharding.WithBackoff, time.Second, time.Second},
+			"WithLinger":       {sharding.WithLinger, time.Second},
+			"WithLeadership":   {sharding.WithLeadership, membership.NewStatic(n.keeper.Owner())},
+			"WithLeaseOptions": {sharding.WithLeaseOptions, lease.WithTTL(time.Second)},
+			"WithLogger":       {sharding.WithLogger, zap.NewNop()},
+			"WithJournal":      {sharding.WithJournal, func(string, lease.Token, time.Duration) {}},
 		}, typedNils, map[string]string{
-			"WithStop(nil)":           "they are stopped at once",
-			"WithLogger(nil)":         "the default",
-			"WithMeterProvider(nil)":  "the default",
-			"WithTracerProvider(nil)": "the default",
+			"WithStop(nil)":   "they are stopped at once",
+			"WithLogger(nil)": "the default",
 		}, func(o sharding.Option) error {
 			r, err := sharding.Start(n.system, n.group, sharding.Type{Name: "x", Props: n.props(), Shards: 4}, o)
 			if err != nil {

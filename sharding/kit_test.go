@@ -71,6 +71,8 @@ type cluster struct {
 	log   journal
 	ends  []func()
 	loud  bool
+	// change is what else each node's Keeper is to have.
+	change []func(*lease.Config)
 }
 
 // bubble runs a test on fake time.
@@ -116,7 +118,7 @@ func (c *cluster) node(id string, opts ...membership.Option) *node {
 // nodeAt makes a node that has not joined the group.
 func (c *cluster) nodeAt(id, address string) *node {
 	c.t.Helper()
-	k := testkit.NewNode(c.t, c.net, c.behind(), id, address)
+	k := testkit.NewNode(c.t, c.net, c.behind(), id, address, c.change...)
 	c.atEnd(k.Close)
 	return &node{Node: k, c: c, id: id, system: k.System, keeper: k.Keeper, clock: k.Clock, store: k.Store}
 }

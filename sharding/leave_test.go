@@ -12,7 +12,6 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/remote"
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/hosting"
@@ -159,14 +158,12 @@ func TestANodeThatComesBackToAnotherCountStaysOut(t *testing.T) {
 // The metrics count what they say.
 func TestMetrics(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		reads := map[*node]func() map[string]int64{}
-		read := func(n *node) map[string]int64 { return reads[n]() }
+		reads := c.metered()
+		read := func(n *node) map[string]int64 { return reads[n.id]() }
 		ns := c.nodes("a", "b")
 		for _, n := range ns {
-			var meters metric.MeterProvider
-			meters, reads[n] = reader(t)
 			n.startType(sharding.Type{Name: "account", Props: guests(new(atomic.Int32)), Shards: 8},
-				sharding.WithMeterProvider(meters), sharding.WithBuffer(2, 100, hosting.DropNewest))
+				sharding.WithBuffer(2, 100, hosting.DropNewest))
 		}
 		c.settled(5*time.Second, ns...)
 		for i := range 8 {

@@ -248,14 +248,14 @@ func (n *node) deadLetter(pid *actor.PID, msg any) { outlet.Of(n.system).DeadLet
 // measure makes the metrics, which carry holdfast.node and holdfast.type. stop ends what observes.
 func (n *node) measure() (stop func(), err error) {
 	c := &n.counts
-	m := meters.New(n.set.meters, "sharding", attribute.String("holdfast.node", n.keeper.Owner().ID),
+	m := meters.New(n.keeper.MeterProvider(), "sharding", attribute.String("holdfast.node", n.keeper.Owner().ID),
 		attribute.String("holdfast.type", n.typ.Name))
 	entities := m.ObservedUpDown("entities", "Entities that run on this node.", c.active.Load)
 	waiting := m.ObservedUpDown("waiting",
 		"Messages that wait on this node for a host or for an entity to start, or to be taken up.", c.waiting.Load)
 	unconfirmed := m.ObservedCounter("unconfirmed",
 		"Messages that are not known to have arrived when their link broke.", c.unconfirmed.Load)
-	c.traces = traces.New(n.set.tracing, "sharding")
+	c.traces = traces.New(n.keeper.TracerProvider(), "sharding")
 	c.hosted = m.UpDown("hosted", "Shards whose entities may run on this node.")
 	c.dropped.meter = m.Counter("dropped", "Messages that found a buffer full, or were left when a Region ended.")
 	c.undeliverable.meter = m.Counter("undeliverable", "Messages that could not be encoded, decoded or routed.")

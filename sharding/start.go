@@ -34,6 +34,8 @@ import (
 // and the membership for 10 s at the most; else it is bounded by
 // lease.Config.OperationTimeout and a few seconds.
 //
+// Metrics, and spans of planned moves of shards, go where those of the group's Keeper go.
+//
 // Errors: lease.ErrInvalid for a bad name, type or option, nil arguments, and if the
 // Keeper's address is not the system's; ErrNameInUse; ErrShardCount, with both
 // numbers; ErrProtocol, if a node that takes part is of a version too far from this one;
@@ -90,7 +92,7 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 	stop, err := r.measure()
 	if err == nil {
 		r.onEnd(stop)
-		err = outlet.Of(system).Measure(set.meters)
+		err = outlet.Of(system).Measure(keeper.MeterProvider())
 	}
 	if err != nil {
 		return fail(fmt.Errorf("metrics: %w", err))

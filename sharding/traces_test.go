@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/holdfast-go/holdfast/hosting"
+	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
 )
 
@@ -35,7 +36,8 @@ func TestTraces(t *testing.T) {
 				}
 			}
 		})
-		ns := c.hostingType("a b", sharding.Type{Name: "account", Shards: 4, Props: props}, sharding.WithTracerProvider(provider))
+		c.change = append(c.change, func(cfg *lease.Config) { cfg.TracerProvider = provider })
+		ns := c.hostingType("a b", sharding.Type{Name: "account", Shards: 4, Props: props})
 		for i := range 8 {
 			r := ns[i%2].region
 			for _, how := range []string{"asked", "told", "told by its PID"} {

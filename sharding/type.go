@@ -8,9 +8,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/asynkron/protoactor-go/actor"
-	"go.opentelemetry.io/otel"
-	"go.opentelemetry.io/otel/metric"
-	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/hosting"
@@ -62,14 +59,7 @@ type settings struct {
 	leadership   membership.Leadership
 	leaseOptions []lease.Option
 	logger       *zap.Logger
-	telemetry
-	journal func(name string, token lease.Token, at time.Duration)
-}
-
-// telemetry is where metrics and spans go.
-type telemetry struct {
-	meters  metric.MeterProvider
-	tracing trace.TracerProvider
+	journal      func(name string, token lease.Token, at time.Duration)
 }
 
 // WithProxyOnly makes this node reach the entities and never host any: for a node without the
@@ -183,18 +173,6 @@ func WithLeaseOptions(o ...lease.Option) Option {
 // Keeper; zap.NewNop() for silence.
 // It must return: one that hangs holds up all shards of the type here, never safety.
 func WithLogger(l *zap.Logger) Option { return func(s *settings) { s.logger = l } }
-
-// WithMeterProvider is where metrics go. Default, also if p is nil: OpenTelemetry's
-// global one.
-func WithMeterProvider(p metric.MeterProvider) Option {
-	return func(s *settings) { s.missing.CheckTyped("WithMeterProvider", p); s.meters = p }
-}
-
-// WithTracerProvider is where spans of planned moves of shards go, as singleton.WithTracerProvider has
-// them. Default, also if p is nil: OpenTelemetry's global one.
-func WithTracerProvider(p trace.TracerProvider) Option {
-	return func(s *settings) { s.missing.CheckTyped("WithTracerProvider", p); s.tracing = p }
-}
 
 // WithJournal has f called for every message that an entity gets, before the entity handles
 // it: with the name and token of the shard's lease, and the reading of the Keeper's monotonic

@@ -228,7 +228,10 @@ func read(t *testing.T, r *sdkmetric.ManualReader) (counts map[string]int64, sum
 	for _, scope := range all.ScopeMetrics {
 		for _, m := range scope.Metrics {
 			require.NotEmpty(t, m.Description)
-			name := m.Name[len("holdfast.singleton."):]
+			name, ours := strings.CutPrefix(m.Name, "holdfast.singleton.")
+			if !ours {
+				continue
+			}
 			switch data := m.Data.(type) {
 			case metricdata.Sum[int64]:
 				for _, p := range data.DataPoints {
@@ -249,19 +252,19 @@ func read(t *testing.T, r *sdkmetric.ManualReader) (counts map[string]int64, sum
 func TestMetricsCountWhatTheySay(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		ra, rb := sdkmetric.NewManualReader(), sdkmetric.NewManualReader()
-		metered := func(r *sdkmetric.ManualReader) singleton.Option {
+		metered := func(r *sdkmetric.ManualReader) func(*lease.Config) {
 			p := sdkmetric.NewMeterProvider(sdkmetric.WithReader(r))
 			c.atEnd(func() { _ = p.Shutdown(t.Context()) })
-			return singleton.WithMeterProvider(p)
+			return func(cfg *lease.Config) { cfg.MeterProvider = p }
 		}
 		when(c, nil, func(j job) {
 			if j.Number == 13 {
 				panic("a bad job")
 			}
 		})
-		a, b := c.node("a"), c.node("b")
-		ma := a.hosts("x", metered(ra), singleton.WithStop(func() any { return bye{} }, time.Second))
-		mb := b.run("x", metered(rb), singleton.WithBuffer(2, hosting.DropNewest))
+		a, b := c.node("a", metered(ra)), c.node("b", metered(rb))
+		ma := a.hosts("x", singleton.WithStop(func() any { return bye{} }, time.Second))
+		mb := b.run("x", singleton.WithBuffer(2, hosting.DropNewest))
 		a.system.Root.Send(ma.PID(), job{Number: 13})
 		time.Sleep(5 * time.Second)
 		counts, _ := read(t, ra)
@@ -275,9 +278,9 @@ func TestMetricsCountWhatTheySay(t *testing.T) {
 		require.Equal(t, time.Second, sums["handover"], "the child took until its deadline")
 
 		b.crash()
-		d := c.node("d")
 		rd := sdkmetric.NewManualReader()
-		md := d.run("x", metered(rd), singleton.WithBuffer(2, hosting.DropNewest))
+		d := c.node("d", metered(rd))
+		md := d.run("x", singleton.WithBuffer(2, hosting.DropNewest))
 		time.Sleep(time.Second)
 		for i := range 5 {
 			d.system.Root.Send(md.PID(), job{Number: i})

@@ -10,8 +10,6 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/otel/metric/noop"
-	tracenoop "go.opentelemetry.io/otel/trace/noop"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"google.golang.org/protobuf/proto"
@@ -101,33 +99,29 @@ func TestBadInput(t *testing.T) {
 }
 
 // typedNils are interfaces that are not nil, and that panic when they are called.
-var typedNils = []any{(*lease.Handle)(nil), (*membership.Static)(nil), (*noop.MeterProvider)(nil), (*tracenoop.TracerProvider)(nil)}
+var typedNils = []any{(*lease.Handle)(nil), (*membership.Static)(nil)}
 
 func TestOptionsRefuseBadValues(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, group := c.versioned("a", "1")
 		inputtest.Options(t, map[string][]any{
-			"WithLease":          {singleton.WithLease, &scriptedLease{}},
-			"WithLeaseOptions":   {singleton.WithLeaseOptions, lease.WithTTL(time.Second)},
-			"WithLeadership":     {singleton.WithLeadership, membership.NewStatic(a.keeper.Owner())},
-			"WithSettle":         {singleton.WithSettle, time.Second},
-			"WithPreferred":      {singleton.WithPreferred, "a"},
-			"WithPreference":     {singleton.WithPreference, group, newest},
-			"WithStop":           {singleton.WithStop, func() any { return job{} }, time.Second},
-			"WithOverdue":        {singleton.WithOverdue, hosting.KeepLease},
-			"WithProxyOnly":      {singleton.WithProxyOnly},
-			"WithBackoff":        {singleton.WithBackoff, time.Second, time.Second},
-			"WithBuffer":         {singleton.WithBuffer, 1, hosting.DropNewest},
-			"WithLinger":         {singleton.WithLinger, time.Second},
-			"WithLogger":         {singleton.WithLogger, zap.NewNop()},
-			"WithMeterProvider":  {singleton.WithMeterProvider, noop.NewMeterProvider()},
-			"WithTracerProvider": {singleton.WithTracerProvider, tracenoop.NewTracerProvider()},
-			"WithJournal":        {singleton.WithJournal, func(string, lease.Token, time.Duration) {}},
+			"WithLease":        {singleton.WithLease, &scriptedLease{}},
+			"WithLeaseOptions": {singleton.WithLeaseOptions, lease.WithTTL(time.Second)},
+			"WithLeadership":   {singleton.WithLeadership, membership.NewStatic(a.keeper.Owner())},
+			"WithSettle":       {singleton.WithSettle, time.Second},
+			"WithPreferred":    {singleton.WithPreferred, "a"},
+			"WithPreference":   {singleton.WithPreference, group, newest},
+			"WithStop":         {singleton.WithStop, func() any { return job{} }, time.Second},
+			"WithOverdue":      {singleton.WithOverdue, hosting.KeepLease},
+			"WithProxyOnly":    {singleton.WithProxyOnly},
+			"WithBackoff":      {singleton.WithBackoff, time.Second, time.Second},
+			"WithBuffer":       {singleton.WithBuffer, 1, hosting.DropNewest},
+			"WithLinger":       {singleton.WithLinger, time.Second},
+			"WithLogger":       {singleton.WithLogger, zap.NewNop()},
+			"WithJournal":      {singleton.WithJournal, func(string, lease.Token, time.Duration) {}},
 		}, typedNils, map[string]string{
-			"WithStop(nil)":           "it is stopped at once",
-			"WithLogger(nil)":         "the default",
-			"WithMeterProvider(nil)":  "the default",
-			"WithTracerProvider(nil)": "the default",
+			"WithStop(nil)":   "it is stopped at once",
+			"WithLogger(nil)": "the default",
 		}, func(o singleton.Option) error {
 			m, err := singleton.Start(a.system, a.keeper, "x", a.worker(), o)
 			if err != nil {

@@ -4,9 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"go.opentelemetry.io/otel"
-	"go.opentelemetry.io/otel/metric"
-	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/hosting"
@@ -32,21 +29,14 @@ type settings struct {
 	drop         hosting.DropPolicy
 	linger       time.Duration
 	logger       *zap.Logger
-	telemetry
-	journal    func(name string, token lease.Token, at time.Duration)
-	stopWith   func() any
-	stopWithin time.Duration
-	overdue    hosting.Overdue
-	settle     time.Duration
-	preferred  []string
-	group      *membership.Group // in which prefer compares nodes
-	prefer     membership.Preferences
-}
-
-// telemetry is where metrics and spans go.
-type telemetry struct {
-	meters  metric.MeterProvider
-	tracing trace.TracerProvider
+	journal      func(name string, token lease.Token, at time.Duration)
+	stopWith     func() any
+	stopWithin   time.Duration
+	overdue      hosting.Overdue
+	settle       time.Duration
+	preferred    []string
+	group        *membership.Group // in which prefer compares nodes
+	prefer       membership.Preferences
 }
 
 // WithLease makes the singleton obey l in place of a lease that the manager makes. l must not be
@@ -159,19 +149,6 @@ func WithLinger(d time.Duration) Option { return func(s *settings) { s.linger = 
 // never safety. zap.NewNop() is for silence. Default, also if l is nil: the Keeper's logger.
 func WithLogger(l *zap.Logger) Option { return func(s *settings) { s.logger = l } }
 
-// WithMeterProvider is where metrics go: that of the first singleton of an actor system
-// counts for all. Default, also if p is nil: OpenTelemetry's global one.
-func WithMeterProvider(p metric.MeterProvider) Option {
-	return func(s *settings) { s.missing.CheckTyped("WithMeterProvider", p); s.meters = p }
-}
-
-// WithTracerProvider is where spans of hand-overs go: holdfast.handover on the node that gives the
-// singleton up, and holdfast.takeover, linked to it, on the next. Those of the lease are the Keeper's
-// (lease.Config.TracerProvider). Default, also if p is nil: OpenTelemetry's global one.
-func WithTracerProvider(p trace.TracerProvider) Option {
-	return func(s *settings) { s.missing.CheckTyped("WithTracerProvider", p); s.tracing = p }
-}
-
 // WithJournal gets every message that is let through to the child, before it is
 // handled, with the lease's name, its token, and the reading of the Keeper's monotonic clock
 // that decided it: a record by which a user can check that no two nodes handled messages at
@@ -228,9 +205,6 @@ func (s *settings) complete(name string, keeper *lease.Keeper) error {
 		if err := h.Renewal().ValidateAutomatic(); err != nil {
 			return fmt.Errorf("singleton %.64q: WithLease: %w", name, err)
 		}
-	}
-	if s.meters == nil {
-		s.meters = otel.GetMeterProvider()
 	}
 	if s.logger == nil {
 		s.logger = keeper.Logger()

@@ -27,6 +27,10 @@ var ErrNameInUse = errors.New("singleton name in use on this actor system")
 // nodes that do so, the one that holds the lease "singleton/<name>" (escaped) hosts: it runs
 // a child made from props.
 //
+// Metrics go where the Keeper's go; those of the first singleton's count for all of an actor
+// system. So do spans of hand-overs: holdfast.handover on the node that gives the singleton up,
+// and holdfast.takeover, linked to it, on the next.
+//
 // Props make a child on a goroutine of their own, outside the lease: what needs the lease
 // belongs into Started. Props that panic are tried again after the pause of WithBackoff
 // (StartFailed). When three children in a row have failed before their first message (by a panic,
@@ -71,7 +75,7 @@ func Start(system *actor.ActorSystem, keeper *lease.Keeper, name string, props *
 		return nil, invalid("%v", err)
 	}
 	m := &Manager{name: name, pid: system.NewLocalPID(named("holdfast/singleton", name)), claims: claims{lname: lname, lease: set.lease}, system: system, keeper: keeper,
-		set: set, props: props, traces: traces.New(set.tracing, "singleton"),
+		set: set, props: props, traces: traces.New(keeper.TracerProvider(), "singleton"),
 		clock: keeper.Clock(), outlet: outlet.Of(system), lifetime: lifetime{done: make(chan struct{})}}
 	m.log = set.logger.With(zap.String("singleton", name))
 	m.life, m.endLife = context.WithCancel(context.Background())
@@ -82,8 +86,8 @@ func Start(system *actor.ActorSystem, keeper *lease.Keeper, name string, props *
 	m.status.Store(&snapshot{Status: Status{Name: name}})
 
 	reg := registryOf(system)
-	if m.metrics, err = reg.instruments(set.meters, m.ownID()); err == nil {
-		err = m.outlet.Measure(set.meters)
+	if m.metrics, err = reg.instruments(keeper.MeterProvider(), m.ownID()); err == nil {
+		err = m.outlet.Measure(keeper.MeterProvider())
 	}
 	if err != nil {
 		return nil, fmt.Errorf("singleton %.64q: metrics: %w", name, err)

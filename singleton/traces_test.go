@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/holdfast-go/holdfast/hosting"
+	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
@@ -59,9 +60,10 @@ func TestTracesTravelWithMessages(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		spans := tracetest.NewSpanRecorder()
 		provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
+		recorded := func(cfg *lease.Config) { cfg.TracerProvider = provider }
 		s := &seen{all: map[string]string{}, by: map[string]int{}}
-		team := newTeamOf(c, c.nodes("n0", "n1"), keeperOwner, func(n *node, leads singleton.Option) *singleton.Manager {
-			return n.runProps("x", s.watches(n), leads, singleton.WithSettle(0), singleton.WithTracerProvider(provider))
+		team := newTeamOf(c, []*node{c.node("n0", recorded), c.node("n1", recorded)}, keeperOwner, func(n *node, leads singleton.Option) *singleton.Manager {
+			return n.runProps("x", s.watches(n), leads, singleton.WithSettle(0))
 		})
 		team.lead(0)
 		team.hosts(0)
