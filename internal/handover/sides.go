@@ -158,7 +158,8 @@ func (g *Giving) keepFresh(p Port) {
 // Transfer carries out DoTransfer by f, aside, unless the offer may be over before that: one that
 // was asked for with nothing running is as new as can be. What runs was told to stop at the clock's
 // reading stopped.
-func (g *Giving) Transfer(p Port, t *traces.Tracer, stopped time.Duration, f func(context.Context, lease.Offer) error, ended func(error)) {
+func (g *Giving) Transfer(p Port, t *traces.Tracer, stopped time.Duration,
+	f func(context.Context, lease.Offer) error, ended func(error)) {
 	if !g.again && now(p)-g.at > g.Offer.Lifetime/2 {
 		p.Fire(Stale)
 		return
@@ -187,13 +188,8 @@ func (g *Giving) Off(p Port) {
 	if g.To != nil && g.Number != 0 {
 		p.Send(g.To.Address, &wire.HandedOver{Name: p.Name(), From: p.Self(), Number: g.Number, Off: true})
 	}
-	g.End()
-}
-
-// End ends the hand-over. To is left: it says what an order was about.
-func (g *Giving) End() {
 	g.Halt()
-	*g = Giving{To: g.To}
+	*g = Giving{To: g.To} // which says what an order was about
 }
 
 // Halt stops what is waited for.
