@@ -48,7 +48,7 @@ func Join(ctx context.Context, keeper *lease.Keeper, group string, opts ...Optio
 	if err := ctx.Err(); err != nil {
 		return fail(err)
 	}
-	m, err := newInstruments(set.meters, owner.ID, group)
+	m, err := newInstruments(keeper.MeterProvider(), owner.ID, group)
 	if err != nil {
 		return fail(fmt.Errorf("metrics: %w", err))
 	}

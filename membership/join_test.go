@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/otel/metric/noop"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
@@ -584,16 +583,14 @@ func TestOptionsRefuseBadValues(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		n := w.node("a")
 		inputtest.Options(t, map[string][]any{
-			"WithRoles":         {membership.WithRoles, "r"},
-			"WithCapacity":      {membership.WithCapacity, 1},
-			"WithLabels":        {membership.WithLabels, map[string]string{"x": "y"}},
-			"WithEvents":        {membership.WithEvents, func(any) {}},
-			"WithLeaseOptions":  {membership.WithLeaseOptions, lease.WithTTL(time.Second)},
-			"WithLogger":        {membership.WithLogger, zap.NewNop()},
-			"WithMeterProvider": {membership.WithMeterProvider, noop.NewMeterProvider()},
-		}, []any{(*noop.MeterProvider)(nil)}, map[string]string{
-			"WithLogger(nil)":        "the default",
-			"WithMeterProvider(nil)": "the default",
+			"WithRoles":        {membership.WithRoles, "r"},
+			"WithCapacity":     {membership.WithCapacity, 1},
+			"WithLabels":       {membership.WithLabels, map[string]string{"x": "y"}},
+			"WithEvents":       {membership.WithEvents, func(any) {}},
+			"WithLeaseOptions": {membership.WithLeaseOptions, lease.WithTTL(time.Second)},
+			"WithLogger":       {membership.WithLogger, zap.NewNop()},
+		}, nil, map[string]string{
+			"WithLogger(nil)": "the default",
 		}, func(o membership.Option) error {
 			g, err := membership.Join(context.Background(), n.keeper, "g", o)
 			if err != nil {

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"maps"
 
-	"go.opentelemetry.io/otel"
-	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/input"
@@ -24,7 +22,6 @@ type settings struct {
 	missing      input.Missing
 	leaseOptions []lease.Option
 	logger       *zap.Logger
-	meters       metric.MeterProvider
 }
 
 // WithRoles says what this member is for; others choose by it. At most MaxRoles
@@ -66,12 +63,6 @@ func WithLeaseOptions(o ...lease.Option) Option {
 // logger; zap.NewNop() for silence. It must return: one that hangs holds up the group here.
 func WithLogger(l *zap.Logger) Option { return func(s *settings) { s.logger = l } }
 
-// WithMeterProvider is for metrics. Default, also if p is nil: OpenTelemetry's global
-// one.
-func WithMeterProvider(p metric.MeterProvider) Option {
-	return func(s *settings) { s.missing.CheckTyped("WithMeterProvider", p); s.meters = p }
-}
-
 // complete checks opts, and fills in defaults.
 func complete(keeper *lease.Keeper, opts []Option) (settings, error) {
 	s := settings{capacity: 1}
@@ -95,8 +86,5 @@ func complete(keeper *lease.Keeper, opts []Option) (settings, error) {
 		return s, fmt.Errorf("WithLabels: %w", err)
 	}
 	s.logger = cmp.Or(s.logger, keeper.Logger())
-	if s.meters == nil {
-		s.meters = otel.GetMeterProvider()
-	}
 	return s, nil
 }

@@ -181,9 +181,6 @@ func (n *Node) join(ctx context.Context) error {
 	if n.cfg.Logger != nil {
 		opts = append(opts, membership.WithLogger(n.cfg.Logger))
 	}
-	if n.cfg.MeterProvider != nil {
-		opts = append(opts, membership.WithMeterProvider(n.cfg.MeterProvider))
-	}
 	n.starting.Go(func() {
 		defer close(n.joined)
 		g, err := membership.Join(n.life, n.keeper, n.cfg.Group, opts...)
