@@ -20,10 +20,9 @@ type roster struct {
 	own     Member // its Token is 0 while this node is no member
 	leaving bool   // this node is
 
-	members    map[string]Member // of others, by the end of the record's name
-	notices    map[string]notice // by name
-	unreadable map[string]bool   // names of records
-	synced     struct{ members, notices bool }
+	members map[string]Member // of others, by the end of the record's name
+	notices map[string]notice // by name
+	synced  struct{ members, notices bool }
 }
 
 // notice is a leaving record.
@@ -33,8 +32,7 @@ type notice struct {
 }
 
 func newRoster(n names, self Member) roster {
-	return roster{names: n, self: self.Owner(), own: self,
-		members: map[string]Member{}, notices: map[string]notice{}, unreadable: map[string]bool{}}
+	return roster{names: n, self: self.Owner(), own: self, members: map[string]Member{}, notices: map[string]notice{}}
 }
 
 // outdate drops what an event says is over of what records told, and reports whether the event is of a
@@ -53,27 +51,17 @@ func outdate[V any](of map[string]V, key string, token lease.Token, ev store.Eve
 	return false
 }
 
-// reads reports whether a record is to be read, as outdate says: it may be readable where it was not
-// before. This node's own never are.
-func (r *roster) reads(ev store.Event, later bool) bool {
-	later = later && ev.Record.Owner.Incarnation != r.self.Incarnation
-	if later || ev.Kind == store.EventDelete {
-		delete(r.unreadable, ev.Record.Name)
-	}
-	return later
-}
-
-// member takes up an event of a member record. An error says that it can't be read.
+// member takes up an event of a member record, this node's own aside. An error says that it can't be
+// read.
 func (r *roster) member(ev store.Event) error {
 	key, ours := r.names.memberKey(ev.Record.Name)
 	r.synced.members = r.synced.members || ev.Kind == store.EventSynced
-	if !r.reads(ev, outdate(r.members, key, r.members[key].Token, ev) && ours) {
+	if !outdate(r.members, key, r.members[key].Token, ev) || !ours || ev.Record.Owner.Incarnation == r.self.Incarnation {
 		return nil
 	}
 	delete(r.members, key)
 	m, err := r.names.readMember(ev.Record)
 	if err != nil {
-		r.unreadable[ev.Record.Name] = true
 		return err
 	}
 	m.Leaving = r.notices[key].of == m.Token
@@ -87,12 +75,11 @@ func (r *roster) member(ev store.Event) error {
 func (r *roster) notice(ev store.Event) error {
 	key, ours := r.names.leavingKey(ev.Record.Name)
 	r.synced.notices = r.synced.notices || ev.Kind == store.EventSynced
-	if !r.reads(ev, outdate(r.notices, key, r.notices[key].token, ev) && ours) {
+	if !outdate(r.notices, key, r.notices[key].token, ev) || !ours || ev.Record.Owner.Incarnation == r.self.Incarnation {
 		return nil
 	}
 	of, err := r.names.readNotice(ev.Record)
 	if err != nil {
-		r.unreadable[ev.Record.Name] = true
 		return err
 	}
 	r.notices[key] = notice{token: ev.Record.Token, of: of}

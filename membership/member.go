@@ -43,9 +43,6 @@ type Snapshot struct {
 	// Members are sorted by ID; of two lives of one ID only the later is listed.
 	// The slice is shared and must not be changed.
 	Members []Member
-	// Unreadable counts records of the group that this version can't read; they
-	// are logged and not listed.
-	Unreadable int
 }
 
 // Self returns the member that is this node; ok is false while it is none.
@@ -78,8 +75,7 @@ type MembersChanged struct {
 	// in Joined with its new one.
 	Joined, Left, Leaving []Member
 	// Skipped is how many snapshots before this one the follower was not told,
-	// because it was behind. Only if there were some can the differences be empty, or
-	// if Now.Unreadable changed.
+	// because it was behind. Only if there were some can the differences be empty.
 	Skipped int
 }
 

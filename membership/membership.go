@@ -110,9 +110,9 @@ func (m *membership) settleLocked() {
 	if joining && (m.term == nil || !m.roster.complete()) {
 		return
 	}
-	members, bad := m.roster.list(), len(m.roster.unreadable)
-	if joining || bad != m.now.Unreadable || !slices.EqualFunc(members, m.now.Members, same) {
-		m.now = Snapshot{Group: m.names.group, Version: m.now.Version + 1, Members: members, Unreadable: bad}
+	members := m.roster.list()
+	if joining || !slices.EqualFunc(members, m.now.Members, same) {
+		m.now = Snapshot{Group: m.names.group, Version: m.now.Version + 1, Members: members}
 		m.feed.Set(m.now)
 	}
 	if joining {
