@@ -24,9 +24,8 @@ type base struct {
 	end     context.CancelFunc
 	holders sync.WaitGroup // of the group's leases; none begins once life has ended
 
-	mu      sync.Mutex // guards what the parts know
-	after   []func()   // log lines, to be written by unlock
-	failure error      // of the last attempt to acquire a lease
+	mu    sync.Mutex // guards what the parts know
+	after []func()   // log lines, to be written by unlock
 }
 
 // unlock frees mu, and then writes what was noted to be logged: the logger is the user's.
@@ -37,13 +36,6 @@ func (b *base) unlock() {
 	for _, f := range after {
 		f()
 	}
-}
-
-// note remembers why a lease could not be acquired.
-func (b *base) note(err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.failure = err
 }
 
 func (b *base) leaseOptions(metadata map[string]string) []lease.Option {
@@ -59,32 +51,61 @@ const (
 	retryMax = 5 * time.Second
 )
 
-// hold holds h until ctx is done, term after term, and returns when it is given
-// up. Under each term f runs; it must return when its context is done. Only an
-// end of the Keeper, or of the handle, ends it before: then it returns false.
-func (b *base) hold(ctx context.Context, h *lease.Handle, f func(ctx context.Context, t lease.Term)) bool {
-	l := &remembering{Handle: h, b: b}
-	pause := retryMin
-	for ctx.Err() == nil {
+// turns are called where a term of a lease begins, and where it ends: before that is released.
+type turns struct{ began, ended func(lease.Term) }
+
+// hold holds h until ctx is done, term after term, and returns when it is given up, or when the Keeper
+// or the handle has ended.
+func (b *base) hold(ctx context.Context, h *lease.Handle, f turns) {
+	l := &brief{Handle: h}
+	for pause := retryMin; ctx.Err() == nil; pause = min(2*pause, retryMax) {
 		err := lease.Run(ctx, l, func(ctx context.Context, t lease.Term) error {
 			pause = retryMin
-			f(ctx, t)
+			if f.began != nil {
+				f.began(t)
+				defer f.ended(t)
+			}
+			<-ctx.Done()
 			l.lost = !t.CheckAlive()
 			return nil
 		})
-		if errors.Is(err, lease.ErrClosed) {
-			return false
+		switch {
+		case errors.Is(err, lease.ErrClosed):
+			return
+		case ctx.Err() == nil:
+			b.sleep(ctx, time.Duration(float64(pause)*(0.5+mrand.Float64()/2)))
+		case err != nil && !errors.Is(err, ctx.Err()) && !errors.Is(err, lease.ErrParentLost): // that was told already
+			b.log.Warn("giving up a lease", zap.String("lease", h.Name()), zap.Error(err))
 		}
-		if ctx.Err() != nil {
-			if err != nil && !errors.Is(err, ctx.Err()) && !errors.Is(err, lease.ErrParentLost) { // that was told already
-				b.log.Warn("giving up a lease", zap.String("lease", h.Name()), zap.Error(err))
-			}
-			break
-		}
-		b.sleep(ctx, time.Duration(float64(pause)*(0.5+mrand.Float64()/2)))
-		pause = min(2*pause, retryMax)
 	}
-	return true
+}
+
+// held is a lease that is being held, term after term.
+type held struct {
+	stop context.CancelFunc
+	done chan struct{} // closed when it is given up
+}
+
+// end has it given up, and waits for that until ctx is done. x may be nil.
+func (x *held) end(ctx context.Context) {
+	if x != nil {
+		x.stop()
+		wait(ctx, x.done)
+	}
+}
+
+// holdAside is hold on a goroutine of the group's, after the one before, which may be nil, has ended.
+func (b *base) holdAside(ctx context.Context, h *lease.Handle, before *held, f turns) *held {
+	x := &held{done: make(chan struct{})}
+	ctx, x.stop = context.WithCancel(ctx)
+	b.holders.Go(func() {
+		defer close(x.done)
+		if before != nil {
+			<-before.done
+		}
+		b.hold(ctx, h, f)
+	})
+	return x
 }
 
 // sleep waits on the Keeper's clock.
@@ -97,30 +118,20 @@ func (b *base) sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// remembering remembers why a lease could not be acquired, which lease.Run logs and
-// tells only at its end. It is for one goroutine.
-type remembering struct {
+// brief is brief about the release of a membership that was lost: what hangs on it has ended with it,
+// and is released in its own time. The next membership does not wait for that. It is for one goroutine.
+type brief struct {
 	*lease.Handle
-	b    *base
 	lost bool // the term that was last
 }
 
-func (n *remembering) Acquire(ctx context.Context) (bool, error) {
-	won, err := n.Handle.Acquire(ctx)
-	if err != nil && ctx.Err() == nil && !errors.Is(err, lease.ErrParentLost) {
-		n.b.note(err)
-	}
-	return won, err
-}
-
-// Release is brief about a membership that was lost: what hangs on it has ended with it, and is
-// released in its own time. The next membership does not wait for that.
-func (n *remembering) Release(ctx context.Context) error {
-	if n.lost {
-		n.lost = false
+// Release implements lease.Lease.
+func (l *brief) Release(ctx context.Context) error {
+	if l.lost {
+		l.lost = false
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, grace)
 		defer cancel()
 	}
-	return n.Handle.Release(ctx)
+	return l.Handle.Release(ctx)
 }

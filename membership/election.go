@@ -1,7 +1,6 @@
 package membership
 
 import (
-	"context"
 	"sync"
 
 	"go.uber.org/zap"
@@ -19,7 +18,6 @@ type Election struct {
 	of    *membership
 	lease *lease.Handle
 	feed  feed.Latest[lease.Owner]
-	done  chan struct{} // closed when this node will not lead any more
 
 	mu     sync.Mutex
 	ballot ballot
@@ -33,7 +31,7 @@ var _ Leadership = (*Election)(nil)
 
 // newElection returns one that neither follows nor stands yet. Its lease hangs on the membership.
 func newElection(m *membership) (*Election, error) {
-	e := &Election{of: m, done: make(chan struct{}), ballot: ballot{name: m.names.leader, self: m.keeper.Owner()}}
+	e := &Election{of: m, ballot: ballot{name: m.names.leader, self: m.keeper.Owner()}}
 	e.feed.Log = m.log
 	e.feed.Fresh = e.notice
 	var err error
@@ -66,24 +64,8 @@ func (e *Election) Term() (t lease.Term, ok bool) {
 	return e.term, e.term != nil
 }
 
-// campaign stands for leadership whenever this node may.
-func (e *Election) campaign() {
-	defer close(e.done)
-	for {
-		ctx, ok := e.of.awaitEligible()
-		if !ok {
-			return
-		}
-		open := e.of.hold(ctx, e.lease, func(ctx context.Context, t lease.Term) {
-			e.update(func() { e.term = t; e.ballot.won(t.Token()) })
-			<-ctx.Done()
-			e.ended(t)
-		})
-		if !open {
-			return
-		}
-	}
-}
+// won: this node leads.
+func (e *Election) won(t lease.Term) { e.update(func() { e.term = t; e.ballot.won(t.Token()) }) }
 
 // ended: this node leads no more. Its lease may not be released before.
 func (e *Election) ended(t lease.Term) {

@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -18,10 +19,8 @@ type Group struct {
 	membership
 	noticeName string
 	leaving    *lease.Handle // of the announcement; nil while it is not made
-	stopNotice context.CancelFunc
-	noticeDone chan struct{}
+	announcing *held         // leaving
 
-	election *Election
 	electing sync.Mutex // held while the election is made
 }
 
@@ -123,7 +122,7 @@ func (g *Group) report() {
 }
 
 // Health is a check as health.Handler takes it. It fails while this node is no
-// member: lease.ErrExpired, or why it could not be one; lease.ErrClosed after Leave;
+// member: lease.ErrExpired, or why the store is not reached; lease.ErrClosed after Leave;
 // and ErrIDInUse while a later life of its ID is listed in its place, with the other's
 // address. It asks nothing of the store, and returns at once.
 func (g *Group) Health(ctx context.Context) error {
@@ -131,6 +130,7 @@ func (g *Group) Health(ctx context.Context) error {
 		return err
 	}
 	g.notice()
+	reached := g.keeper.Info().Failure
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var err error
@@ -140,10 +140,8 @@ func (g *Group) Health(ctx context.Context) error {
 		err = inUse(rival)
 	case g.life.Err() != nil:
 		err = lease.ErrClosed
-	case g.term == nil && g.failure != nil:
-		err = g.failure
 	case g.term == nil:
-		err = lease.ErrExpired
+		err = cmp.Or(reached, lease.ErrExpired)
 	default:
 		return nil
 	}
@@ -207,12 +205,12 @@ func (g *Group) present() *Election {
 // adopt makes e the group's election, which then campaigns; false if the group has ended.
 func (g *Group) adopt(e *Election) bool {
 	g.mu.Lock()
-	defer g.mu.Unlock()
+	defer g.unlock()
 	if g.life.Err() != nil {
 		return false
 	}
 	g.election = e
 	e.report()
-	g.holders.Go(e.campaign)
+	g.settleLocked()
 	return true
 }

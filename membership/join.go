@@ -57,7 +57,7 @@ func Join(ctx context.Context, keeper *lease.Keeper, group string, opts ...Optio
 	g := &Group{noticeName: noticeName}
 	g.names, g.keeper, g.set, g.metrics = names, keeper, set, m
 	g.roster, g.now = newRoster(names, self), Snapshot{Group: group}
-	g.ready, g.done, g.eligibility = make(chan struct{}), make(chan struct{}), make(chan struct{})
+	g.ready, g.done = make(chan struct{}), make(chan struct{})
 	g.log = set.logger.With(zap.String("group", group), zap.String("node", owner.ID))
 	g.feed.Log = g.log
 	g.feed.Fresh = g.notice
@@ -97,12 +97,10 @@ func Join(ctx context.Context, keeper *lease.Keeper, group string, opts ...Optio
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
-	g.mu.Lock()
 	missing := "the members are not known yet"
-	if g.term == nil {
-		missing, err = "the member lease is not held yet", errors.Join(err, g.failure)
+	if _, held := g.Term(); !held {
+		missing, err = "the member lease is not held yet", errors.Join(err, keeper.Info().Failure)
 	}
-	g.mu.Unlock()
 	g.abort()
 	return fail(fmt.Errorf("%s: %w", missing, err))
 }

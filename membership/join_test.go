@@ -329,7 +329,7 @@ func TestJoinGivenUp(t *testing.T) {
 					require.ErrorContains(t, err, "the members are not known yet")
 				} else {
 					require.ErrorContains(t, err, "the member lease is not held yet")
-					require.ErrorIs(t, err, lease.ErrUnknown, "it says what the store had to say")
+					require.ErrorIs(t, err, faultstore.ErrInjected, "it says what the store had to say")
 				}
 				n.heal()
 				time.Sleep(4 * ttl)

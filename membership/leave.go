@@ -61,14 +61,7 @@ func (g *Group) holdNoticeLocked(member lease.Term) (err error) {
 		g.leaving = nil
 		return err
 	}
-	var ctx context.Context
-	ctx, g.stopNotice = context.WithCancel(g.life)
-	g.noticeDone = make(chan struct{})
-	h, done := g.leaving, g.noticeDone
-	g.holders.Go(func() {
-		defer close(done)
-		g.hold(ctx, h, func(ctx context.Context, _ lease.Term) { <-ctx.Done() })
-	})
+	g.announcing = g.holdAside(g.life, g.leaving, nil, turns{})
 	return nil
 }
 
@@ -91,17 +84,12 @@ func (g *Group) Leave(ctx context.Context) error {
 		g.log.Warn("leaving without notice", zap.Error(err))
 	}
 	g.mu.Lock()
-	e, noticeDone, stopNotice := g.election, g.noticeDone, g.stopNotice
+	standing, announcing := g.standing, g.announcing
 	g.mu.Unlock()
-	if e != nil {
-		wait(ctx, e.done)
-	}
+	standing.end(ctx)
 	g.stop()
 	wait(ctx, g.done)
-	if noticeDone != nil {
-		stopNotice()
-		wait(ctx, noticeDone)
-	}
+	announcing.end(ctx)
 	if err := g.shut(ctx); err != nil {
 		return fmt.Errorf("leave group %.64q: %w", g.names.group, err)
 	}

@@ -27,9 +27,9 @@ type membership struct {
 	ending  bool // it is not restarted when it ends. Before roster.leaving.
 	rivalry rivalry
 
-	eligible    context.Context // while this node may lead; nil while it may not
-	endEligible context.CancelFunc
-	eligibility chan struct{} // closed and replaced when eligible changes
+	election *Election // nil: Leadership was not called
+	stands   bool      // for leadership
+	standing *held     // the leader's lease; nil before it stood
 }
 
 // onLost is the member lease's.
@@ -54,11 +54,7 @@ func (m *membership) hear(ev store.Event, take func(store.Event) error) {
 // holdMember holds the member lease, until stop.
 func (m *membership) holdMember(ctx context.Context) {
 	defer close(m.done)
-	m.hold(ctx, m.member, func(ctx context.Context, t lease.Term) {
-		m.began(t)
-		<-ctx.Done()
-		m.ended(t)
-	})
+	m.hold(ctx, m.member, turns{m.began, m.ended})
 	m.mu.Lock()
 	defer m.unlock()
 	m.ending = true // the Keeper may have been closed
@@ -121,52 +117,14 @@ func (m *membership) settleLocked() {
 	self, listed := m.now.Self()
 	rival, _ := m.rivalLocked()
 	m.rivalry.contestLocked(&m.base, rival, m.roster.leaving)
-	m.setEligibleLocked(listed && !self.Leaving)
-}
-
-// setEligibleLocked lets this node stand for leadership, or not.
-func (m *membership) setEligibleLocked(may bool) {
-	switch {
-	case may && m.eligible == nil:
-		m.eligible, m.endEligible = context.WithCancel(m.life)
-		m.wakeLocked()
-	case !may && m.eligible != nil:
-		m.endEligible()
-		m.eligible, m.endEligible = nil, nil
-	}
-	if m.outLocked() {
-		m.wakeLocked()
-	}
-}
-
-// outLocked: this node will never again stand for leadership.
-func (m *membership) outLocked() bool {
-	return m.roster.leaving || m.ending && m.term == nil || m.life.Err() != nil
-}
-
-func (m *membership) wakeLocked() {
-	close(m.eligibility)
-	m.eligibility = make(chan struct{})
-}
-
-// awaitEligible waits until this node may lead: ctx is done when it may no more.
-// ok is false when it never will.
-func (m *membership) awaitEligible() (ctx context.Context, ok bool) {
-	for {
-		m.mu.Lock()
-		ctx, changed, out := m.eligible, m.eligibility, m.outLocked()
-		m.mu.Unlock()
-		switch {
-		case out:
-			return nil, false
-		case ctx != nil:
-			return ctx, true
-		}
-		select {
-		case <-changed:
-		case <-m.life.Done():
-			return nil, false
-		}
+	switch may := listed && !self.Leaving; {
+	case may == m.stands || m.election == nil:
+	case !may:
+		m.stands = false
+		m.standing.stop()
+	case m.life.Err() == nil:
+		m.stands = true
+		m.standing = m.holdAside(m.life, m.election.lease, m.standing, turns{m.election.won, m.election.ended})
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
-	"github.com/holdfast-go/holdfast/lease"
 )
 
 // This file is about two lives of one ID at a time. The later one is the member. One
@@ -67,6 +66,6 @@ func object(ctx context.Context, b *base, rival Member) {
 		b.log.Warn("no objection can be made", zap.Error(err))
 		return
 	}
-	b.hold(ctx, h, func(ctx context.Context, _ lease.Term) { <-ctx.Done() })
+	b.hold(ctx, h, turns{})
 	_ = h.Close(context.Background()) // bounded by the lease's own bounds
 }

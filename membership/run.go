@@ -152,7 +152,7 @@ func (r *runner) stand(ctx context.Context) {
 	r.standing.Wait()
 	ctx, end := context.WithCancel(ctx)
 	r.stands, r.endStanding = true, end
-	r.standing.Go(func() { r.g.hold(ctx, r.candidacy, func(ctx context.Context, _ lease.Term) { <-ctx.Done() }) })
+	r.standing.Go(func() { r.g.hold(ctx, r.candidacy, turns{}) })
 }
 
 func (r *runner) standDown() {
