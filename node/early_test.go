@@ -76,19 +76,6 @@ func TestARegionThatIsStartedAgain(t *testing.T) {
 	stop(t, n)
 }
 
-// TestSingletonsThatEndedAreForgotten: a node that starts many, one after the other, does
-// not grow.
-func TestSingletonsThatEndedAreForgotten(t *testing.T) {
-	n := start(t, "a", memory.New())
-	for _, name := range []string{"a", "b", "c"} {
-		m := must(n.Singleton(name, adders()))(t)
-		ask(t, func(ctx context.Context) (Sum, error) { return singleton.Ask[Sum](ctx, m, Add{1}) })
-		require.NoError(t, m.Stop(t.Context()))
-	}
-	require.Empty(t, n.Info().Singletons)
-	stop(t, n)
-}
-
 // TestStopWithAFrozenStore: whatever is asked of the store waits. The node ends within
 // the time that Stop is given, and says what it left.
 func TestStopWithAFrozenStore(t *testing.T) {

@@ -12,12 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/health"
-	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/inquiry"
-	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/membership"
-	"github.com/holdfast-go/holdfast/sharding"
-	"github.com/holdfast-go/holdfast/singleton"
 )
 
 // Health tells why the node is not ready; nil if it is: the store answers, leases are
@@ -49,18 +44,21 @@ func (n *Node) Health(ctx context.Context) error {
 }
 
 // Handler serves GET /livez, which is ok while the process answers; /readyz, which is
-// Health; and /info, which is Info in JSON; with Config.Console the page is at /holdfast/. It is what Config.HTTP serves. It names leases
-// and hosts: it is not for the public.
+// Health; and /info, what runs here and how it stands, in JSON, as the console gets it; with
+// Config.Console the page is at /holdfast/. It is what Config.HTTP serves. It names leases and hosts:
+// it is not for the public.
 func (n *Node) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/livez", health.Handler(time.Second))
 	mux.Handle("/readyz", health.Handler(5*time.Second, n.Health))
-	mux.HandleFunc("GET /info", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /info", func(w http.ResponseWriter, q *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Cache-Control", "no-store")
+		r, _ := inquiry.Of(n.system).Ask(q.Context(), "", inquiry.Request{}) // the own report has no error
+		r.Events = nil
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
-		_ = e.Encode(n.Info().readable()) // the client has gone
+		_ = e.Encode(r) // the client has gone
 	})
 	if n.page != nil {
 		mux.Handle("/holdfast/", http.StripPrefix("/holdfast", n.page))
@@ -85,59 +83,6 @@ func (n *Node) report(ctx context.Context, q inquiry.Request, r *inquiry.Report)
 	if err := errors.Join(errs...); err != nil {
 		r.Unhealthy = append(r.Unhealthy, strings.Split(err.Error(), "\n")...)
 	}
-}
-
-// Info is what a node tells of itself.
-type Info struct {
-	Owner      lease.Owner
-	Group      *membership.Snapshot        `json:",omitempty"`
-	Singletons map[string]singleton.Status // those that have not ended
-	Shards     map[string]sharding.Info    // by type
-	Unreached  map[string]string           `json:",omitempty"` // nodes to which no link could be made lately, by address: since when, and why
-	Stopping   bool
-}
-
-// readable is what /info shows: a phase by its name, an error by its text.
-func (i Info) readable() any {
-	type status struct {
-		singleton.Status
-		Phase, Refused string
-	}
-	all := make(map[string]status, len(i.Singletons))
-	for name, s := range i.Singletons {
-		shown := status{Status: s, Phase: s.Phase.String()}
-		if s.Refused != nil {
-			shown.Refused = s.Refused.Error()
-		}
-		all[name] = shown
-	}
-	return struct {
-		Info
-		Singletons map[string]status
-	}{i, all}
-}
-
-// Info returns what the node knows. It asks no other node, nor the store.
-func (n *Node) Info() Info {
-	if n.keeper == nil {
-		return Info{}
-	}
-	i := Info{Owner: n.keeper.Owner(), Singletons: map[string]singleton.Status{}, Shards: map[string]sharding.Info{},
-		Unreached: actors.Unreached(n.system), Stopping: n.life.Err() != nil}
-	if g := n.Group(); g != nil {
-		s := g.Members()
-		i.Group = &s
-	}
-	n.mu.Lock()
-	managers, regions := running(n.managers), n.regions
-	n.mu.Unlock()
-	for _, m := range managers {
-		i.Singletons[m.Name()] = m.Status()
-	}
-	for _, r := range regions {
-		i.Shards[r.Type().Name] = r.Info()
-	}
-	return i
 }
 
 func (n *Node) serve() error {

@@ -49,7 +49,6 @@ type Node struct {
 	mu       sync.Mutex
 	starting sync.WaitGroup // parts that are being started
 	stopping bool
-	managers []*singleton.Manager
 	regions  []*sharding.Region
 	used     map[*timing]bool // of Config.Settings
 	ending
@@ -256,14 +255,7 @@ func (n *Node) Singleton(name string, props *actor.Props, opts ...singleton.Opti
 	defer done()
 	own := []singleton.Option{singleton.WithLogger(n.cfg.Logger)}
 	opts = around(n, n.cfg.Settings.find(ofSingletons, name), opts, singleton.WithLeaseOptions)
-	m, err := singleton.Start(n.system, n.keeper, name, props, append(own, opts...)...)
-	if err != nil {
-		return nil, err
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.managers = append(running(n.managers), m)
-	return m, nil
+	return singleton.Start(n.system, n.keeper, name, props, append(own, opts...)...)
 }
 
 // Sharded starts this node's part of a type of entities, in 256 shards: see sharding.Start,
@@ -302,18 +294,6 @@ func (n *Node) ShardedType(t sharding.Type, opts ...sharding.Option) (*sharding.
 	regions := slices.DeleteFunc(slices.Clone(n.regions), func(old *sharding.Region) bool { return old.Type().Name == t.Name }) // it has ended
 	n.regions = append(regions, r)
 	return r, nil
-}
-
-// running returns those that have not ended, in a slice of its own.
-func running(all []*singleton.Manager) []*singleton.Manager {
-	return slices.DeleteFunc(slices.Clone(all), func(m *singleton.Manager) bool {
-		select {
-		case <-m.Done():
-			return true
-		default:
-			return false
-		}
-	})
 }
 
 // System returns the actor system.

@@ -16,46 +16,49 @@ import (
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/contrib/kubernetes/deletioncost"
 	"github.com/holdfast-go/holdfast/node"
+	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/singleton"
 )
 
 // held is what a node would have to hand over: a singleton counts as much as a hundred entities.
-func held(n *node.Node) int {
-	cost, info := 0, n.Info()
-	for _, s := range info.Singletons {
-		if s.Token != 0 { // hosted here
+func held(singletons []*singleton.Manager, types []*sharding.Region) int {
+	cost := 0
+	for _, m := range singletons {
+		if m.Status().Token != 0 { // hosted here
 			cost += 100
 		}
 	}
-	for _, s := range info.Shards {
-		cost += s.Entities
+	for _, r := range types {
+		cost += r.Info().Entities
 	}
 	return cost
 }
 
-func keepCost(ctx context.Context, n *node.Node, clientset kubernetes.Interface) error {
+func keepCost(ctx context.Context, clientset kubernetes.Interface, singletons []*singleton.Manager, types []*sharding.Region) error {
 	pods := clientset.CoreV1().Pods(os.Getenv("POD_NAMESPACE"))
-	return deletioncost.Run(ctx, pods, os.Getenv("POD_NAME"), func() int { return held(n) })
+	return deletioncost.Run(ctx, pods, os.Getenv("POD_NAME"), func() int { return held(singletons, types) })
 }
 
-// A node says what it holds. Without nodes, keeper.Info().Held counts leases.
+// What a node's parts hold counts. Without nodes, keeper.Info().Held counts leases.
 func ExampleRun() {
-	var n *node.Node // from node.Start
+	var singletons []*singleton.Manager // from Node.Singleton
+	var types []*sharding.Region        // from Node.Sharded
 	config, err := rest.InClusterConfig()
 	if err != nil {
 		panic(err)
 	}
-	go keepCost(context.Background(), n, kubernetes.NewForConfigOrDie(config))
+	go keepCost(context.Background(), kubernetes.NewForConfigOrDie(config), singletons, types)
 }
 
 func TestWhatANodeHolds(t *testing.T) {
 	n, err := node.Start(t.Context(), node.Config{ID: "a", Store: memory.New(), Logger: zap.NewNop()})
 	require.NoError(t, err)
-	require.Zero(t, held(n))
 	m, err := n.Singleton("s", actor.PropsFromFunc(func(actor.Context) {}))
 	require.NoError(t, err)
-	for m.Status().Token == 0 {
+	parts := []*singleton.Manager{m}
+	for held(parts, nil) == 0 {
 		time.Sleep(time.Millisecond)
 	}
-	require.Equal(t, 100, held(n))
+	require.Equal(t, 100, held(parts, nil))
 	require.NoError(t, n.Stop(t.Context()))
 }
