@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -105,12 +104,6 @@ func (s *seconds) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// maxSettings is the largest file of settings, in bytes.
-const maxSettings = 1 << 18
-
-// mostErrors bounds how many mistakes an error lists.
-const mostErrors = 20
-
 // LoadSettings reads a YAML file of settings:
 //
 //	lease_ttl: 10s            # of all leases that nothing else is said of
@@ -133,15 +126,10 @@ const mostErrors = 20
 //
 // Every mistake is an error, which is lease.ErrInvalid and names the file and the line: an unknown
 // key, a key without a name or that is given twice, a value of another kind than it must be or out of its
-// bounds, several documents, more than maxSettings bytes. A key without a value counts as not given. Bounds
-// that hang on the store and on Config are checked by Start. A file that can't be read is the error of that.
+// bounds, several documents. A key without a value counts as not given. Bounds that hang on the store and
+// on Config are checked by Start. A file that can't be read is the error of that.
 func LoadSettings(path string) (*Settings, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("node.LoadSettings: %w", err)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxSettings+1))
+	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("node.LoadSettings: %w", err)
 	}
@@ -150,9 +138,6 @@ func LoadSettings(path string) (*Settings, error) {
 
 // ParseSettings is LoadSettings of what is in memory. Errors name the file so.
 func ParseSettings(file string, data []byte) (*Settings, error) {
-	if len(data) > maxSettings {
-		return nil, fmt.Errorf("%s: %w: more than %d bytes", file, lease.ErrInvalid, maxSettings)
-	}
 	root, doc, err := document(data)
 	if err != nil {
 		return nil, malformed(file, err)
@@ -216,25 +201,12 @@ func malformed(file string, err error) error {
 	for _, at := range mistakes.Errors {
 		all = append(all, fmt.Errorf("%s:%d: %w: %s", file, at.Mark.Line, lease.ErrInvalid, reason(strings.Replace(at.Message, "not found in type node.", "is unknown in the file's ", 1))))
 	}
-	return listed(all)
-}
-
-// listed joins mistakes, as many as mostErrors.
-func listed(all []error) error {
-	if more := len(all) - mostErrors; more > 0 {
-		all = append(all[:mostErrors-1], fmt.Errorf("and %d more", more+1))
-	}
 	return errors.Join(all...)
 }
 
 // read takes up what the entries say, and returns what is wrong in them.
 func (s *Settings) read() error {
 	var all []error
-	bad := func(t *timing, err error) {
-		if err != nil {
-			all = append(all, fmt.Errorf("%s: %w: %s", s.at(t), lease.ErrInvalid, reason(err.Error())))
-		}
-	}
 	unfit := map[*timing]error{}
 	for part, entries := range s.parts {
 		for name, t := range entries {
@@ -243,9 +215,11 @@ func (s *Settings) read() error {
 		}
 	}
 	for _, t := range s.each() {
-		bad(t, cmp.Or(unfit[t], t.read()))
+		if err := cmp.Or(unfit[t], t.read()); err != nil {
+			all = append(all, fmt.Errorf("%s: %w: %s", s.at(t), lease.ErrInvalid, reason(err.Error())))
+		}
 	}
-	return listed(all)
+	return errors.Join(all...)
 }
 
 // read takes up what the entry says.

@@ -157,9 +157,6 @@ func (n *Node) unused(of func(*timing) bool) (names []string) {
 
 // tellUnused warns of settings that are not used.
 func (n *Node) tellUnused(names []string) {
-	if more := len(names) - mostErrors; more > 0 {
-		names = append(names[:mostErrors], fmt.Sprintf("and %d more", more))
-	}
 	if len(names) > 0 && !n.failed {
 		n.log.Warn("settings that this node has not used: "+strings.Join(names, ", "), zap.String("file", n.cfg.Settings.file))
 	}
