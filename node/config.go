@@ -3,10 +3,8 @@ package node
 import (
 	"crypto/tls"
 	"fmt"
-	"net"
 	"reflect"
 	"slices"
-	"strconv"
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
@@ -169,44 +167,7 @@ func (c *Config) complete() error {
 	case c.TracerProvider != nil && input.Nil(c.TracerProvider):
 		return invalid("TracerProvider", "a nil %T", c.TracerProvider)
 	}
-	if c.Listen != "" {
-		host, _, err := hostPort("Listen", c.Listen)
-		if err != nil {
-			return err
-		}
-		if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() && c.Advertise == "" {
-			return invalid("Advertise", "empty, must be what others use, since Listen, %.64q, stands for all interfaces", c.Listen)
-		}
-	}
-	if c.HTTP != "" {
-		if _, err := portOf("HTTP", c.HTTP); err != nil {
-			return err
-		}
-	}
 	return nil
-}
-
-// hostPort reads an address that others are to reach.
-func hostPort(field, address string) (host string, port int, err error) {
-	if port, err = portOf(field, address); err != nil {
-		return "", 0, err
-	}
-	if host, _, _ = net.SplitHostPort(address); host == "" {
-		return "", 0, invalid(field, "%.64q has no host: others must reach it, so name one, or 0.0.0.0 and what others use in Advertise", address)
-	}
-	return host, port, nil
-}
-
-func portOf(field, address string) (int, error) {
-	_, p, err := net.SplitHostPort(address)
-	if err != nil {
-		return 0, invalid(field, "%.64q, must be host:port", address)
-	}
-	port, err := strconv.Atoi(p)
-	if err != nil || port < 0 || port > 65535 {
-		return 0, invalid(field, "port %.16q, must be 0 to 65535", p)
-	}
-	return port, nil
 }
 
 // register makes the messages known. A type that has a name already keeps it.

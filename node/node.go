@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -117,13 +119,14 @@ func (n *Node) listen() error {
 	if n.cfg.Listen == "" {
 		return nil
 	}
-	host, port, err := hostPort("Listen", n.cfg.Listen)
-	if err != nil {
-		return err
+	host, p, err := net.SplitHostPort(n.cfg.Listen)
+	port, bad := strconv.Atoi(p)
+	if err != nil || bad != nil {
+		return invalid("Listen", "%.64q, must be host:port", n.cfg.Listen)
 	}
-	opts, field := []remoting.Option{remoting.WithPlaintext()}, "Listen"
+	opts, field := []remoting.Option{remoting.WithPlaintext()}, "Listen, Advertise"
 	if n.cfg.Advertise != "" {
-		opts, field = append(opts, remoting.WithAdvertisedHost(n.cfg.Advertise)), "Listen, Advertise"
+		opts = append(opts, remoting.WithAdvertisedHost(n.cfg.Advertise))
 	}
 	config, err := remoting.Configure(host, port, opts...)
 	if err == nil && n.cfg.TLS != nil { // what is wrong now, is wrong with it
