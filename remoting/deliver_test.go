@@ -1,6 +1,7 @@
 package remoting
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/holdfast-go/holdfast/internal/actors"
+	"github.com/holdfast-go/holdfast/internal/boundary"
 )
 
 // hearing is a process that notes what it is told.
@@ -195,23 +197,16 @@ func TestWhatRemotePublishesIsToldToUsers(t *testing.T) {
 }
 
 func TestLeavingWaitsForOpenStreamsAndLetsNoneIn(t *testing.T) {
-	s := newStreams()
-	a, b := &inbound{ended: true}, &inbound{ended: true}
+	s := &streams{open: map[*inbound]struct{}{}}
+	a := &inbound{ended: true}
 	require.True(t, s.add(a))
-	require.True(t, s.add(b))
-	idle := s.leave()
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.Error(t, boundary.Wait(over, &s.all))
+	s.leave()
 	require.False(t, s.add(&inbound{}))
 	s.remove(a)
-	select {
-	case <-idle:
-		t.Fatal("idle with an open stream")
-	default:
-	}
-	s.remove(b)
-	<-idle
-
-	none := newStreams()
-	<-none.leave()
+	s.all.Wait()
 }
 
 // A send that never returns, as a subscriber of dead letters may cause, holds up the end for a time.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -38,38 +37,6 @@ type link struct {
 	failed            error              // after made
 }
 
-// links are those whose end has not been published. Remote knows a link by its address
-// alone: who told of the end of one that has been given up would end the one that follows.
-type links struct {
-	mu   sync.Mutex
-	open map[*link]struct{}
-}
-
-func (s *links) add(l *link) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.open == nil {
-		s.open = map[*link]struct{}{}
-	}
-	s.open[l] = struct{}{}
-}
-
-// remove returns whether it was there: its end was not published yet.
-func (s *links) remove(l *link) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, ok := s.open[l]
-	delete(s.open, l)
-	return ok
-}
-
-// told is called before remote hears that the link to address ended.
-func (s *links) told(address string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	maps.DeleteFunc(s.open, func(l *link, _ struct{}) bool { return l.address == address })
-}
-
 // follow makes the link of a stream that is opened. It may be given up meanwhile.
 func (g *guard) follow(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	n := g.node.Load()
@@ -81,7 +48,7 @@ func (g *guard) follow(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Clie
 	l.open = func() (grpc.ClientStream, error) {
 		return open(ctx, desc, cc, method, append(opts, grpc.WaitForReady(true))...)
 	}
-	n.links.add(l)
+	n.links.Store(l, nil)
 	return l, nil
 }
 
@@ -150,7 +117,7 @@ func (l *link) RecvMsg(m any) error {
 		if err == nil {
 			what, err = "remoting: the link broke", l.ClientStream.RecvMsg(m)
 		}
-		if l.node.links.remove(l) {
+		if _, open := l.node.links.LoadAndDelete(l); open {
 			l.node.lost(l.address) // before a logger is called, which may not return
 			if err != nil && !errors.Is(err, io.EOF) {
 				l.node.warn(what, "address", l.address, "error", err)
@@ -190,11 +157,7 @@ type streams struct {
 	mu     sync.Mutex
 	open   map[*inbound]struct{}
 	closed bool
-	idle   chan struct{} // closed once closed is set and none is open
-}
-
-func newStreams() *streams {
-	return &streams{open: map[*inbound]struct{}{}, idle: make(chan struct{})}
+	all    sync.WaitGroup // of open
 }
 
 func (s *streams) add(in *inbound) bool {
@@ -204,6 +167,7 @@ func (s *streams) add(in *inbound) bool {
 		return false
 	}
 	s.open[in] = struct{}{}
+	s.all.Add(1)
 	return true
 }
 
@@ -211,20 +175,14 @@ func (s *streams) remove(in *inbound) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.open, in)
-	if s.closed && len(s.open) == 0 {
-		close(s.idle)
-	}
+	s.all.Done()
 }
 
 // leave lets no stream in any more and tells the peers of open ones to hang up.
-// The channel is closed when all have.
-func (s *streams) leave() <-chan struct{} {
+func (s *streams) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	if len(s.open) == 0 {
-		close(s.idle)
-	}
 	for in := range s.open {
 		// A peer that reads nothing blocks this until its connection is closed.
 		go func() {
@@ -233,7 +191,6 @@ func (s *streams) leave() <-chan struct{} {
 			}})
 		}()
 	}
-	return s.idle
 }
 
 // This part gives remote an EventStream and a Root of its own. Remote hears of its own links by the
@@ -251,7 +208,12 @@ func (n *Node) apart() *actor.ActorSystem {
 // before is a subscriber that comes before remote itself.
 func (n *Node) before(event any) {
 	if e, ok := event.(*remote.EndpointTerminatedEvent); ok {
-		n.links.told(e.Address)
+		n.links.Range(func(l, _ any) bool {
+			if l.(*link).address == e.Address {
+				n.links.Delete(l)
+			}
+			return true
+		})
 	}
 }
 

@@ -1,6 +1,7 @@
 package remoting
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -16,9 +17,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
-
-// noAddress is the address of a system that no remote was started for.
-const noAddress = "nonhost"
 
 // familyAddress stands in the PID of a target that Node.resolve is to find, from where a
 // batch is checked to where its messages are posted. No peer may use it.
@@ -38,8 +36,8 @@ type Node struct {
 	root           *actor.RootContext       // without users' middleware
 
 	exit     exit
-	streams  *streams
-	links    links
+	streams  streams
+	links    sync.Map // of *link, those whose end has not been published: see before
 	counting sync.Mutex
 	stats    Stats
 	warned   boundary.Line
@@ -70,7 +68,7 @@ func Start(system *actor.ActorSystem, config *remote.Config) (*Node, error) {
 		return nil, err
 	}
 	families := actors.FamiliesOf(system)
-	n := &Node{system: system, maxMessageSize: h.maxMessageSize, families: families, streams: newStreams(),
+	n := &Node{system: system, maxMessageSize: h.maxMessageSize, families: families, streams: streams{open: map[*inbound]struct{}{}},
 		events: eventstream.NewEventStream(), root: actor.NewRootContext(system, nil)}
 	if !h.guard.node.CompareAndSwap(nil, n) {
 		return nil, invalid("configuration", "serves another Start already")
@@ -89,7 +87,7 @@ func Start(system *actor.ActorSystem, config *remote.Config) (*Node, error) {
 	n.events.Subscribe(n.before)
 	n.remote = remote.NewRemote(n.apart(), config)
 	if err := n.listen(); err != nil {
-		if system.Address() == noAddress {
+		if system.Address() == actors.NoAddress {
 			registry.RemoteHandlers = handlers
 			h.guard.node.Store(nil)
 		} else {
@@ -136,7 +134,7 @@ func checkStart(system *actor.ActorSystem, config *remote.Config) (h hardened, e
 	if !ok {
 		return h, invalid("configuration", "is not from Configure")
 	}
-	if a := system.Address(); a != noAddress {
+	if a := system.Address(); a != actors.NoAddress {
 		return h, invalid("system", "has the address %s already", a)
 	}
 	if id, ok := spawned(system); ok {
@@ -195,15 +193,11 @@ func (n *Node) Shutdown(graceful bool) {
 	}
 	n.shutdown.Do(func() {
 		n.exit.close()
-		idle := n.streams.leave()
+		n.streams.leave()
 		if graceful {
-			timeout := time.NewTimer(leaveTimeout)
-			defer timeout.Stop()
-			select {
-			case <-idle:
-			case <-timeout.C:
-				graceful = false // remote's own would race with streams that are open
-			}
+			ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+			defer cancel()
+			graceful = boundary.Wait(ctx, &n.streams.all) == nil // else remote's own would race with streams that are open
 		}
 		defer func() {
 			if r := recover(); r != nil {
@@ -230,16 +224,6 @@ func (n *Node) warn(msg string, args ...any) {
 	if missed, ok := n.warned.Open(time.Since(processBegan)); ok {
 		n.system.Logger().Warn(msg, append(args, "missed", missed)...)
 	}
-}
-
-// Address returns the address of a system, and whether others can reach it
-// under that: false until Start, or whatever else gives it one, was called, and for nil.
-func Address(system *actor.ActorSystem) (address string, ok bool) {
-	if system == nil {
-		return "", false
-	}
-	a := system.Address()
-	return a, a != noAddress
 }
 
 // Stats counts what was kept from doing harm since Start.
