@@ -25,9 +25,7 @@ import (
 //
 // The error is lease.ErrInvalid and names the setting and its bound.
 //
-// The configuration may be handed to remote or protoactor's cluster directly.
-// Then panics and unknown types are contained still, but not counted or made
-// dead letters, and nothing is checked on the way out.
+// The configuration is for Start alone: with protoactor's own no peer is let in.
 func Configure(host string, port int, opts ...Option) (*remote.Config, error) {
 	s := settings{host: host, port: port, maxMessageSize: DefaultMaxMessageSize, peerCheck: hostOfPeer}
 	if err := input.Apply(&s, nil, lease.ErrInvalid, opts); err != nil {

@@ -18,16 +18,21 @@ import (
 
 // deliver hands a batch to the actors that it is for, in order, as far as what remote must
 // hear of itself: that an actor that is watched has ended. It returns that, as a batch of its
-// own, and leaves what comes behind it in b; nil if nothing is left. types are those of the
-// batch's TypeNames.
-func (n *Node) deliver(b *remote.MessageBatch, who *identity, types []protoreflect.MessageType) (forRemote *remote.MessageBatch) {
+// own, and leaves what comes behind it in b; nil if nothing is left.
+func (n *Node) deliver(b *batch, who *identity) (forRemote *remote.MessageBatch) {
 	for len(b.Envelopes) > 0 {
 		e := b.Envelopes[0]
 		b.Envelopes = b.Envelopes[1:]
-		switch msg := n.read(b, e, who, types).(type) {
-		case nil: // it was refused
+		why, bad := n.wrong(b, e, who)
+		var msg any
+		if !bad {
+			msg, why = n.read(b, e)
+		}
+		switch msg := msg.(type) {
+		case nil:
+			n.refuse(b, e, why, who.address)
 		case *actor.Terminated:
-			target, _ := ends(b, e)
+			target, _ := ends(b.MessageBatch, e)
 			return &remote.MessageBatch{TypeNames: []string{b.TypeNames[e.TypeId]}, Targets: []*actor.PID{n.addressee(target)},
 				Envelopes: []*remote.MessageEnvelope{{MessageData: e.MessageData, SerializerId: e.SerializerId}}}
 		case *actor.Watch:
@@ -47,15 +52,15 @@ func (n *Node) deliver(b *remote.MessageBatch, who *identity, types []protorefle
 }
 
 // signal tells an actor who watches it, or no longer does.
-func (n *Node) signal(b *remote.MessageBatch, e *remote.MessageEnvelope, msg any) {
-	target, _ := ends(b, e)
+func (n *Node) signal(b *batch, e *remote.MessageEnvelope, msg any) {
+	target, _ := ends(b.MessageBatch, e)
 	outlet.Signal(n.system, n.addressee(target), msg)
 }
 
 // post sends a message to the actor that it is for, with its sender and headers. A user's
 // mailbox or dispatcher that panics ends no link.
-func (n *Node) post(b *remote.MessageBatch, e *remote.MessageEnvelope, msg any) {
-	target, sender := ends(b, e)
+func (n *Node) post(b *batch, e *remote.MessageEnvelope, msg any) {
+	target, sender := ends(b.MessageBatch, e)
 	if h := e.MessageHeader.GetHeaderData(); sender != nil || h != nil {
 		msg = &actor.MessageEnvelope{Header: h, Message: msg, Sender: sender}
 	}
@@ -80,24 +85,22 @@ func (n *Node) undelivered(b *remote.MessageBatch) {
 	}
 }
 
-// read decodes a message; nil if it was refused. The ways of mail past Envelopes tell its
+// read decodes a message; nil, and why, if it is to be refused. The ways of mail past Envelopes tell its
 // sender what became of it, as for an Envelope that can't be opened.
-func (n *Node) read(b *remote.MessageBatch, e *remote.MessageEnvelope, who *identity, types []protoreflect.MessageType) any {
-	name, typ := b.TypeNames[e.TypeId], types[e.TypeId]
-	if e.SerializerId == 0 && typ == nil {
-		n.count(&n.stats.UnknownType)
-		return &wire.Unread{Type: name, Payload: e.MessageData}
+func (n *Node) read(b *batch, e *remote.MessageEnvelope) (any, fault) {
+	name, typ, count := b.TypeNames[e.TypeId], b.types[e.TypeId].MessageType, &n.stats.UnknownType
+	if e.SerializerId != 0 || typ != nil {
+		msg, err := decode(e, name, typ)
+		if err == nil {
+			return msg, 0
+		}
+		if !strings.HasPrefix(b.Targets[e.Target].Id, actors.FamilyPrefix) {
+			return nil, undecodable
+		}
+		count = &n.stats.Undecodable
 	}
-	msg, err := decode(e, name, typ)
-	switch {
-	case err == nil:
-		return msg
-	case strings.HasPrefix(b.Targets[e.Target].Id, actors.FamilyPrefix):
-		n.count(&n.stats.Undecodable)
-		return &wire.Unread{Type: name, Payload: e.MessageData}
-	}
-	n.refuse(b, e, undecodable, who.address)
-	return nil
+	n.count(count)
+	return &wire.Unread{Type: name, Payload: e.MessageData}, 0
 }
 
 // decode reads a message as remote does. What the code of its type panics with is an error;

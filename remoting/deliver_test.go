@@ -46,14 +46,12 @@ func receiver(tb testing.TB, x actor.Process) (*received, *inbound) {
 	n := &Node{system: system, root: actor.NewRootContext(system, nil), families: actors.FamiliesOf(system)}
 	system.ProcessRegistry.RegisterAddressResolver(n.resolve)
 	system.ProcessRegistry.Add(x, "x")
-	g := &guard{}
-	g.node.Store(n)
 	stream := &received{}
-	return stream, &inbound{ServerStream: stream, guard: g}
+	return stream, &inbound{ServerStream: stream, node: n}
 }
 
-// batch is what a peer says to "x", in order.
-func batch(tb testing.TB, messages ...proto.Message) *remote.MessageBatch {
+// batchOf is what a peer says to "x", in order.
+func batchOf(tb testing.TB, messages ...proto.Message) *remote.MessageBatch {
 	tb.Helper()
 	b := &remote.MessageBatch{Targets: []*actor.PID{actor.NewPID("a:1", "x")}}
 	types := map[string]int32{}
@@ -86,10 +84,10 @@ func TestABatchIsDeliveredInOrderWhateverItHas(t *testing.T) {
 	watcher := actor.NewPID("b:1", "w")
 	ended := func(id string) proto.Message { return &actor.Terminated{Who: actor.NewPID("b:1", id)} }
 	stream.batches = []*remote.MessageBatch{
-		batch(t, text("1"), ended("p"), ended("q"), text("2"), &actor.Watch{Watcher: watcher}, text("3"),
+		batchOf(t, text("1"), ended("p"), ended("q"), text("2"), &actor.Watch{Watcher: watcher}, text("3"),
 			&actor.Unwatch{Watcher: watcher}, ended("r"), text("4"), &actor.DeadLetterResponse{}, &actor.PoisonPill{}, text("5")),
-		batch(t, ended("s")),
-		batch(t, text("6")),
+		batchOf(t, ended("s")),
+		batchOf(t, text("6")),
 	}
 	for range 4 + 2 + 1 { // as often as it is cut, and at its end
 		m := &remote.RemoteMessage{}
@@ -115,7 +113,7 @@ func BenchmarkDeliver(b *testing.B) {
 	for range maxBatch {
 		mail = append(mail, wrapperspb.String("hello"))
 	}
-	full := batch(b, mail...)
+	full := batchOf(b, mail...)
 	m := &remote.RemoteMessage{}
 	b.ReportAllocs()
 	for b.Loop() {
@@ -200,11 +198,11 @@ func TestLeavingWaitsForOpenStreamsAndLetsNoneIn(t *testing.T) {
 	s := &streams{open: map[*inbound]struct{}{}}
 	a := &inbound{ended: true}
 	require.True(t, s.add(a))
+	s.leave()
+	require.False(t, s.add(&inbound{}))
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.Error(t, boundary.Wait(over, &s.all))
-	s.leave()
-	require.False(t, s.add(&inbound{}))
 	s.remove(a)
 	s.all.Wait()
 }

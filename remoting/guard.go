@@ -2,7 +2,6 @@ package remoting
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -30,52 +29,56 @@ type UnknownMessage struct {
 	Payload []byte
 }
 
-// guard is the inbound check. It belongs to a configuration and learns its node
-// from Start; without one it contains and drops, but tells nothing.
+// guard is the inbound check. It belongs to a configuration and learns its node from Start.
 type guard struct {
 	check PeerCheck // nil in plaintext
 	node  atomic.Pointer[Node]
 }
 
-var errMalformed = status.Error(codes.InvalidArgument, "malformed input")
+var (
+	errMalformed  = status.Error(codes.InvalidArgument, "malformed input")
+	errNotStarted = status.Error(codes.Unavailable, "the configuration was not given to remoting.Start")
+)
 
 // contain runs a handler. One that panics ends its call or stream and no more.
-func (g *guard) contain(method string, handle func() error) error {
-	err, gone := boundary.Get(func() (error, error) { return handle(), nil })
+func (g *guard) contain(method string, handle func(n *Node) error) error {
+	n := g.node.Load()
+	if n == nil {
+		return errNotStarted
+	}
+	err, gone := boundary.Get(func() (error, error) { return handle(n), nil })
 	if gone != nil {
-		g.malformed(method, gone)
+		n.malformed(method, gone)
 		return errMalformed
 	}
 	return err
 }
 
-func (g *guard) malformed(method string, err error) {
-	if n := g.node.Load(); n != nil {
-		n.fault(&n.stats.Malformed, "remoting: malformed input", "method", method, "error", err)
-	}
+func (n *Node) malformed(method string, err error) {
+	n.fault(&n.stats.Malformed, "remoting: malformed input", "method", method, "error", err)
 }
 
 // unary guards calls that remote does not implement: its handlers panic.
 func (g *guard) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
-	err = g.contain(info.FullMethod, func() (failed error) { resp, failed = handler(ctx, req); return failed })
+	err = g.contain(info.FullMethod, func(*Node) (failed error) { resp, failed = handler(ctx, req); return failed })
 	return resp, err
 }
 
 // stream guards a peer's messages.
 func (g *guard) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	s := &inbound{ServerStream: ss, guard: g, who: identify(ss.Context(), g.check)}
-	if n := g.node.Load(); n != nil {
+	return g.contain(info.FullMethod, func(n *Node) error {
+		s := &inbound{ServerStream: ss, node: n, who: identify(ss.Context(), g.check)}
 		if !n.streams.add(s) {
 			return status.Error(codes.Unavailable, "shutting down")
 		}
 		defer n.streams.remove(s)
-	}
-	defer s.end()
-	err := g.contain(info.FullMethod, func() error { return handler(srv, s) })
-	if err != nil && !errors.Is(err, errMalformed) && (!s.broken || badInput(err)) {
-		g.malformed(info.FullMethod, err)
-	}
-	return err
+		defer s.end()
+		err := handler(srv, s)
+		if err != nil && (!s.broken || badInput(err)) {
+			n.malformed(info.FullMethod, err)
+		}
+		return err
+	})
 }
 
 // badInput tells what a peer sent from what a connection suffered.
@@ -87,11 +90,10 @@ func badInput(err error) bool {
 // inbound is the stream of one peer.
 type inbound struct {
 	grpc.ServerStream
-	guard  *guard
+	node   *Node
 	broken bool // receiving failed; used by the handler's goroutine only, as are:
 	who    identity
-	rest   *remote.MessageBatch       // what is yet to be delivered of a batch, and
-	types  []protoreflect.MessageType // what its TypeNames stand for
+	rest   *batch // what is yet to be delivered
 
 	send  sync.Mutex // a stream takes one sender at a time
 	ended bool
@@ -132,12 +134,8 @@ func (s *inbound) RecvMsg(m any) error {
 		if err := s.refusing(s.who.known()); err != nil {
 			return err
 		}
-		types := s.guard.inspect(b, &s.who)
-		if n := s.guard.node.Load(); n != nil {
-			n.direct(b)
-			s.rest, s.types = b, types
-			s.deliver(rm)
-		}
+		s.rest = s.node.look(b)
+		s.deliver(rm)
 	}
 	return nil
 }
@@ -145,21 +143,18 @@ func (s *inbound) RecvMsg(m any) error {
 // deliver delivers a batch up to what of it is for remote, and leaves that in rm. The rest
 // comes when remote asks for more, so that all is in the order in which it was sent.
 func (s *inbound) deliver(rm *remote.RemoteMessage) {
-	forRemote := s.guard.node.Load().deliver(s.rest, &s.who, s.types)
+	forRemote := s.node.deliver(s.rest, &s.who)
 	if forRemote == nil {
-		forRemote, s.rest, s.types = s.rest, nil, nil // nothing is left of it
+		forRemote, s.rest = s.rest.MessageBatch, nil // nothing is left of it
 	}
 	rm.MessageType = &remote.RemoteMessage_MessageBatch{MessageBatch: forRemote}
 }
 
 // refusing counts a peer that is not let in.
 func (s *inbound) refusing(err error) error {
-	if err == nil {
-		return nil
-	}
-	s.broken = true
-	if n := s.guard.node.Load(); n != nil {
-		n.fault(&n.stats.Forged, "remoting: a peer is not let in", "error", err)
+	if err != nil {
+		s.broken = true
+		s.node.fault(&s.node.stats.Forged, "remoting: a peer is not let in", "error", err)
 	}
 	return err
 }
@@ -168,58 +163,46 @@ func (s *inbound) refusing(err error) error {
 // never writes them: it takes a minute for 4 MiB that are nested a hundred deep.
 const jsonSerializer = 1
 
-// inspect takes out of b what remote must not see. It returns what the TypeNames stand for, nil
-// where this process lacks the type: what is of those, and left, goes to processes that tell its
-// sender more.
-func (g *guard) inspect(b *remote.MessageBatch, who *identity) (types []protoreflect.MessageType) {
-	n := g.node.Load()
-	types = make([]protoreflect.MessageType, len(b.TypeNames))
-	clean := true
-	for i, name := range b.TypeNames {
-		types[i] = typeOf(name)
-		clean = clean && types[i] != nil && !suspicious(name)
-	}
-	own := ""
-	if n != nil {
-		own = n.system.Address()
-		for _, t := range b.Targets {
-			clean = clean && t.Address == own && !internal(t.Id)
-		}
-	}
-	for _, e := range b.Envelopes {
-		clean = clean && e.SerializerId != jsonSerializer
-	}
-	if clean {
-		return types
-	}
-	kept := b.Envelopes[:0]
-	for _, e := range b.Envelopes {
-		switch {
-		case e.SerializerId == 0 && types[e.TypeId] == nil && n != nil && strings.HasPrefix(b.Targets[e.Target].Id, actors.FamilyPrefix):
-			kept = append(kept, e)
-		case e.SerializerId == 0 && types[e.TypeId] == nil, e.SerializerId == jsonSerializer:
-			n.refuse(b, e, unknownType, who.address)
-		case n != nil && (b.Targets[e.Target].Address != own || internal(b.Targets[e.Target].Id)):
-			n.refuse(b, e, misaddressed, who.address)
-		case n.forbidden(b.TypeNames[e.TypeId], b.Targets[e.Target].Id), suspicious(b.TypeNames[e.TypeId]) && who.forged(b, e):
-			n.refuse(b, e, forged, who.address)
-		default:
-			kept = append(kept, e)
-		}
-	}
-	b.Envelopes = kept
-	return types
+// batch is a batch that came in, and what is known of its types and targets.
+type batch struct {
+	*remote.MessageBatch
+	types []messageType // what the TypeNames stand for
+	here  []bool        // which targets may be actors of this node
 }
 
-// direct marks the targets, so that resolve finds their processes, and what stands for those
-// that there is none of. It comes after inspect, which refuses what is marked so already.
-func (n *Node) direct(b *remote.MessageBatch) {
+type messageType struct {
+	protoreflect.MessageType      // nil: this process lacks it
+	looked                   bool // messages of it are looked at one by one
+}
+
+// look finds out what a batch is about. It marks the targets, so that resolve finds their processes,
+// and what stands for those that there is none of; one that is marked so already is not here.
+func (n *Node) look(m *remote.MessageBatch) *batch {
+	b := &batch{m, make([]messageType, len(m.TypeNames)), make([]bool, len(m.Targets))}
+	for i, name := range m.TypeNames {
+		b.types[i] = messageType{typeOf(name), suspicious(name)}
+	}
 	own := n.system.Address()
-	for _, t := range b.Targets {
-		if t.Address == own {
+	for i, t := range m.Targets {
+		if b.here[i] = t.Address == own && !internal(t.Id); t.Address == own {
 			t.Address = familyAddress
 		}
 	}
+	return b
+}
+
+// wrong finds why a message must reach no actor.
+func (n *Node) wrong(b *batch, e *remote.MessageEnvelope, who *identity) (why fault, bad bool) {
+	typ, id := b.types[e.TypeId], b.Targets[e.Target].Id
+	switch {
+	case e.SerializerId == jsonSerializer, e.SerializerId == 0 && typ.MessageType == nil && !strings.HasPrefix(id, actors.FamilyPrefix):
+		return unknownType, true
+	case !b.here[e.Target]:
+		return misaddressed, true
+	case typ.looked && (forbidden(b.TypeNames[e.TypeId], id) || who.forged(b, e)):
+		return forged, true
+	}
+	return 0, false
 }
 
 // resolve is an address resolver, for the targets that direct has marked.
@@ -289,26 +272,23 @@ const (
 // refuse makes a dead letter of one message that came in; the sender of a
 // request learns of it by protoactor's DeadLetterResponse. Indexes that point
 // nowhere panic, which ends the stream.
-func (n *Node) refuse(b *remote.MessageBatch, e *remote.MessageEnvelope, why fault, peer string) {
-	if n == nil {
-		return
-	}
+func (n *Node) refuse(b *batch, e *remote.MessageEnvelope, why fault, peer string) {
 	typeName := b.TypeNames[e.TypeId]
-	target, sender := ends(b, e)
+	target, sender := ends(b.MessageBatch, e)
+	of := []struct {
+		count *uint64
+		text  string
+	}{
+		unknownType:  {&n.stats.UnknownType, "message of unknown type"},
+		undecodable:  {&n.stats.Undecodable, "message is no value of its type"},
+		misaddressed: {&n.stats.Misaddressed, "message for another address, or for remote itself, arrived here"},
+		forged:       {&n.stats.Forged, "forged message"},
+	}[why]
+	n.fault(of.count, "remoting: "+of.text, "type", boundary.Cut(typeName), "target", boundary.Cut(target.Id),
+		"address", boundary.Cut(target.Address), "own", n.system.Address(), "peer", boundary.Cut(peer))
 	var msg any = &UnknownMessage{Type: typeName, Payload: e.MessageData}
-	switch why {
-	case unknownType:
-		n.fault(&n.stats.UnknownType, "remoting: message of unknown type", "type", boundary.Cut(typeName), "target", boundary.Cut(target.Id))
-	case undecodable:
-		n.fault(&n.stats.Undecodable, "remoting: message is no value of its type", "type", boundary.Cut(typeName), "target", boundary.Cut(target.Id))
-	case misaddressed:
-		n.fault(&n.stats.Misaddressed, "remoting: message for another address, or for remote itself, arrived here",
-			"address", boundary.Cut(target.Address), "own", n.system.Address(), "target", boundary.Cut(target.Id))
-	case forged:
-		n.fault(&n.stats.Forged, "remoting: forged message", "type", typeName, "target", boundary.Cut(target.Id), "peer", boundary.Cut(peer))
-	}
 	if why != unknownType && why != undecodable {
-		if m, err := decode(e, typeName, typeOf(typeName)); err == nil {
+		if m, err := decode(e, typeName, b.types[e.TypeId].MessageType); err == nil {
 			msg = m
 		}
 	}
@@ -354,18 +334,15 @@ func suspicious(typeName string) bool {
 }
 
 // forbidden reports whether no node may send messages of a type to an actor.
-func (n *Node) forbidden(typeName, id string) bool {
+func forbidden(typeName, id string) bool {
 	return typeName == stop || typeName == poison && strings.HasPrefix(id, ours)
 }
 
 // forged reports whether a message is in the name of another than the peer. What can't
 // be read is left to remote, which ends its stream.
-func (id *identity) forged(b *remote.MessageBatch, e *remote.MessageEnvelope) bool {
-	if id.check == nil {
-		return false
-	}
-	typ := typeOf(b.TypeNames[e.TypeId])
-	if typ == nil {
+func (id *identity) forged(b *batch, e *remote.MessageEnvelope) bool {
+	typ := b.types[e.TypeId].MessageType
+	if id.check == nil || typ == nil {
 		return false
 	}
 	m, err := wire.ReadProto(typ, e.MessageData)

@@ -41,7 +41,7 @@ type link struct {
 func (g *guard) follow(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	n := g.node.Load()
 	if n == nil {
-		return open(ctx, desc, cc, method, opts...)
+		return nil, errNotStarted
 	}
 	l := &link{node: n, address: cc.Target(), made: make(chan struct{})}
 	ctx, l.cancel = context.WithCancel(ctx)
@@ -205,7 +205,8 @@ func (n *Node) apart() *actor.ActorSystem {
 	return &inner
 }
 
-// before is a subscriber that comes before remote itself.
+// before is a subscriber that comes before remote itself. Remote knows a link by its address alone: who
+// told of the end of one that has been given up would end the one that follows.
 func (n *Node) before(event any) {
 	if e, ok := event.(*remote.EndpointTerminatedEvent); ok {
 		n.links.Range(func(l, _ any) bool {
