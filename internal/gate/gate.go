@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -119,14 +118,14 @@ func (g *Gate) Mode() Mode { return g.mode.mode() }
 
 // Drain turns away front-door mail that has not been taken yet. It changes
 // nothing unless the gate is open.
-func (g *Gate) Drain() { g.mode.apply(drain) }
+func (g *Gate) Drain() { g.mode.raise(Draining) }
 
 // Lose closes the gate for good: it cancels the context with cause, unless it is
 // done already, and calls OnLost. With a nil cause it is the cause of the term's
 // context, or lease.ErrExpired if that is not done. A call that comes second
 // returns at once.
 func (g *Gate) Lose(cause error) {
-	if _, moved := g.mode.apply(lose); !moved {
+	if _, moved := g.mode.raise(Lost); !moved {
 		return
 	}
 	g.tell(cause)
@@ -200,7 +199,7 @@ func (g *Gate) Close() {
 
 // end makes the gate ended and waits until OnLost, if it was begun, returned.
 func (g *Gate) end() {
-	was, moved := g.mode.apply(end)
+	was, moved := g.mode.raise(Ended)
 	if !moved {
 		return
 	}
@@ -276,54 +275,16 @@ const (
 	Ended
 )
 
-// String returns the mode's name in lower case.
-func (m Mode) String() string {
-	switch m {
-	case Open:
-		return "open"
-	case Draining:
-		return "draining"
-	case Lost:
-		return "lost"
-	case Ended:
-		return "ended"
-	}
-	return "mode " + strconv.Itoa(int(m))
-}
-
-// event is what moves a gate from mode to mode.
-type event uint8
-
-const (
-	drain event = iota
-	lose
-	end
-)
-
-// next is the whole state machine. Modes only grow.
-func next(m Mode, e event) Mode {
-	switch {
-	case e == drain && m == Open:
-		return Draining
-	case e == lose && m < Lost:
-		return Lost
-	case e == end:
-		return Ended
-	}
-	return m
-}
-
-// state is a mode that moves atomically.
+// state is a mode that moves atomically. Modes only grow.
 type state struct{ v atomic.Uint32 }
 
 func (s *state) mode() Mode { return Mode(s.v.Load()) }
 
-// apply moves by e; moved is true for the one caller that caused the change.
-func (s *state) apply(e event) (was Mode, moved bool) {
+// raise makes it to, unless it is that or beyond; moved is true for the one caller that caused the
+// change.
+func (s *state) raise(to Mode) (was Mode, moved bool) {
 	for {
-		was = s.mode()
-		to := next(was, e)
-		if to == was {
+		if was = s.mode(); was >= to {
 			return was, false
 		}
 		if s.v.CompareAndSwap(uint32(was), uint32(to)) {

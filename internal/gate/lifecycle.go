@@ -2,7 +2,7 @@ package gate
 
 import (
 	"log/slog"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -184,23 +184,9 @@ func (m *mailbox) failure(msg *actor.Failure) {
 	m.next.InvokeSystemMessage(msg)
 }
 
-// isChild reports whether who was spawned by the actor. Names nearly always
-// tell; the list of children, which is copied to be read, is for those that a
-// spawn middleware chose.
+// isChild reports whether who was spawned by the actor.
 func (m *mailbox) isChild(who *actor.PID) bool {
-	if who == nil {
-		return false
-	}
-	self := m.self()
-	if who.Address == self.Address && strings.HasPrefix(who.Id, self.Id+"/") {
-		return true
-	}
-	for _, c := range m.ctx.Children() {
-		if c.Equal(who) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(m.ctx.Children(), func(c *actor.PID) bool { return c.Equal(who) })
 }
 
 // guarded hands a lifecycle message on and deals with a panic of its handler at
