@@ -284,8 +284,6 @@ func TestANilMessageIsDropped(t *testing.T) {
 	perform(t, func(s *stage) {
 		s.spawn()
 		s.send(nil)
-		s.post(nil)
-		s.post((*actor.MessageEnvelope)(nil))
 		s.send(num(1))
 		s.expectScript("*actor.Started", "1")
 	})
@@ -672,7 +670,7 @@ func TestAStopThatPanicsComesToItsEnd(t *testing.T) {
 			for _, child := range []bool{false, true} {
 				for _, lost := range []bool{false, true} {
 					name := fmt.Sprintf("%s/%T/child=%v/lost=%v", supervisor.name, where, child, lost)
-					t.Run(name, func(t *testing.T) { aStopThatFails(t, bug, supervisor.strategy, where, child, lost) })
+					t.Run(name, func(t *testing.T) { aStopThatFails(t, supervisor.strategy, where, child, lost) })
 				}
 			}
 		}
@@ -681,26 +679,18 @@ func TestAStopThatPanicsComesToItsEnd(t *testing.T) {
 
 func bug() { panic("on the way out") }
 
-func aStopThatFails(t *testing.T, fail func(), supervisor actor.SupervisorStrategy, where any, child, lost bool) {
+func aStopThatFails(t *testing.T, supervisor actor.SupervisorStrategy, where any, child, lost bool) {
 	perform(t, func(s *stage) {
 		receive := func(ctx actor.Context) {
 			s.receive(ctx)
 			if fmt.Sprintf("%T", ctx.Message()) == fmt.Sprintf("%T", where) {
-				fail()
+				bug()
 			}
 			if _, ok := ctx.Message().(*actor.Started); ok && child {
 				ctx.Spawn(actor.PropsFromFunc(func(actor.Context) {}))
 			}
 		}
-		parent := s.system.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
-			switch ctx.Message().(type) {
-			case *actor.Started:
-				s.pid = ctx.Spawn(s.gate.Props(actor.PropsFromFunc(receive)))
-			case *actor.Terminated:
-				s.script.add("parent: terminated")
-			}
-		}, actor.WithSupervisor(supervisor)))
-		synctest.Wait()
+		parent := s.guardianOf(receive, actor.WithSupervisor(supervisor))
 		watcher := s.watch()
 		s.block()
 		if lost {
@@ -729,35 +719,23 @@ func aStopThatFails(t *testing.T, fail func(), supervisor actor.SupervisorStrate
 // The guardian's own part in the end fails, be it that of a good actor: it is called once, and
 // the end comes as it would have.
 func TestAnEndThatFailsComesToItsEnd(t *testing.T) {
-	for how, fail := range map[string]func(){"panic": bug} {
-		for _, lost := range []bool{false, true} {
-			for _, stopped := range []bool{false, true} { // Stopped fails, too
-				t.Run(fmt.Sprintf("%s/lost=%v/stopped=%v", how, lost, stopped), func(t *testing.T) {
-					anEndThatFails(t, fail, lost, stopped)
-				})
-			}
+	for _, lost := range []bool{false, true} {
+		for _, stopped := range []bool{false, true} { // Stopped fails, too
+			t.Run(fmt.Sprintf("lost=%v/stopped=%v", lost, stopped), func(t *testing.T) { anEndThatFails(t, lost, stopped) })
 		}
 	}
 }
 
-func anEndThatFails(t *testing.T, fail func(), lost, stopped bool) {
+func anEndThatFails(t *testing.T, lost, stopped bool) {
 	calls := 0
 	perform(t, func(s *stage) {
 		receive := func(ctx actor.Context) {
 			s.receive(ctx)
 			if _, ok := ctx.Message().(*actor.Stopped); ok && stopped {
-				fail()
+				bug()
 			}
 		}
-		parent := s.system.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
-			switch ctx.Message().(type) {
-			case *actor.Started:
-				s.pid = ctx.Spawn(s.gate.Props(actor.PropsFromFunc(receive)))
-			case *actor.Terminated:
-				s.script.add("parent: terminated")
-			}
-		}))
-		synctest.Wait()
+		parent := s.guardianOf(receive)
 		watcher := s.watch()
 		s.block()
 		for i := range backlog {
@@ -776,7 +754,7 @@ func anEndThatFails(t *testing.T, fail func(), lost, stopped bool) {
 			calls++
 			assert.Equal(t, lost, was)
 			if calls == 1 { // else it would go on for ever, were it called again
-				fail()
+				bug()
 			}
 		}
 	})
@@ -785,13 +763,12 @@ func anEndThatFails(t *testing.T, fail func(), lost, stopped bool) {
 // failingMailbox fails where its actor is told of another's end, for many times.
 type failingMailbox struct {
 	actor.Mailbox
-	fail func()
 	told *atomic.Int32
 }
 
 func (m failingMailbox) PostSystemMessage(message any) {
 	if _, ok := message.(*actor.Terminated); ok && m.told.Add(1) < 100 {
-		m.fail()
+		bug()
 	}
 	m.Mailbox.PostSystemMessage(message)
 }
@@ -799,41 +776,39 @@ func (m failingMailbox) PostSystemMessage(message any) {
 // Who watches may have a mailbox of their own that fails: the others are told, and the end is one,
 // whoever tells of it.
 func TestAnEndThatAWatchersMailboxFailsAt(t *testing.T) {
-	for how, fail := range map[string]func(){"panic": bug} {
-		for _, stopped := range []bool{false, true} { // Stopped fails, so that the gate tells
-			t.Run(fmt.Sprintf("%s/stopped=%v", how, stopped), func(t *testing.T) {
-				perform(t, func(s *stage) {
-					s.pid = s.system.Root.Spawn(s.gate.Props(actor.PropsFromFunc(func(ctx actor.Context) {
-						s.receive(ctx)
-						if _, ok := ctx.Message().(*actor.Stopped); ok && stopped {
-							fail()
-						}
-					})))
-					synctest.Wait()
-					inner, told := actor.Unbounded(), &atomic.Int32{}
-					bad := s.system.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
-						if _, ok := ctx.Message().(*actor.Started); ok {
-							ctx.Watch(s.pid)
-						}
-					}, actor.WithMailbox(func() actor.Mailbox { return failingMailbox{inner(), fail, told} })))
-					synctest.Wait()
-					watcher := s.watch()
-					s.block()
-					for i := range backlog {
-						s.post(num(i))
+	for _, stopped := range []bool{false, true} { // Stopped fails, so that the gate tells
+		t.Run(fmt.Sprintf("stopped=%v", stopped), func(t *testing.T) {
+			perform(t, func(s *stage) {
+				s.pid = s.system.Root.Spawn(s.gate.Props(actor.PropsFromFunc(func(ctx actor.Context) {
+					s.receive(ctx)
+					if _, ok := ctx.Message().(*actor.Stopped); ok && stopped {
+						bug()
 					}
-					s.system.Root.Stop(s.pid)
-					s.gate.Lose(errOther)
-					s.release()
-					s.expectDiverted(0, backlog)
-					s.expectDone()
-					assert.Contains(t, s.script.list(), "watcher: terminated")
-					assert.LessOrEqual(t, told.Load(), int32(2), "by protoactor, and by the gate")
-					assert.NoError(t, s.system.Root.StopFuture(watcher).Wait())
-					assert.NoError(t, s.system.Root.StopFuture(bad).Wait())
-				})
+				})))
+				synctest.Wait()
+				inner, told := actor.Unbounded(), &atomic.Int32{}
+				bad := s.system.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
+					if _, ok := ctx.Message().(*actor.Started); ok {
+						ctx.Watch(s.pid)
+					}
+				}, actor.WithMailbox(func() actor.Mailbox { return failingMailbox{inner(), told} })))
+				synctest.Wait()
+				watcher := s.watch()
+				s.block()
+				for i := range backlog {
+					s.post(num(i))
+				}
+				s.system.Root.Stop(s.pid)
+				s.gate.Lose(errOther)
+				s.release()
+				s.expectDiverted(0, backlog)
+				s.expectDone()
+				assert.Contains(t, s.script.list(), "watcher: terminated")
+				assert.LessOrEqual(t, told.Load(), int32(2), "by protoactor, and by the gate")
+				assert.NoError(t, s.system.Root.StopFuture(watcher).Wait())
+				assert.NoError(t, s.system.Root.StopFuture(bad).Wait())
 			})
-		}
+		})
 	}
 }
 
@@ -864,13 +839,7 @@ func TestAPanicInAStopThatWasARestart(t *testing.T) {
 				panic("on the way out")
 			}
 		}, actor.WithGuardian(restartFailing))))
-		s.do(func(ctx actor.Context) {
-			ctx.Spawn(actor.PropsFromFunc(func(c actor.Context) {
-				if _, ok := c.Message().(*actor.Stopping); ok {
-					<-s.hold
-				}
-			}))
-		})
+		s.slowChild()
 		s.send(crash{})
 		synctest.Wait()
 		s.term.end(errTakenOver)

@@ -24,18 +24,32 @@ import (
 // guardian spawns the stage's actor as its child, and tells the stage of its
 // end.
 func (s *stage) guardian(options ...actor.PropsOption) (parent *actor.PID) {
+	return s.guardianOf(s.receive, options...)
+}
+
+// guardianOf is guardian with another actor.
+func (s *stage) guardianOf(receive actor.ReceiveFunc, options ...actor.PropsOption) (parent *actor.PID) {
 	parent = s.system.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
-		switch m := ctx.Message().(type) {
+		switch ctx.Message().(type) {
 		case *actor.Started:
-			s.pid = ctx.Spawn(s.gate.Props(actor.PropsFromFunc(s.receive)))
+			s.pid = ctx.Spawn(s.gate.Props(actor.PropsFromFunc(receive)))
 		case *actor.Terminated:
 			s.script.add("parent: terminated")
-		case call:
-			m(ctx)
 		}
 	}, options...))
 	synctest.Wait()
 	return parent
+}
+
+// slowChild gives the stage's actor a child that ends with the release.
+func (s *stage) slowChild() {
+	s.do(func(ctx actor.Context) {
+		ctx.Spawn(actor.PropsFromFunc(func(c actor.Context) {
+			if _, ok := c.Message().(*actor.Stopping); ok {
+				<-s.hold
+			}
+		}))
+	})
 }
 
 // watch makes another actor watch the stage's.
@@ -216,13 +230,7 @@ func TestALossDuringARestartIsAStop(t *testing.T) {
 		perform(t, func(s *stage) {
 			parent := s.guardian()
 			watcher := s.watch()
-			s.do(func(ctx actor.Context) {
-				ctx.Spawn(actor.PropsFromFunc(func(c actor.Context) {
-					if _, ok := c.Message().(*actor.Stopping); ok {
-						<-s.hold
-					}
-				}))
-			})
+			s.slowChild()
 			s.send(crash{})
 			synctest.Wait()
 			assert.Equal(t, []string{"*actor.Started", "crash", "*actor.Restarting"}, s.script.list())
@@ -262,13 +270,7 @@ func TestAnActorThatWaitsForItsChildrenIsNotBroughtBack(t *testing.T) {
 	perform(t, func(s *stage) {
 		s.spawn()
 		process, _ := s.system.ProcessRegistry.GetLocal(s.pid.Id)
-		s.do(func(ctx actor.Context) {
-			ctx.Spawn(actor.PropsFromFunc(func(c actor.Context) {
-				if _, ok := c.Message().(*actor.Stopping); ok {
-					<-s.hold
-				}
-			}))
-		})
+		s.slowChild()
 		s.stop()
 		process.SendSystemMessage(s.pid, &actor.Restart{})
 		process.SendSystemMessage(s.pid, &actor.Started{})
@@ -428,64 +430,46 @@ func TestTheBacklogOfAStoppedActorIsDiverted(t *testing.T) {
 	}
 }
 
+// A crashed actor's backlog is diverted with its stop. While a supervisor takes its time the mailbox
+// is suspended: a loss frees the backlog at once, also one that came before the crash.
 func TestTheBacklogOfACrashedActorIsDiverted(t *testing.T) {
-	perform(t, func(s *stage) {
-		s.spawn(actor.WithGuardian(stopFailing))
-		s.block()
-		s.send(crash{})
-		s.queue()
-		s.release()
-		s.expectBacklog()
-		assert.Equal(t, []string{"*actor.Started", "block", "crash", "*actor.Stopping", "*actor.Stopped"}, s.script.list()[:5])
-	})
-}
-
-// While a supervisor takes its time the mailbox is suspended. A loss frees the
-// backlog at once, a planned end with the stop.
-func TestTheBacklogOfASuspendedActorIsDiverted(t *testing.T) {
-	perform(t, func(s *stage) {
-		s.spawn(actor.WithGuardian(ignoreFailing))
-		s.block()
-		s.send(crash{})
-		s.queue()
-		s.release()
-		synctest.Wait()
-		assert.Empty(t, s.diverted.list())
-		s.stop()
-		s.expectBacklog()
-	})
-	perform(t, func(s *stage) {
-		s.spawn(actor.WithGuardian(ignoreFailing))
-		s.block()
-		s.send(crash{})
-		s.queue()
-		s.release()
-		synctest.Wait()
-		s.gate.Lose(errOther)
-		s.expectDiverted(0, backlog)
-		s.stop()
-		s.expectBacklog()
-	})
-}
-
-// The handler that crashes was running when the lease was lost: the suspension
-// comes after the loss.
-func TestTheBacklogOfACrashAfterALossIsDiverted(t *testing.T) {
-	perform(t, func(s *stage) {
-		s.spawn(actor.WithGuardian(ignoreFailing))
-		s.send(call(func(actor.Context) {
-			<-s.hold
-			panic("crash")
-		}))
-		synctest.Wait()
-		s.queue()
-		s.gate.Lose(errOther)
-		s.release()
-		s.expectDiverted(0, backlog)
-		assert.EqualValues(t, 1, s.gate.Overruns())
-		s.stop()
-		s.expectBacklog()
-	})
+	for name, c := range map[string]struct {
+		supervisor          actor.SupervisorStrategy
+		lostFirst, lostThen bool
+	}{
+		"stopped":                  {stopFailing, false, false},
+		"suspended":                {ignoreFailing, false, false},
+		"suspended, and then lost": {ignoreFailing, false, true},
+		"lost, and then suspended": {ignoreFailing, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			perform(t, func(s *stage) {
+				s.spawn(actor.WithGuardian(c.supervisor))
+				s.send(call(func(actor.Context) {
+					<-s.hold
+					panic("crash")
+				}))
+				synctest.Wait()
+				s.queue()
+				if c.lostFirst {
+					s.gate.Lose(errOther)
+				}
+				s.release()
+				synctest.Wait()
+				if c.lostThen {
+					s.gate.Lose(errOther)
+				}
+				diverted := 0
+				if c.supervisor == stopFailing || c.lostFirst || c.lostThen {
+					diverted = backlog
+				}
+				s.expectDiverted(0, diverted)
+				assert.Equal(t, c.lostFirst, s.gate.Overruns() == 1)
+				s.stop()
+				s.expectBacklog()
+			})
+		})
+	}
 }
 
 func TestWhatAnActorTookIsNotDiverted(t *testing.T) {
@@ -511,13 +495,7 @@ func TestWhatAnActorTookIsNotDiverted(t *testing.T) {
 func TestAStoppingActorTakesNoFrontDoorMail(t *testing.T) {
 	perform(t, func(s *stage) {
 		s.spawn()
-		s.do(func(ctx actor.Context) {
-			ctx.Spawn(actor.PropsFromFunc(func(c actor.Context) {
-				if _, ok := c.Message().(*actor.Stopping); ok {
-					<-s.hold
-				}
-			}))
-		})
+		s.slowChild()
 		s.stop()
 		s.post(num(1))
 		s.send(num(2))
@@ -581,46 +559,33 @@ func TestTheContextEndsWithTheActor(t *testing.T) {
 	})
 }
 
+// Also where the loss begins when the stop has begun already.
 func TestDoneWaitsForOnLost(t *testing.T) {
-	var told chan struct{}
-	perform(t, func(s *stage) {
-		told = make(chan struct{})
-		s.spawn()
-		s.term.end(errTakenOver)
-		synctest.Wait() // OnLost is waiting
-		s.system.Root.Stop(s.pid)
-		time.Sleep(time.Second)
-		select {
-		case <-s.gate.Done():
-			assert.Fail(t, "done before OnLost returned")
-		default:
-		}
-		close(told)
-		s.expectDone()
-	}, func(o *gate.Options) { o.OnLost = func(error) { <-told } })
-}
-
-// The same, with a loss that begins when the stop has begun already.
-func TestDoneWaitsForOnLostOfALateLoss(t *testing.T) {
-	var told chan struct{}
-	perform(t, func(s *stage) {
-		told = make(chan struct{})
-		s.pid = s.system.Root.Spawn(s.gate.Props(actor.PropsFromFunc(func(ctx actor.Context) {
-			if _, ok := ctx.Message().(*actor.Stopping); ok {
+	for _, late := range []bool{false, true} {
+		var told chan struct{}
+		perform(t, func(s *stage) {
+			told = make(chan struct{})
+			s.pid = s.system.Root.Spawn(s.gate.Props(actor.PropsFromFunc(func(ctx actor.Context) {
+				if _, ok := ctx.Message().(*actor.Stopping); ok && late {
+					s.term.end(errTakenOver)
+					time.Sleep(time.Second)
+				}
+			})))
+			if !late {
 				s.term.end(errTakenOver)
-				time.Sleep(time.Second)
 			}
-		})))
-		s.system.Root.Stop(s.pid)
-		time.Sleep(time.Minute)
-		select {
-		case <-s.gate.Done():
-			assert.Fail(t, "done before OnLost returned")
-		default:
-		}
-		close(told)
-		s.expectDone()
-	}, func(o *gate.Options) { o.OnLost = func(error) { <-told } })
+			synctest.Wait() // OnLost is waiting
+			s.system.Root.Stop(s.pid)
+			time.Sleep(time.Minute)
+			select {
+			case <-s.gate.Done():
+				assert.Fail(t, "done before OnLost returned")
+			default:
+			}
+			close(told)
+			s.expectDone()
+		}, func(o *gate.Options) { o.OnLost = func(error) { <-told } })
+	}
 }
 
 func TestPostBeforeTheSpawnDoesNothing(t *testing.T) {
