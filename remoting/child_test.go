@@ -264,7 +264,7 @@ func (c *child) do(echo *actor.PID, cmd []string) {
 		}
 	case "cut": // address, of a link that mail goes on over: how often is its end told?
 		var told atomic.Int64
-		stop := actors.WatchLinks(c.system, func(address string) {
+		actors.WatchLinks(c.system, func(address string) {
 			if address == arg(1) {
 				told.Add(1)
 			}
@@ -274,7 +274,6 @@ func (c *child) do(echo *actor.PID, cmd []string) {
 			root.Send(actor.NewPID(arg(1), "echo"), &wrapperspb.BoolValue{})
 			time.Sleep(time.Millisecond)
 		}
-		stop()
 		c.say("told %d", told.Load())
 	case "watch": // address, id
 		root.Send(echo, watchIt{actor.NewPID(arg(1), arg(2))})

@@ -85,22 +85,21 @@ func AfterShutdown(system *actor.ActorSystem, f func()) (stop func()) {
 
 // Alarm is a timer of a loop: its function runs in a turn of that loop, and no more once the
 // Alarm was stopped or set again. The zero value is not set. It belongs to the loop.
-type Alarm struct{ set *alarm }
-
-type alarm struct {
-	timer store.Timer
+type Alarm struct {
+	timer store.Timer   // nil: it is not set
+	turn  int           // how often it was set
 	at    time.Duration // by SetBy
 }
 
 // Set has post, which may be called on any goroutine, get f after d.
 func (a *Alarm) Set(clock store.Clock, post func(func()), d time.Duration, f func()) {
 	a.Stop()
-	s := &alarm{}
-	a.set = s
-	s.timer = clock.AfterFunc(d, func() {
+	a.turn++
+	turn := a.turn
+	a.timer = clock.AfterFunc(d, func() {
 		post(func() {
-			if a.set == s {
-				a.set = nil
+			if a.Pending() && a.turn == turn {
+				a.timer = nil
 				f()
 			}
 		})
@@ -109,23 +108,22 @@ func (a *Alarm) Set(clock store.Clock, post func(func()), d time.Duration, f fun
 
 // SetBy is Set, unless the Alarm is set for at or an earlier time already; now is the same clock's.
 func (a *Alarm) SetBy(clock store.Clock, post func(func()), now, at time.Duration, f func()) {
-	if a.set != nil && a.set.at <= at {
-		return
+	if !a.Pending() || a.at > at {
+		a.Set(clock, post, at-now, f)
+		a.at = at
 	}
-	a.Set(clock, post, at-now, f)
-	a.set.at = at
 }
 
 // Stop ends it.
 func (a *Alarm) Stop() {
-	if s := a.set; s != nil {
-		a.set = nil
-		s.timer.Stop()
+	if a.Pending() {
+		a.timer.Stop()
+		a.timer = nil
 	}
 }
 
 // Pending reports whether it is set.
-func (a *Alarm) Pending() bool { return a.set != nil }
+func (a *Alarm) Pending() bool { return a.timer != nil }
 
 // Backoff is the pause after n tries: it doubles from least to most, with jitter.
 func Backoff(n int, least, most time.Duration) time.Duration {
@@ -261,7 +259,7 @@ func (f *Families) Resolve(id string) (actor.Process, bool) {
 // links tell of links of one actor system that broke.
 type links struct {
 	mu      sync.Mutex
-	told    map[*int]func(address string)
+	told    []func(address string)
 	cut     func(address string) // nil: nothing here makes links
 	passing sync.Map             // events of links that were told of already
 	failed  map[string]failure   // by address: links that could not be made
@@ -274,25 +272,19 @@ func (*links) ExtensionID() extensions.ExtensionID { return linksID }
 
 func linksOf(system *actor.ActorSystem) *links {
 	return Extension(system, linksID, func() *links {
-		l := &links{told: map[*int]func(string){}, failed: map[string]failure{}}
+		l := &links{failed: map[string]failure{}}
 		system.EventStream.Subscribe(l.onPublished) // for the system's life
 		return l
 	})
 }
 
-// WatchLinks tells f of every address that system's link to broke, until stop. f must not block: it
-// is called before the next link can be used.
-func WatchLinks(system *actor.ActorSystem, f func(address string)) (stop func()) {
+// WatchLinks tells f of every address that system's link to broke. f must not block: it is called
+// before the next link can be used.
+func WatchLinks(system *actor.ActorSystem, f func(address string)) {
 	l := linksOf(system)
-	key := new(int)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.told[key] = f
-	return func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		delete(l.told, key)
-	}
+	l.told = append(l.told, f)
 }
 
 // LinkBroke is for the maker of links: it tells watchers that the link to address broke,
@@ -385,7 +377,7 @@ func (l *links) giveUp(address string) bool {
 
 func (l *links) tell(address string) {
 	l.mu.Lock()
-	told := slices.Collect(maps.Values(l.told))
+	told := slices.Clone(l.told)
 	l.mu.Unlock()
 	for _, f := range told {
 		f(address)

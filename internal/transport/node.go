@@ -305,24 +305,18 @@ func (n *Node) take(m *wire.Frame) {
 	if in == nil {
 		return // no probe went before it
 	}
-	what, sender, failed := in.take(n, m)
-	if failed != nil {
-		n.log("a frame was not delivered", failed)
-	}
-	if what != nil {
-		outlet.Of(n.system).DeadLetter(actor.NewPID(n.system.Address(), m.To), wire.Local(what, sender, nil))
-	}
-}
-
-// take hands a frame to its actor if it is the next. It returns what no actor is there
-// for, which is a dead letter here: this node has custody of it.
-func (in *inbound) take(n *Node, m *wire.Frame) (dead any, sender *actor.PID, failed error) {
+	var failed error
 	in.mu.Lock()
-	defer in.mu.Unlock()
+	defer func() {
+		if in.mu.Unlock(); failed != nil {
+			n.log("a frame was not delivered", failed)
+		}
+	}()
 	if !in.recv.frame(m) {
-		return nil, nil, nil
+		return
 	}
 	var what any
+	var sender *actor.PID
 	switch w := m.What.(type) {
 	case *wire.Frame_Envelope:
 		what, sender = w.Envelope, w.Envelope.GetSender().PID()
@@ -333,14 +327,15 @@ func (in *inbound) take(n *Node, m *wire.Frame) (dead any, sender *actor.PID, fa
 	case *wire.Frame_HandedOver:
 		what = w.HandedOver
 	}
-	if what == nil {
-		return nil, nil, nil // of a newer version
-	}
+	to := actor.NewPID(n.system.Address(), m.To)
 	p, ok := n.system.ProcessRegistry.GetLocal(m.To)
-	if !ok {
-		return what, sender, nil
+	switch {
+	case what == nil: // of a newer version
+	case !ok: // a dead letter here: this node has custody of it
+		outlet.Of(n.system).DeadLetter(to, wire.Local(what, sender, nil))
+	default:
+		failed = boundary.Contained(func() { p.SendUserMessage(to, &Kept{what}) })
 	}
-	return nil, nil, boundary.Contained(func() { p.SendUserMessage(actor.NewPID(n.system.Address(), m.To), &Kept{what}) })
 }
 
 // Kept is what an actor gets that was kept by its sender until now: it is this node's

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -391,14 +392,11 @@ func (o *Outbox) PID(address string) *actor.PID {
 
 // touch returns the channel to address, and notes that it has to be flushed.
 func (o *Outbox) touch(address string) *Peer {
-	o.Channel(address)
-	for _, p := range o.touched {
-		if p == o.peer {
-			return p
-		}
+	p := o.Channel(address)
+	if !slices.Contains(o.touched, p) {
+		o.touched = append(o.touched, p)
 	}
-	o.touched = append(o.touched, o.peer)
-	return o.peer
+	return p
 }
 
 // Room reports whether mail may go to address; if not, the owner hears when it may.
