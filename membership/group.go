@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 
 	"go.uber.org/zap"
 
@@ -20,8 +19,6 @@ type Group struct {
 	noticeName string
 	leaving    *lease.Handle // of the announcement; nil while it is not made
 	announcing *held         // leaving
-
-	electing sync.Mutex // held while the election is made
 }
 
 // errUnmade is what a Group answers that Join did not make, as nil where a node has not joined yet.
@@ -173,44 +170,26 @@ func (g *Group) Leadership() (*Election, error) {
 	fail := func(err error) (*Election, error) {
 		return nil, fmt.Errorf("leadership of group %.64q: %w", g.names.group, err)
 	}
-	g.electing.Lock()
-	defer g.electing.Unlock()
-	if e := g.present(); e != nil {
-		return e, nil
+	g.mu.Lock()
+	defer g.unlock()
+	if g.election != nil {
+		return g.election, nil
+	}
+	if g.life.Err() != nil {
+		return fail(lease.ErrClosed)
 	}
 	e, err := newElection(&g.membership)
 	if err != nil {
 		return fail(err)
 	}
 	stop, err := g.keeper.Watch(g.names.leader, e.hear)
-	if err == nil {
-		context.AfterFunc(g.life, stop)
-		if !g.adopt(e) {
-			err = lease.ErrClosed
-		}
-	}
 	if err != nil {
 		_ = e.lease.Close(context.Background()) // nothing was acquired
 		return fail(err)
 	}
-	return e, nil
-}
-
-func (g *Group) present() *Election {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.election
-}
-
-// adopt makes e the group's election, which then campaigns; false if the group has ended.
-func (g *Group) adopt(e *Election) bool {
-	g.mu.Lock()
-	defer g.unlock()
-	if g.life.Err() != nil {
-		return false
-	}
+	context.AfterFunc(g.life, stop)
 	g.election = e
 	e.report()
 	g.settleLocked()
-	return true
+	return e, nil
 }
