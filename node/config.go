@@ -152,16 +152,10 @@ func (c *Config) complete() error {
 		return invalid("Listen", "empty: Advertise, Plaintext and TLS mean nothing without it")
 	case c.Listen != "" && c.Plaintext == (c.TLS != nil):
 		return invalid("TLS", "either TLS or Plaintext must be set where Listen is, and not both")
-	case c.TLS != nil && c.TLS.Server == nil:
-		return invalid("TLS.Server", "nil")
-	case c.TLS != nil && c.TLS.Client == nil:
-		return invalid("TLS.Client", "nil")
 	case c.Group == "" && len(c.Membership) > 0:
 		return invalid("Group", "empty: Membership means nothing without it")
 	case slices.ContainsFunc(c.Messages, func(t Type) bool { return t.typ == nil }):
 		return invalid("Messages", "a nil value has no type")
-	case slices.ContainsFunc(c.Membership, func(o membership.Option) bool { return o == nil }):
-		return invalid("Membership", "a nil Option")
 	case c.MeterProvider != nil && input.Nil(c.MeterProvider):
 		return invalid("MeterProvider", "a nil %T", c.MeterProvider)
 	case c.TracerProvider != nil && input.Nil(c.TracerProvider):
