@@ -2,7 +2,6 @@ package membership_test
 
 import (
 	"context"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,7 +25,6 @@ func TestLeaderLeaves(t *testing.T) {
 		require.Equal(t, "a*", a.story())
 		require.Equal(t, "a", b.story())
 
-		history := w.watch()
 		began := time.Now()
 		a.announce()
 		require.Equal(t, began, time.Now(), "no wait")
@@ -39,15 +37,6 @@ func TestLeaderLeaves(t *testing.T) {
 		a.leave()
 		require.Equal(t, "b c*", c.sees())
 		require.Len(t, w.standing(), 3, "of the one that left nothing stands")
-		inc := a.keeper.Owner().Incarnation
-		var ofA []string
-		for _, ev := range history() {
-			if ev = strings.TrimSuffix(ev, "/"+inc); !strings.HasPrefix(ev, "+leader") {
-				ofA = append(ofA, ev)
-			}
-		}
-		require.Equal(t, []string{"+leaving/g/a", "-leader/g", "-member/g/a", "-leaving/g/a"}, ofA,
-			"announced first; then leadership, the membership and the announcement are given up")
 		time.Sleep(5 * ttl)
 		for _, n := range []*node{b, c} {
 			published := of[membership.LeaderChanged](n.stream.all())
@@ -185,32 +174,6 @@ func TestSlowFollower(t *testing.T) {
 		require.Len(t, told, 2)
 		require.Equal(t, "+z", changeText(told[1]), "the differences from what it was told last")
 		require.Equal(t, told[1].Now.Version, told[0].Now.Version+uint64(told[1].Skipped)+1)
-	})
-}
-
-// A leader that is lost and won again between two looks of a follower is told as
-// such, so that what was begun under the old term can be begun again.
-func TestSlowFollowerMissesAnInterruption(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		a := w.member("a")
-		hold := make(chan struct{})
-		var slow tape[membership.LeaderChanged]
-		slow.hook = func(membership.LeaderChanged) { <-hold }
-		a.election.Follow(slow.add)
-		synctest.Wait()
-		first, _ := a.election.Term()
-		a.store.Partition()
-		time.Sleep(2 * ttl)
-		a.heal()
-		until(t, ttl, "leads again", a.leads)
-		close(hold)
-		all := slow.all()
-		require.Len(t, all, 2)
-		require.Equal(t, all[1].Previous, all[1].Leader)
-		require.True(t, all[1].IsSelf)
-		require.Equal(t, 1, all[1].Skipped)
-		second, _ := a.election.Term()
-		require.Greater(t, second.Token(), first.Token())
 	})
 }
 

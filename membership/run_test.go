@@ -172,46 +172,45 @@ func TestThePreferredMemberIsFirst(t *testing.T) {
 	})
 }
 
-// Where the new version's work fails, the old one goes on, but for a moment each ten minutes.
-func TestABrokenPreferredMemberDoesNotKeepTheWork(t *testing.T) {
-	onBench(t, func(t *testing.T, b *bench) {
-		old := b.work("old", "1")
-		time.Sleep(time.Second)
-		broken := b.node("new").join(membership.WithLabels(map[string]string{"version": "2"}))
-		l := must(broken.keeper.Lease("work"))(t)
-		ctx, end := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() {
-			done <- broken.group.RunForever(ctx, l, func(context.Context, lease.Term) error { return errors.New("broken") }, newest)
-		}()
-		time.Sleep(9 * time.Minute)
-		require.EqualValues(t, 2, old.began.Load(), "it made room once")
-		require.Equal(t, 1, b.runs())
-		time.Sleep(9 * time.Minute)
-		require.EqualValues(t, 3, old.began.Load())
-		require.Equal(t, 1, b.runs())
-		end()
-		require.ErrorIs(t, <-done, context.Canceled)
-	})
+// other has a member of that version run f, until end is called.
+func (b *bench) other(id, version string, f func(ctx context.Context, l *lease.Handle) error) (n *node, end func()) {
+	n = b.node(id).join(membership.WithLabels(map[string]string{"version": version}))
+	l := must(n.keeper.Lease("work"))(b.t)
+	ctx, cancel := context.WithCancel(b.t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- n.group.RunForever(ctx, l, func(ctx context.Context, _ lease.Term) error { return f(ctx, l) }, newest)
+	}()
+	return n, func() {
+		cancel()
+		require.ErrorIs(b.t, <-done, context.Canceled)
+	}
 }
 
-// The same where its term ends each time.
-func TestAPreferredMemberThatLosesTheWorkDoesNotKeepIt(t *testing.T) {
-	onBench(t, func(t *testing.T, b *bench) {
-		old := b.work("old", "1")
-		time.Sleep(time.Second)
-		n := b.node("new").join(membership.WithLabels(map[string]string{"version": "2"}))
-		l := must(n.keeper.Lease("work"))(t)
-		ctx, end := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() {
-			done <- n.group.RunForever(ctx, l, func(ctx context.Context, _ lease.Term) error { return l.Release(ctx) }, newest)
-		}()
-		time.Sleep(9 * time.Minute)
-		require.EqualValues(t, 2, old.began.Load())
-		end()
-		<-done
-	})
+func broken(context.Context, *lease.Handle) error { return errors.New("broken") }
+
+// Where the new version's work fails, or its term ends each time, the old one goes on, but for a moment
+// each ten minutes.
+func TestABrokenPreferredMemberDoesNotKeepTheWork(t *testing.T) {
+	for how, f := range map[string]func(context.Context, *lease.Handle) error{
+		"it fails":              broken,
+		"it gives the lease up": func(ctx context.Context, l *lease.Handle) error { return l.Release(ctx) },
+	} {
+		t.Run(how, func(t *testing.T) {
+			onBench(t, func(t *testing.T, b *bench) {
+				old := b.work("old", "1")
+				time.Sleep(time.Second)
+				_, end := b.other("new", "2", f)
+				time.Sleep(9 * time.Minute)
+				require.EqualValues(t, 2, old.began.Load(), "it made room once")
+				require.Equal(t, 1, b.runs())
+				time.Sleep(9 * time.Minute)
+				require.EqualValues(t, 3, old.began.Load())
+				require.Equal(t, 1, b.runs())
+				end()
+			})
+		})
+	}
 }
 
 // Of those that wait the best is first, also while one that is better still does not take the lease.
@@ -220,20 +219,13 @@ func TestTheBestOfThoseThatTakeItIsFirst(t *testing.T) {
 		onBench(t, func(t *testing.T, b *bench) {
 			holder := b.work("holder", "4")
 			worst, second := b.work("worst", "1"), b.work("second", "2")
-			n := b.node("broken").join(membership.WithLabels(map[string]string{"version": "3"}))
-			l := must(n.keeper.Lease("work"))(t)
-			ctx, end := context.WithCancel(t.Context())
-			done := make(chan error, 1)
-			go func() {
-				done <- n.group.RunForever(ctx, l, func(context.Context, lease.Term) error { return errors.New("broken") }, newest)
-			}()
+			_, end := b.other("broken", "3", broken)
 			time.Sleep(time.Second)
 			require.ErrorIs(t, holder.stop(), context.Canceled)
 			time.Sleep(time.Minute)
 			require.Zero(t, worst.began.Load(), "%v", b.terms.all())
 			require.EqualValues(t, 1, second.began.Load())
 			end()
-			<-done
 		})
 	}
 }

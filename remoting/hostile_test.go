@@ -2,10 +2,8 @@ package remoting_test
 
 import (
 	"context"
-	"net"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/remote"
@@ -239,15 +237,6 @@ func TestCallsThatRemoteDoesNotImplementHarmNobody(t *testing.T) {
 	require.Equal(t, remoting.Stats{Malformed: 2}, a.stats())
 }
 
-func TestBytesThatAreNotHTTP2HarmNobody(t *testing.T) {
-	a, b := start(t), start(t)
-	conn := must(net.Dial("tcp", a.addr))(t)
-	defer conn.Close()
-	require.NoError(t, conn.SetDeadline(time.Now().Add(deadline)))
-	must(conn.Write(make([]byte, 1<<16)))(t)
-	works(b, a)
-}
-
 // Subscribers of the EventStream run where something is told. What they panic with ends
 // neither a stream, nor what came on it, nor the process.
 func TestSubscribersThatPanicBreakNoLink(t *testing.T) {
@@ -282,11 +271,6 @@ func TestSubscribersThatPanicBreakNoLink(t *testing.T) {
 
 	b.do("go %s", a.addr) // a dead letter on its way out
 	works(b, a)
-	require.NoError(t, a.cmd.Process.Kill())
-	a.expectEnd()
-	c := start(t)
-	works(b, c)
-	works(c, b)
 }
 
 // expectEnd waits until the process has ended.

@@ -473,34 +473,6 @@ func TestABreakIsReportedBeforeTheNextSend(t *testing.T) {
 	}
 }
 
-// An answer may lead to sends, which may not return. What else comes over the link that brought
-// it is read all the same.
-func TestASendThatHangsDoesNotEndReading(t *testing.T) {
-	bubble(t, func(t *testing.T, net *memnet.Net, a, b *station) {
-		net.SetDelay("a", "b", 20*time.Millisecond)
-		var lost atomic.Int64
-		var bad atomic.Bool
-		release := make(chan struct{})
-		a.sends(func(e *actor.MessageEnvelope) {
-			if _, ok := e.Message.(*wire.Probe); ok && bad.Load() {
-				<-release
-			}
-		})
-		o := &holder{}
-		a.keep(o, "b", "x", "1")
-		a.keep(o, "b", "x", "2") // it is asked for when the first has been answered
-		bad.Store(true)
-		rest(100 * time.Millisecond)
-		require.True(t, b.straight("a", "3", &lost))
-		rest(time.Second)
-		require.Equal(t, []string{"straight 3"}, a.seen())
-		close(release)
-		rest(time.Minute)
-		require.Zero(t, o.held.Load())
-		require.Equal(t, []string{"kept 1", "kept 2"}, b.seen())
-	})
-}
-
 // What returns does so in the order in which answers say it, though others than the goroutine
 // that reads them give it back.
 func TestReturnedFramesStayInOrder(t *testing.T) {
