@@ -3,7 +3,6 @@ package wire
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"reflect"
 	"strings"
 	"sync"
@@ -262,20 +261,15 @@ func (r *Registry) Plain(msg any, limit int) (e *Encoded) {
 func (r *Registry) plain(m proto.Message, v protoreflect.Message) bool {
 	typ := reflect.TypeOf(m)
 	known := r.types.Load()
-	if is, ok := known.plain[typ]; ok {
-		return is
+	if is, ok := known.plain.Load(typ); ok {
+		return is.(bool)
 	}
 	is := known.byType[typ] == nil && ofItself(m, v)
 	switch m.(type) {
 	case remote.RootSerializable, remote.RootSerialized:
 		is = false
 	}
-	next := &types{known.byName, known.byType, maps.Clone(known.plain)}
-	if next.plain == nil {
-		next.plain = map[reflect.Type]bool{}
-	}
-	next.plain[typ] = is
-	r.types.CompareAndSwap(known, next) // otherwise it is found again
+	known.plain.Store(typ, is)
 	return is
 }
 

@@ -36,11 +36,11 @@ type Registry struct {
 	told  sync.Map // the reflect.Type of what Overlooked told of
 }
 
-// types is immutable.
+// types is immutable, but for plain.
 type types struct {
 	byName map[string]*entry
 	byType map[reflect.Type]*entry // T and *T
-	plain  map[reflect.Type]bool   // of messages: see Registry.plain
+	plain  sync.Map                // reflect.Type to bool, of messages: see Registry.plain
 }
 
 type entry struct {
