@@ -137,6 +137,9 @@ func (c *Config) complete() error {
 	if c.StopWithin == 0 {
 		c.StopWithin = defaultStopWithin
 	}
+	if c.Settings == nil || c.Settings.all == nil {
+		c.Settings = &Settings{all: &timing{}}
+	}
 	switch {
 	case c.ID == "":
 		return invalid("ID", "empty, must be the node's name")

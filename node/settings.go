@@ -286,7 +286,7 @@ func (t *timing) named() bool { return strings.HasPrefix(t.what, ofLeases+" ") }
 
 // each returns all timings, in the order of the file.
 func (s *Settings) each() []*timing {
-	if s == nil || s.all == nil {
+	if s == nil { // of a zero Node
 		return nil
 	}
 	all := []*timing{s.all}

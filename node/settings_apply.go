@@ -17,9 +17,6 @@ import (
 
 // keeper gives what stands at the top of the file to the settings of a Keeper.
 func (s *Settings) keeper(c *lease.Config) {
-	if s == nil || s.all == nil {
-		return
-	}
 	if s.all.ttl > 0 {
 		c.TTL = s.all.ttl
 	}
@@ -33,7 +30,7 @@ func (s *Settings) keeper(c *lease.Config) {
 
 // empty reports whether nothing stands at the top of the file.
 func (s *Settings) empty() bool {
-	return s == nil || s.all == nil || s.all.ttl == 0 && s.all.heartbeat == 0 && s.all.Renewal == nil
+	return s.all.ttl == 0 && s.all.heartbeat == 0 && s.all.Renewal == nil
 }
 
 func fraction(heartbeat, ttl time.Duration) float64 { return float64(heartbeat) / float64(ttl) }
@@ -53,9 +50,6 @@ func fixed(r *lease.Renewal) (float64, bool) {
 // options are those of the leases that t, which may be nil, is about: given gives way to what code
 // says, and said does not.
 func (s *Settings) options(t *timing) (given, said []lease.Option) {
-	if s == nil || s.all == nil {
-		return nil, nil
-	}
 	if _, ok := fixed(s.all.Renewal); s.all.Renewal != nil && !ok { // or the Keeper has it
 		given = append(given, lease.WithRenewal(*s.all.Renewal))
 	}
@@ -77,10 +71,7 @@ func (s *Settings) options(t *timing) (given, said []lease.Option) {
 // find returns the timing of a name, or that of the group; nil if there is none. A named lease has the
 // longest prefix's.
 func (s *Settings) find(part, name string) *timing {
-	switch {
-	case s == nil:
-		return nil
-	case part == ofGroup:
+	if part == ofGroup {
 		return s.group
 	}
 	t := s.parts[part][name]

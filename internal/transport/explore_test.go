@@ -122,7 +122,7 @@ func (x *xstate) steps(tell func(explore.Step[*xstate])) {
 	if x.kept < len(x.takenBy)-1 {
 		step("keeps", true, func(x *xstate) {
 			x.kept++
-			x.s.keep(frame{owner: x.owner, item: x.kept, to: "x", size: 1,
+			x.s.keep(frame{owner: x.owner, item: x.kept, size: 1,
 				msg: &wire.Frame{To: "x", What: &wire.Frame_Envelope{Envelope: &wire.Envelope{Sequence: uint64(x.kept)}}}}, x.now)
 			x.settle(nil)
 		})

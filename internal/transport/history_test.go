@@ -185,7 +185,7 @@ func (w *wireworld) step() {
 			w.items++
 			o := w.owners[w.r.IntN(len(w.owners))]
 			w.keptBy[w.items] = o
-			w.s.keep(frame{owner: o, item: w.items, to: "x", msg: &wire.Frame{To: "x", What: &wire.Frame_Envelope{Envelope: &wire.Envelope{Sequence: uint64(w.items)}}}, size: 10}, w.now)
+			w.s.keep(frame{owner: o, item: w.items, msg: &wire.Frame{To: "x", What: &wire.Frame_Envelope{Envelope: &wire.Envelope{Sequence: uint64(w.items)}}}, size: 10}, w.now)
 			w.settle(nil)
 		} else {
 			w.s.wait(w.owners[0], w.now)

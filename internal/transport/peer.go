@@ -135,7 +135,7 @@ func (p *Peer) Keep(o Owner, item any, to string, what *wire.Frame, limit int) b
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.s.keep(frame{owner: o, item: item, to: to, msg: what, size: size}, p.node.now())
+	p.s.keep(frame{owner: o, item: item, msg: what, size: size}, p.node.now())
 	return true
 }
 

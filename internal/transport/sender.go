@@ -420,7 +420,6 @@ type frame struct {
 	number uint64
 	owner  Owner
 	item   any
-	to     string
 	msg    *wire.Frame
 	size   int
 	sent   bool
@@ -450,7 +449,7 @@ func (s *sender) keep(f frame, now time.Duration) {
 func (s *sender) transmit(f *frame, now time.Duration) {
 	m := f.msg
 	if f.sent {
-		m = &wire.Frame{What: f.msg.What, To: f.to} // remote may still hold the first
+		m = &wire.Frame{What: f.msg.What, To: f.msg.To} // remote may still hold the first
 	}
 	f.sent = true
 	m.From, m.Link, m.Number = s.self, s.link, f.number

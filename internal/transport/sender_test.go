@@ -13,7 +13,7 @@ import (
 )
 
 func (s *sender) keepOne(o Owner, item int, now time.Duration) {
-	s.keep(frame{owner: o, item: item, to: "x", msg: &wire.Frame{To: "x"}, size: 10}, now)
+	s.keep(frame{owner: o, item: item, msg: &wire.Frame{To: "x"}, size: 10}, now)
 	s.afterBurst(now)
 }
 
@@ -218,7 +218,7 @@ func TestLostMailIsCounted(t *testing.T) {
 func TestOnlyVanishedFramesReturn(t *testing.T) {
 	s, o := newSender(), &holder{}
 	for i := range 2 {
-		s.keep(frame{owner: o, item: i, to: "x", msg: &wire.Frame{To: "x"}, size: 10}, 0)
+		s.keep(frame{owner: o, item: i, msg: &wire.Frame{To: "x"}, size: 10}, 0)
 	}
 	s.afterBurst(0)
 	for range 2 * maxTries {
