@@ -129,9 +129,6 @@ func runNode() int {
 	} else {
 		opts = append(opts, remoting.WithPlaintext())
 	}
-	if n, _ := strconv.Atoi(os.Getenv("HOLDFAST_MAX")); n > 0 {
-		opts = append(opts, remoting.WithMaxMessageSize(n))
-	}
 	host, port := "127.0.0.1", 0
 	if h := os.Getenv("HOLDFAST_HOST"); h != "" {
 		host = h

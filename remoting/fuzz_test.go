@@ -15,40 +15,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/remoting"
 )
-
-// Settings are refused with the name of what is at fault, or are a configuration
-// that Start would take.
-func FuzzConfigure(f *testing.F) {
-	f.Add("127.0.0.1", 0, "", false, 0)
-	f.Add("::1", 65535, "[::1]:80", true, remoting.DefaultMaxMessageSize)
-	f.Add("0.0.0.0", -1, "host:0", true, 64<<20)
-	f.Add("fe80::1%eth0", 1, "[", true, 256<<10)
-	f.Add("a/b\x00", 1, "a:b:c", true, 1)
-	f.Fuzz(func(t *testing.T, host string, port int, advertised string, advertise bool, size int) {
-		opts := []remoting.Option{remoting.WithPlaintext()}
-		if advertise {
-			opts = append(opts, remoting.WithAdvertisedHost(advertised))
-		}
-		if size != 0 {
-			opts = append(opts, remoting.WithMaxMessageSize(size))
-		}
-		c, err := remoting.Configure(host, port, opts...)
-		if err != nil {
-			require.ErrorIs(t, err, lease.ErrInvalid)
-			require.Regexp(t, `remoting (host|port|WithAdvertisedHost: advertised host|WithMaxMessageSize: maximum message size): `, err.Error())
-			return
-		}
-		require.True(t, port >= 0 && port <= 65535)
-		require.NotEmpty(t, host+advertised)
-		if size != 0 {
-			require.True(t, c.EndpointWriterBatchSize >= 1 && c.EndpointWriterBatchSize*size <= 64<<20 || c.EndpointWriterBatchSize == 1)
-		}
-		require.NotPanics(t, func() { _ = c.Address() })
-	})
-}
 
 // raw is a gRPC codec that writes bytes as they are.
 type raw struct{}
