@@ -1,7 +1,6 @@
 package remoting
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -16,7 +15,6 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/holdfast-go/holdfast/internal/actors"
-	"github.com/holdfast-go/holdfast/internal/boundary"
 )
 
 // hearing is a process that notes what it is told.
@@ -192,19 +190,6 @@ func TestWhatRemotePublishesIsToldToUsers(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, events, heard)
 	})
-}
-
-func TestLeavingWaitsForOpenStreamsAndLetsNoneIn(t *testing.T) {
-	s := &streams{open: map[*inbound]struct{}{}}
-	a := &inbound{ended: true}
-	require.True(t, s.add(a))
-	s.leave()
-	require.False(t, s.add(&inbound{}))
-	over, cancel := context.WithCancel(t.Context())
-	cancel()
-	require.Error(t, boundary.Wait(over, &s.all))
-	s.remove(a)
-	s.all.Wait()
 }
 
 // A send that never returns, as a subscriber of dead letters may cause, holds up the end for a time.

@@ -68,10 +68,11 @@ func (g *guard) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 func (g *guard) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	return g.contain(info.FullMethod, func(n *Node) error {
 		s := &inbound{ServerStream: ss, node: n, who: identify(ss.Context(), g.check)}
-		if !n.streams.add(s) {
+		if !n.exit.pass(func() { n.streams.Add(1); n.open.Store(s, nil) }) {
 			return status.Error(codes.Unavailable, "shutting down")
 		}
-		defer n.streams.remove(s)
+		defer n.streams.Done()
+		defer n.open.Delete(s)
 		defer s.end()
 		err := handler(srv, s)
 		if err != nil && (!s.broken || badInput(err)) {

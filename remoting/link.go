@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -152,45 +151,17 @@ func (n *Node) lost(address string) {
 	}
 }
 
-// streams is the set of open inbound streams.
-type streams struct {
-	mu     sync.Mutex
-	open   map[*inbound]struct{}
-	closed bool
-	all    sync.WaitGroup // of open
-}
-
-func (s *streams) add(in *inbound) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return false
-	}
-	s.open[in] = struct{}{}
-	s.all.Add(1)
-	return true
-}
-
-func (s *streams) remove(in *inbound) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.open, in)
-	s.all.Done()
-}
-
-// leave lets no stream in any more and tells the peers of open ones to hang up.
-func (s *streams) leave() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.closed = true
-	for in := range s.open {
+// leave tells the peers of open streams to hang up; none is let in any more.
+func (n *Node) leave() {
+	n.open.Range(func(in, _ any) bool {
 		// A peer that reads nothing blocks this until its connection is closed.
 		go func() {
-			_ = in.SendMsg(&remote.RemoteMessage{MessageType: &remote.RemoteMessage_DisconnectRequest{
+			_ = in.(*inbound).SendMsg(&remote.RemoteMessage{MessageType: &remote.RemoteMessage_DisconnectRequest{
 				DisconnectRequest: &remote.DisconnectRequest{},
 			}})
 		}()
-	}
+		return true
+	})
 }
 
 // This part gives remote an EventStream and a Root of its own. Remote hears of its own links by the

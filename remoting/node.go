@@ -36,8 +36,9 @@ type Node struct {
 	root           *actor.RootContext       // without users' middleware
 
 	exit     exit
-	streams  streams
-	links    sync.Map // of *link, those whose end has not been published: see before
+	open     sync.Map       // of *inbound, the streams of peers
+	streams  sync.WaitGroup // of open
+	links    sync.Map       // of *link, those whose end has not been published: see before
 	counting sync.Mutex
 	stats    Stats
 	warned   boundary.Line
@@ -68,7 +69,7 @@ func Start(system *actor.ActorSystem, config *remote.Config) (*Node, error) {
 		return nil, err
 	}
 	families := actors.FamiliesOf(system)
-	n := &Node{system: system, maxMessageSize: h.maxMessageSize, families: families, streams: streams{open: map[*inbound]struct{}{}},
+	n := &Node{system: system, maxMessageSize: h.maxMessageSize, families: families,
 		events: eventstream.NewEventStream(), root: actor.NewRootContext(system, nil)}
 	if !h.guard.node.CompareAndSwap(nil, n) {
 		return nil, invalid("configuration", "serves another Start already")
@@ -193,11 +194,11 @@ func (n *Node) Shutdown(graceful bool) {
 	}
 	n.shutdown.Do(func() {
 		n.exit.close()
-		n.streams.leave()
+		n.leave()
 		if graceful {
 			ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 			defer cancel()
-			graceful = boundary.Wait(ctx, &n.streams.all) == nil // else remote's own would race with streams that are open
+			graceful = boundary.Wait(ctx, &n.streams) == nil // else remote's own would race with streams that are open
 		}
 		defer func() {
 			if r := recover(); r != nil {

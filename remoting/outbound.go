@@ -27,7 +27,7 @@ type outbound struct {
 	inner actor.Process // remote's
 }
 
-// exit lets messages out until it is closed. Remote must not be used once its
+// exit lets messages out, and streams in, until it is closed. Remote must not be used once its
 // shutdown began.
 type exit struct {
 	mu     sync.RWMutex // held by sends
