@@ -36,11 +36,11 @@ type Node struct {
 	life    string
 	began   time.Time
 	members atomic.Pointer[[]*wire.Node]
+	told    sync.Map // of func(address string), by key: see Watch
 
 	mu      sync.Mutex
 	peers   map[string]*Peer // by address
 	senders map[origin]*inbound
-	told    map[*int]func(address string)
 }
 
 // origin is one life of a peer, at the address that it may call itself by: what another
@@ -67,7 +67,7 @@ func Of(system *actor.ActorSystem) *Node {
 	made := false
 	n := actors.Extension(system, extensionID, func() *Node {
 		made = true
-		return &Node{system: system, life: system.ID, began: time.Now(), peers: map[string]*Peer{}, senders: map[origin]*inbound{}, told: map[*int]func(string){}}
+		return &Node{system: system, life: system.ID, began: time.Now(), peers: map[string]*Peer{}, senders: map[origin]*inbound{}}
 	})
 	if made {
 		system.ProcessRegistry.Add(&process{n}, mailID) // the name is this package's alone
@@ -177,14 +177,8 @@ func (n *Node) Leave(o Owner) {
 // until stop. f must not block.
 func (n *Node) Watch(f func(address string)) (stop func()) {
 	key := new(int)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.told[key] = f
-	return func() {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		delete(n.told, key)
-	}
+	n.told.Store(key, f)
+	return func() { n.told.Delete(key) }
 }
 
 // gone: remote says that the link to address broke. What went over it counts as lost before anything
@@ -206,12 +200,7 @@ func (n *Node) gone(address string) {
 
 // broke tells watchers that the link to address broke.
 func (n *Node) broke(address string) {
-	n.mu.Lock()
-	told := slices.Collect(maps.Values(n.told))
-	n.mu.Unlock()
-	for _, f := range told {
-		f(address)
-	}
+	n.told.Range(func(_, f any) bool { f.(func(string))(address); return true })
 }
 
 // redial has remote make the link to address again: where no one cuts links, by what it takes for the

@@ -195,7 +195,9 @@ func (p *Peer) do(f func(s *sender, now time.Duration) []returned) {
 	owners := p.s.roomy()
 	p.armLocked()
 	p.mu.Unlock()
-	p.give(back)
+	for _, r := range back {
+		r.owner.Returned(p.address, r.items)
+	}
 	for _, o := range owners {
 		o.Linked(p.address)
 	}
@@ -246,17 +248,10 @@ func (p *Peer) settle() {
 	})
 }
 
-// give tells owners what returns to them.
-func (p *Peer) give(back []returned) {
-	for _, r := range back {
-		r.owner.Returned(p.address, r.items)
-	}
-}
-
 // armLocked sets the timer for what is due next.
 func (p *Peer) armLocked() {
 	at := p.s.due()
-	if p.armed(at) {
+	if at < 0 || p.timer != nil && p.timerAt <= at {
 		return
 	}
 	if p.timer != nil {
@@ -273,9 +268,6 @@ func (p *Peer) armLocked() {
 	})
 	p.timer, p.timerAt = t, at
 }
-
-// armed reports whether the timer comes in time for what is due at that moment.
-func (p *Peer) armed(at time.Duration) bool { return at < 0 || p.timer != nil && p.timerAt <= at }
 
 // This part hands what a Peer has queued to remote.
 
