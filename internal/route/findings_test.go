@@ -334,17 +334,6 @@ func TestTheRestOfABacklogOvertakesNothing(t *testing.T) {
 	}
 }
 
-// A later marker of a node is not made void by an earlier one that comes after it.
-func TestMarkersOfOneNodeOutOfOrder(t *testing.T) {
-	d := newDesk(0, 10, hosting.DropNewest)
-	for _, n := range []uint64{2, 1} {
-		d.r.Receive(&wire.Marker{Name: "x", From: self(1), Number: n, Token: 9}, 0, true)
-	}
-	d.r.Open(9)
-	require.Len(t, d.sent, 1)
-	require.EqualValues(t, 2, d.sent[0].(*wire.MarkerAck).Number)
-}
-
 // hosting.DropOldest gives back the memory of what it drops, also while the actor ends.
 func TestDropOldestGivesMemoryBack(t *testing.T) {
 	d := newDesk(0, 10, hosting.DropOldest)

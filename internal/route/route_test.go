@@ -449,15 +449,19 @@ func TestDropPoliciesCountExactly(t *testing.T) {
 // A marker needs no room, and gives way to nothing.
 func TestMarkersAreNotBounded(t *testing.T) {
 	d := newDesk(0, 6, hosting.DropOldest)
-	for i := range 5 {
-		d.r.Receive(&wire.Marker{Name: "x", From: self(1 + i), Number: 1, Token: 9}, 0, true)
-		d.r.Receive(&wire.Marker{Name: "x", From: self(1 + i), Number: 2, Token: 9}, 0, true) // the one before is void
+	for i := range uint64(5) {
+		for _, n := range []uint64{1 + i%2, 2 - i%2} { // of a node's two the later counts, also if it comes first
+			d.r.Receive(&wire.Marker{Name: "x", From: self(1 + int(i)), Number: n, Token: 9}, 0, true)
+		}
 	}
 	d.accept(1, 8)
 	require.Equal(t, []int{1, 2}, d.dropped, "markers take no room")
 	require.Equal(t, 6, d.r.Stats().Buffered)
 	d.r.Open(9)
 	require.Len(t, d.sent, 5, "all answered")
+	for _, m := range d.sent {
+		require.EqualValues(t, 2, m.(*wire.MarkerAck).Number)
+	}
 }
 
 // Markers of more nodes than there are do not pile up.
