@@ -94,6 +94,13 @@ func (x *held) end(ctx context.Context) {
 	}
 }
 
+func wait(ctx context.Context, done <-chan struct{}) {
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
 // holdAside is hold on a goroutine of the group's, after the one before, which may be nil, has ended.
 func (b *base) holdAside(ctx context.Context, h *lease.Handle, before *held, f turns) *held {
 	x := &held{done: make(chan struct{})}

@@ -19,6 +19,7 @@ type Group struct {
 	noticeName string
 	leaving    *lease.Handle // of the announcement; nil while it is not made
 	announcing *held         // leaving
+	election   *Election     // nil: Leadership was not called
 }
 
 // errUnmade is what a Group answers that Join did not make, as nil where a node has not joined yet.
@@ -189,6 +190,7 @@ func (g *Group) Leadership() (*Election, error) {
 	}
 	context.AfterFunc(g.life, stop)
 	g.election = e
+	g.stand = func(before *held) *held { return g.holdAside(g.life, e.lease, before, turns{e.won, e.ended}) }
 	e.report()
 	g.settleLocked()
 	return e, nil

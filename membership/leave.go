@@ -115,10 +115,3 @@ func (g *Group) shut(ctx context.Context) error {
 	_ = boundary.Wait(ctx, &g.holders) // what they left behind Close has told
 	return errors.Join(errs...)
 }
-
-func wait(ctx context.Context, done <-chan struct{}) {
-	select {
-	case <-done:
-	case <-ctx.Done():
-	}
-}

@@ -27,9 +27,9 @@ type membership struct {
 	ending  bool // it is not restarted when it ends. Before roster.leaving.
 	rivalry rivalry
 
-	election *Election // nil: Leadership was not called
-	stands   bool      // for leadership
-	standing *held     // the leader's lease; nil before it stood
+	stand    func(before *held) *held // for leadership, after before has ended; nil: Leadership was not called
+	stands   bool
+	standing *held // the leader's lease; nil before it stood
 }
 
 // onLost is the member lease's.
@@ -118,13 +118,13 @@ func (m *membership) settleLocked() {
 	rival, _ := m.rivalLocked()
 	m.rivalry.contestLocked(&m.base, rival, m.roster.leaving)
 	switch may := listed && !self.Leaving; {
-	case may == m.stands || m.election == nil:
+	case may == m.stands || m.stand == nil:
 	case !may:
 		m.stands = false
 		m.standing.stop()
 	case m.life.Err() == nil:
 		m.stands = true
-		m.standing = m.holdAside(m.life, m.election.lease, m.standing, turns{m.election.won, m.election.ended})
+		m.standing = m.stand(m.standing)
 	}
 }
 
