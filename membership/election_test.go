@@ -2,6 +2,7 @@ package membership_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"

@@ -226,7 +226,6 @@ func complete(t *Type, opts []Option) (settings, error) {
 	}
 	s.Limits = coordinator.CompleteLimits(s.Limits, t.Shards)
 	s.recoverEvery = cmp.Or(s.recoverEvery, 1000)
-	s.meters = cmp.Or(s.meters, otel.GetMeterProvider())
 	if err := lease.RenewalOf(s.leaseOptions...).ValidateAutomatic(); err != nil {
 		return s, fmt.Errorf("sharding type %.64q: WithLeaseOptions: %w", t.Name, err)
 	}
