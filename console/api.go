@@ -307,10 +307,15 @@ type Accepted struct {
 	Text string `json:"text"` // what was begun, for people
 }
 
+// Refusal is why a request is not carried out.
+type Refusal struct {
+	Code string `json:"code"` // invalid, forbidden, unknown, conflict, busy, unavailable
+	Text string `json:"text"`
+}
+
+func (r *Refusal) Error() string { return r.Text }
+
 // Failure is the body of every answer but those below 400.
 type Failure struct {
-	Error struct {
-		Code string `json:"code"` // invalid, forbidden, unknown, conflict, busy, unavailable
-		Text string `json:"text"`
-	} `json:"error"`
+	Error Refusal `json:"error"`
 }

@@ -340,13 +340,13 @@ func utc(t time.Time) time.Time {
 }
 
 // Act carries out a Request for a user whom Authorize allowed it: it asks the node that it concerns. The
-// errors are lease.ErrInvalid, and *Refusal.
+// errors are *Refusal, and those of Snapshot.
 func (c *Console) Act(ctx context.Context, user string, r Request) (Accepted, error) {
 	if c.desk == nil || !c.cfg.Actions {
 		return Accepted{}, &Refusal{inquiry.Forbidden, "actions are not enabled here: this is read-only"}
 	}
 	if !slices.Contains(Actions, r.Action) {
-		return Accepted{}, fmt.Errorf("action: %w: %.32q, must be one of %q", lease.ErrInvalid, r.Action, Actions)
+		return Accepted{}, refuse("invalid", "action: %.32q, must be one of %q", r.Action, Actions)
 	}
 	in, err := c.look(ctx)
 	if err != nil {
@@ -368,11 +368,6 @@ func (c *Console) Act(ctx context.Context, user string, r Request) (Accepted, er
 	}
 	return Accepted{Text: answer.Said}, nil
 }
-
-// Refusal is why an action is not carried out.
-type Refusal struct{ Code, Text string }
-
-func (r *Refusal) Error() string { return r.Text }
 
 // target is the node that a Request concerns, and the name of the lease, if it is about one.
 func target(s Snapshot, r Request) (to Owner, name string, err error) {

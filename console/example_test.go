@@ -51,5 +51,5 @@ func ExampleConfig() {
 	}
 	// Output:
 	// 403 {"error":{"code":"forbidden","text":"read: log in first"}}
-	// 200 {"leases":[],"more":false}
+	// 200 {"leases":[]}
 }

@@ -1,22 +1,17 @@
 package console
 
 import (
+	"bytes"
 	"cmp"
-	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log"
 	"mime"
 	"net/http"
-	"net/url"
-	"path"
-	"runtime/debug"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -67,46 +62,21 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	head.Set("X-Content-Type-Options", "nosniff")
 	head.Set("Referrer-Policy", "no-referrer")
 	head.Set("Cache-Control", "no-store")
-	err := guarded(func() error { return h.serve(w, r) })
+	err := h.serve(w, r)
 	if err == nil {
 		return
 	}
 	no := &Refusal{Code: "unavailable", Text: h.cfg.shown(err.Error())}
-	if errors.Is(err, lease.ErrInvalid) {
-		no.Code = "invalid"
-	}
 	errors.As(err, &no)
-	status := statuses[no.Code]
-	switch {
-	case errors.Is(err, errPanic):
-		status = http.StatusInternalServerError
-	case head.Get("Allow") != "":
+	status := cmp.Or(statuses[no.Code], http.StatusServiceUnavailable)
+	if head.Get("Allow") != "" {
 		status = http.StatusMethodNotAllowed
 	}
-	var body Failure
-	body.Error.Code, body.Error.Text = no.Code, no.Text
-	_ = write(w, r, cmp.Or(status, http.StatusServiceUnavailable), body)
-}
-
-var errPanic = errors.New("the console panicked: see the log of its process")
-
-// guarded makes an error of a panic, as Authorize may have one.
-func guarded(f func() error) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			log.Printf("holdfast console: panic: %v\n%s", v, debug.Stack())
-			err = errPanic
-		}
-	}()
-	return f()
+	_ = write(w, status, Failure{Error: *no})
 }
 
 func (h *handler) serve(w http.ResponseWriter, r *http.Request) error {
-	asked, _, _ := strings.Cut(r.RequestURI, "?")
-	at := r.URL.Path
-	if !strings.HasPrefix(at, "/") && (at != "" || strings.HasSuffix(asked, "/")) {
-		at = "/" + at // the prefix was stripped with its slash
-	}
+	at := "/" + strings.TrimPrefix(r.URL.Path, "/") // which may be stripped with the prefix
 	allow := "GET, HEAD"
 	if at == "/api/v1/actions" {
 		allow = "POST"
@@ -123,10 +93,6 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request) error {
 	switch {
 	case err != nil:
 		return err
-	case at == "": // a relative URL holds behind any prefix
-		w.Header().Set("Location", "./"+path.Base(asked)+"/")
-		w.WriteHeader(http.StatusTemporaryRedirect)
-		return nil
 	case !api:
 		return static(w, r, at)
 	case name == "stream":
@@ -197,175 +163,53 @@ func (h *handler) act(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return write(w, r, http.StatusAccepted, begun)
+	return write(w, http.StatusAccepted, begun)
 }
 
-// read answers a GET with a part of a Snapshot.
+// read answers a GET with a Snapshot, or with a part of one.
 func (h *handler) read(w http.ResponseWriter, r *http.Request, user, name string) error {
-	q := query{Values: r.URL.Query()}
-	since := q.ago("since", time.Hour)
-	limit := q.limit(map[string][2]int{"leases": {1000, 10_000}}[name])
-	if name == "events" {
-		since, limit = q.ago("from", time.Hour), q.limit([2]int{200, 5000})
-	}
-	until := q.ago("to", 0)
-	if v := q.Get("min"); v != "" && v != Warn && v != Bad {
-		q.err = refuse("invalid", "min: %q is neither warn nor bad", v)
-	}
-	if q.err != nil {
-		return q.err
+	since := time.Hour
+	if v := r.FormValue("since"); v != "" {
+		var err error
+		if since, err = time.ParseDuration(v); err != nil || since < 0 {
+			return refuse("invalid", "since: %q is not how long ago, such as 15m", v)
+		}
 	}
 	s, err := h.src.Snapshot(r.Context(), time.Now().Add(-since))
 	if err != nil {
 		return err
 	}
-	one, named := strings.CutPrefix(name, "leases/")
-	if named {
-		name = "leases/"
-	}
-	status, more := http.StatusOK, false
-	var out any
+	parts := map[string]any{"nodes": s.Nodes, "leases": s.Leases, "singletons": s.Singletons, "types": s.Types,
+		"timeline": s.Timeline, "events": s.Events}
 	switch name {
 	case "snapshot":
 		s.Capabilities = h.capabilities(r, user)
-		out = s
+		return write(w, http.StatusOK, s)
 	case "health":
+		status := http.StatusOK
 		sick := slices.ContainsFunc(s.Problems, func(p Problem) bool {
-			return p.Severity == Bad || p.Severity == Warn && q.Get("min") == Warn
+			return p.Severity == Bad || p.Severity == Warn && r.FormValue("min") == Warn
 		})
 		if sick {
 			status = http.StatusServiceUnavailable
 		}
-		out = map[string]any{"ok": !sick, "problems": s.Problems}
-	case "leases":
-		listed := slices.Clone(s.Leases)
-		if q.Get("shards") == "all" {
-			listed = s.AllLeases()
-			slices.SortFunc(listed, func(a, b Lease) int { return strings.Compare(a.Name, b.Name) }) // for after
-		}
-		all := slices.DeleteFunc(listed, func(l Lease) bool {
-			text := strings.ToLower(fmt.Sprint(l.Name, l.Metadata))
-			return q.differs(l.Name, "kind", l.Kind, "state", l.State, "holder", holder(l)) ||
-				l.Name <= q.Get("after") || !strings.Contains(text, strings.ToLower(q.Get("q")))
-		})
-		more, all = len(all) > limit, all[:min(limit, len(all))]
-		out = map[string]any{"leases": all, "more": more}
-	case "leases/":
-		all := s.AllLeases()
-		k := slices.IndexFunc(all, func(l Lease) bool { return l.Name == one })
-		if k < 0 {
-			return refuse("unknown", "lease %q is not known", one)
-		}
-		es := slices.DeleteFunc(slices.Clone(s.Events), func(e Event) bool { return e.Name != one })
-		out = struct {
-			Lease
-			Events []Event `json:"events"`
-		}{all[k], es[max(0, len(es)-100):]}
-	case "events":
-		es := slices.DeleteFunc(slices.Clone(s.Events), func(e Event) bool {
-			return q.differs(e.Name, "node", e.Node, "kind", e.Kind) ||
-				e.At.Before(s.At.Add(-since)) || e.At.After(s.At.Add(-until))
-		})
-		more, es = len(es) > limit, es[max(0, len(es)-limit):]
-		out = map[string]any{"events": es, "more": more}
-	case "nodes":
-		out = map[string]any{name: s.Nodes}
-	case "singletons":
-		out = map[string]any{name: s.Singletons}
-	case "types":
-		out = map[string]any{name: s.Types}
-	case "timeline":
-		out = s.Timeline
-	default:
+		return write(w, status, map[string]any{"ok": !sick, "problems": s.Problems})
+	}
+	if parts[name] == nil {
 		return refuse("unknown", "api/v1/%s: no such resource", name)
 	}
-	return write(w, r, status, out)
-}
-
-func holder(l Lease) string {
-	if l.Owner == nil {
-		return ""
-	}
-	return l.Owner.ID
-}
-
-// query is a URL's query. It keeps the first error.
-type query struct {
-	url.Values
-	err error
-}
-
-// ago is how long ago a time or a duration before now is.
-func (q *query) ago(name string, otherwise time.Duration) time.Duration {
-	v := q.Get(name)
-	d, err := time.ParseDuration(v)
-	if t, wrong := time.Parse(time.RFC3339, v); wrong == nil {
-		d, err = max(0, time.Since(t)), nil
-	}
-	if v == "" {
-		return otherwise
-	}
-	if err != nil || d < 0 {
-		q.err = refuse("invalid", "%s: %q is neither a duration as 15m nor a time as in RFC 3339", name, v)
-	}
-	return d
-}
-
-func (q *query) limit(bounds [2]int) int {
-	v := q.Get("limit")
-	n, err := strconv.Atoi(v)
-	if v == "" || bounds[1] == 0 {
-		return bounds[0]
-	}
-	if err != nil || n < 1 || n > bounds[1] {
-		q.err = refuse("invalid", "limit: %q is not a number from 1 to %d", v, bounds[1])
-	}
-	return n
-}
-
-// differs reports whether the query asks for another prefix of name, or another of the pairs.
-func (q *query) differs(name string, pairs ...string) bool {
-	for p := range slices.Chunk(pairs, 2) {
-		if want := q.Get(p[0]); want != "" && want != p[1] {
-			return true
-		}
-	}
-	return !strings.HasPrefix(name, q.Get("prefix"))
+	return write(w, http.StatusOK, map[string]any{name: parts[name]})
 }
 
 // write sends JSON.
-func write(w http.ResponseWriter, r *http.Request, status int, v any) error {
+func write(w http.ResponseWriter, status int, v any) error {
 	body, err := json.Marshal(v)
 	if err == nil {
-		send(w, r, status, "application/json", body)
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_, _ = w.Write(body) // an error: the client has gone
 	}
 	return err
-}
-
-func send(w http.ResponseWriter, r *http.Request, status int, media string, body []byte) {
-	head := w.Header()
-	head.Set("Content-Type", media)
-	head.Set("Vary", "Accept-Encoding")
-	if !wantsGzip(r) || len(body) < 1<<10 {
-		w.WriteHeader(status)
-		_, _ = w.Write(body)
-		return
-	}
-	head.Set("Content-Encoding", "gzip")
-	w.WriteHeader(status)
-	z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed)
-	_, _ = z.Write(body)
-	_ = z.Close()
-}
-
-func wantsGzip(r *http.Request) bool {
-	for part := range strings.SplitSeq(r.Header.Get("Accept-Encoding"), ",") {
-		name, weight, _ := strings.Cut(strings.ReplaceAll(part, " ", ""), ";q=")
-		if name == "gzip" {
-			return weight == "" || strings.Trim(weight, "0.") != ""
-		}
-	}
-	return false
 }
 
 //go:embed static
@@ -376,17 +220,11 @@ func static(w http.ResponseWriter, r *http.Request, at string) error {
 		at = "/index.html"
 	}
 	body, err := files.ReadFile("static" + at)
-	media := map[string]string{".html": "text/html", ".js": "text/javascript", ".css": "text/css"}[path.Ext(at)]
-	if err != nil || media == "" {
+	if err != nil {
 		return refuse("unknown", "%s: no such page", at)
 	}
-	tag := fmt.Sprintf(`W/"%x"`, sha256.Sum256(body))
-	w.Header().Set("ETag", tag)
+	w.Header().Set("ETag", fmt.Sprintf(`"%x"`, sha256.Sum256(body)))
 	w.Header().Set("Cache-Control", "no-cache")
-	if strings.Contains(r.Header.Get("If-None-Match"), tag) {
-		w.WriteHeader(http.StatusNotModified)
-		return nil
-	}
-	send(w, r, http.StatusOK, media+"; charset=utf-8", body)
+	http.ServeContent(w, r, at, time.Time{}, bytes.NewReader(body))
 	return nil
 }

@@ -3,7 +3,6 @@ package console
 import (
 	"bufio"
 	"bytes"
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
@@ -92,8 +91,6 @@ func byHeader(r *http.Request, a Access) (string, error) {
 	switch user := r.Header.Get("User"); {
 	case user == "ada" && a.Target != "forbidden", user == "eve" && a.Action == "read":
 		return user, nil
-	case user == "panic":
-		panic("authorize")
 	default:
 		return "", errors.New("you may not")
 	}
@@ -158,24 +155,11 @@ func TestEachResourceIsAPartOfTheSnapshot(t *testing.T) {
 		{"nodes", 200, "", map[string]int{"nodes": 5}},
 		{"singletons", 200, "", map[string]int{"singletons": 6}},
 		{"types", 200, "", map[string]int{"types": 2}},
-		{"timeline", 200, `"complete":true`, map[string]int{"lanes": 17}},
-		{"leases", 200, `"more":false`, map[string]int{"leases": 40}},
-		{"leases?limit=7", 200, `"more":true`, map[string]int{"leases": 7}},
-		{"leases?after=migrate&limit=10000", 200, "", map[string]int{"leases": 20}},
-		{"leases?shards=all&kind=shard", 200, "", map[string]int{"leases": 320}},
-		{"leases?shards=all&kind=shard&state=free", 200, "", map[string]int{"leases": 4}},
-		{"leases?prefix=cron/&holder=shop-5", 200, "", map[string]int{"leases": 2}},
-		{"leases?q=STEP", 200, "migrate/schema-42", map[string]int{"leases": 1}},
-		{"leases/outbox/orders", 200, `"name":"outbox/orders"`, map[string]int{"history": 2, "events": 2}},
-		{"leases/shard/shop/account/3", 200, `"kind":"shard"`, map[string]int{"events": 0}},
-		{"leases/none", 404, `"code":"unknown"`, nil},
-		{"leases?limit=0", 400, `"code":"invalid"`, nil},
-		{"leases?limit=10001", 400, "from 1 to 10000", nil},
-		{"events?kind=lost", 200, "", map[string]int{"events": 2}},
-		{"events?node=shop-3&prefix=singleton/&limit=5", 200, `"more":true`, map[string]int{"events": 5}},
-		{"events?from=yesterday", 400, "neither a duration", nil},
-		{"health?min=all", 400, "neither warn nor bad", nil},
+		{"timeline", 200, `"complete":true`, nil},
+		{"leases", 200, "", map[string]int{"leases": 40}},
+		{"events?since=1h", 200, "", map[string]int{"events": 200}},
 		{"snapshot?since=-1h", 400, `"code":"invalid"`, nil},
+		{"snapshot?since=yesterday", 400, "not how long ago", nil},
 		{"nothing", 404, `"code":"unknown"`, nil},
 	} {
 		res, body := ask(t, "GET", srv.URL+"/admin/api/v1/"+tc.path, "")
@@ -208,26 +192,22 @@ func TestThePageWorksUnderAnyPrefix(t *testing.T) {
 	for _, tc := range []struct {
 		strip, path string
 		status      int
-		location    string
 	}{
-		{"", "/", 200, ""},
-		{"/admin", "/admin/", 200, ""},
-		{"/admin", "/admin/app.js", 200, ""},
-		{"/admin/", "/admin/style.css", 200, ""},
-		{"/admin/", "/admin/", 200, ""},
-		{"/admin/", "/admin/api/v1/nodes", 200, ""},
-		{"/a/b%20c", "/a/b%20c", 307, "./b%20c/"},
-		{"/admin", "/admin/api", 404, ""},
-		{"/admin", "/admin/api/v2/nodes", 404, ""},
-		{"/admin", "/admin/../console.go", 404, ""},
-		{"/admin", "/admin/none.js", 404, ""},
+		{"", "/", 200},
+		{"/admin", "/admin/", 200},
+		{"/admin", "/admin/app.js", 200},
+		{"/admin/", "/admin/style.css", 200},
+		{"/admin/", "/admin/", 200},
+		{"/admin/", "/admin/api/v1/nodes", 200},
+		{"/admin", "/admin/api", 404},
+		{"/admin", "/admin/api/v2/nodes", 404},
+		{"/admin", "/admin/../console.go", 404},
+		{"/admin", "/admin/none.js", 404},
 	} {
 		w, r := httptest.NewRecorder(), httptest.NewRequest("GET", tc.path, nil)
-		strip := strings.ReplaceAll(tc.strip, "%20", " ")
-		r.URL.Path, r.URL.RawPath = strings.TrimPrefix(r.URL.Path, strip), ""
+		r.URL.Path = strings.TrimPrefix(r.URL.Path, tc.strip)
 		h.ServeHTTP(w, r)
 		assert.Equal(t, tc.status, w.Code, tc.path)
-		assert.Equal(t, tc.location, w.Header().Get("Location"), tc.path)
 		if tc.status == 404 {
 			assert.Contains(t, w.Body.String(), `"error":{"code":"unknown"`)
 		}
@@ -239,33 +219,21 @@ func TestThePageWorksUnderAnyPrefix(t *testing.T) {
 
 func TestStaticFilesAreKeptByBrowsers(t *testing.T) {
 	srv := serve(t, newFake(t), Config{})
-	res, page := ask(t, "GET", srv.URL+"/admin/", "", "Accept-Encoding: br, gzip;q=0")
+	res, page := ask(t, "GET", srv.URL+"/admin/", "")
+	assert.Equal(t, "text/html; charset=utf-8", res.Header.Get("Content-Type"))
 	assert.Contains(t, page, `<meta name="holdfast-api" content="api/v1/">`)
-	assert.Empty(t, res.Header.Get("Content-Encoding"))
 	assert.NotRegexp(t, `(?i)(style=|<script>| on\w+=)`, page)
 	res, body := ask(t, "GET", srv.URL+"/admin/", "", "If-None-Match: "+res.Header.Get("ETag"))
 	assert.Equal(t, 304, res.StatusCode)
 	assert.Empty(t, body)
-	res, body = ask(t, "GET", srv.URL+"/admin/app.js", "", "Accept-Encoding: gzip")
-	assert.Equal(t, "gzip", res.Header.Get("Content-Encoding"))
-	z, err := gzip.NewReader(strings.NewReader(body))
-	require.NoError(t, err)
-	plain, err := io.ReadAll(z)
-	require.NoError(t, err)
-	assert.Contains(t, string(plain), "'use strict'")
 }
 
 func TestAuthorizeIsAskedForEveryRequest(t *testing.T) {
 	srv := serve(t, newFake(t), Config{Authorize: byHeader, Actions: true})
-	log.SetOutput(io.Discard)
-	defer log.SetOutput(os.Stderr)
 	for _, path := range []string{"", "/", "/app.js", "/api/v1/snapshot", "/api/v1/stream", "/api/v1/nodes"} {
 		res, body := ask(t, "GET", srv.URL+"/admin"+path, "", "User: mallory")
 		assert.Equal(t, 403, res.StatusCode, path)
 		assert.Contains(t, body, "you may not")
-		res, body = ask(t, "GET", srv.URL+"/admin"+path, "", "User: panic")
-		assert.Equal(t, 500, res.StatusCode, path)
-		assert.NotContains(t, body, "goroutine")
 	}
 	_, body := ask(t, "GET", srv.URL+"/admin/api/v1/snapshot", "", "User: eve")
 	assert.Contains(t, body, `"capabilities":{"actions":[],"user":"eve"}`)
@@ -352,14 +320,8 @@ func streamed(t *testing.T, url string, headers ...string) <-chan [2]string {
 	go func() {
 		defer close(out)
 		defer res.Body.Close()
-		in := io.Reader(res.Body)
-		if res.Header.Get("Content-Encoding") == "gzip" {
-			if in, err = gzip.NewReader(in); err != nil {
-				return
-			}
-		}
 		event := ""
-		for lines := bufio.NewReader(in); ; {
+		for lines := bufio.NewReader(res.Body); ; {
 			line, err := lines.ReadString('\n')
 			if err != nil {
 				return
@@ -381,59 +343,63 @@ func streamed(t *testing.T, url string, headers ...string) <-chan [2]string {
 }
 
 func TestAStreamTellsWhatChanged(t *testing.T) {
-	for _, encoding := range []string{"identity", "gzip"} {
-		f := newFake(t)
-		srv := serve(t, f, Config{Authorize: byHeader, Actions: true})
-		all := streamed(t, srv.URL, "User: ada", "Accept-Encoding: "+encoding)
-		first := <-all
-		assert.Equal(t, "snapshot", first[0])
-		var s Snapshot
-		require.NoError(t, json.Unmarshal([]byte(first[1]), &s))
-		assert.Len(t, s.Leases, 40)
-		assert.Empty(t, s.Capabilities.User, "a viewer's rights are in a message that all viewers get")
-		own := <-all
-		assert.Equal(t, "patch", own[0])
-		assert.Contains(t, own[1], `"user":"ada"`)
-		for i := range 3 {
-			f.set(func(s *Snapshot) {
-				s.Problems = s.Problems[1:]
-				s.At = s.At.Add(time.Second)
-			})
-			var patch map[string]json.RawMessage
-			require.NoError(t, json.Unmarshal([]byte((<-all)[1]), &patch))
-			assert.ElementsMatch(t, []string{"at", "problems"}, slices.Collect(maps.Keys(patch)), "patch %d", i)
-		}
+	f := newFake(t)
+	srv := serve(t, f, Config{Authorize: byHeader, Actions: true})
+	all := streamed(t, srv.URL, "User: ada")
+	first := <-all
+	assert.Equal(t, "snapshot", first[0])
+	var s Snapshot
+	require.NoError(t, json.Unmarshal([]byte(first[1]), &s))
+	assert.Len(t, s.Leases, 40)
+	assert.Empty(t, s.Capabilities.User, "a viewer's rights are in a message that all viewers get")
+	own := <-all
+	assert.Equal(t, "patch", own[0])
+	assert.Contains(t, own[1], `"user":"ada"`)
+	for i := range 3 {
 		f.set(func(s *Snapshot) {
-			s.Leases = slices.Clone(s.Leases)
-			s.Leases[0].Owner = &Owner{ID: "shop-9"}
+			s.Problems = s.Problems[1:]
+			s.At = s.At.Add(time.Second)
 		})
-		assert.Contains(t, (<-all)[1], `"shop-9"`)
+		var patch map[string]json.RawMessage
+		require.NoError(t, json.Unmarshal([]byte((<-all)[1]), &patch))
+		assert.ElementsMatch(t, []string{"at", "problems"}, slices.Collect(maps.Keys(patch)), "patch %d", i)
 	}
+	late := <-streamed(t, srv.URL, "User: eve")
+	require.NoError(t, json.Unmarshal([]byte(late[1]), &s))
+	assert.Len(t, s.Leases, 40)
+	assert.Len(t, s.Problems, 3)
+	f.set(func(s *Snapshot) {
+		s.Leases = slices.Clone(s.Leases)
+		s.Leases[0].Owner = &Owner{ID: "shop-9"}
+	})
+	assert.Contains(t, (<-all)[1], `"shop-9"`)
 }
 
 func TestFiguresAloneAreToldAtLeisure(t *testing.T) {
 	f := newFake(t)
 	h := newHub(t.Context(), f)
+	v := make(chan []byte, 3)
+	h.viewers[v] = true
 	s, _ := f.get()
-	sent := h.publish(t.Context(), s, nil)
-	s.At, s.Timeline.To = s.At.Add(time.Second), s.At
+	h.publish(t.Context(), s)
+	s.At, s.Timeline.To = s.At.Add(time.Second), s.At.Add(time.Second)
 	s.Nodes = slices.Clone(s.Nodes)
 	s.Nodes[0].Sessions = []Session{s.Nodes[0].Sessions[0], s.Nodes[0].Sessions[1]}
 	s.Nodes[0].Sessions[0].Trusted = 5000
-	sent = h.publish(t.Context(), s, sent)
-	assert.Equal(t, 1, h.number)
-	for name, m := range sent {
+	h.publish(t.Context(), s)
+	assert.Len(t, v, 1)
+	for name, m := range h.sent {
 		m.at = m.at.Add(-time.Minute)
-		sent[name] = m
+		h.sent[name] = m
 	}
-	h.publish(t.Context(), s, sent)
-	assert.Equal(t, 2, h.number, "the figures were not sent after a minute")
+	h.publish(t.Context(), s)
+	assert.Len(t, v, 2, "the figures were not sent after a minute")
 }
 
 func TestTooManyStreamsAreRefused(t *testing.T) {
 	f := newFake(t)
 	h := newHandler(t.Context(), f, Config{})
-	var all []chan *message
+	var all []chan []byte
 	for range maxViewers {
 		all = append(all, h.hub.join())
 	}
@@ -495,12 +461,8 @@ func TestASourceThatFailsEndsStreams(t *testing.T) {
 	srv := serve(t, failing{}, Config{})
 	for range streamed(t, srv.URL) {
 	}
-	res, body := ask(t, "GET", srv.URL+"/admin/api/v1/nodes", "")
-	assert.Equal(t, 500, res.StatusCode)
-	assert.NotContains(t, body, "a secret")
 }
 
 type failing struct{ source }
 
-func (failing) Snapshot(context.Context, time.Time) (Snapshot, error) { panic("a secret") }
-func (failing) Changes(ctx context.Context, f func(Snapshot)) error   { panic("a secret") }
+func (failing) Changes(context.Context, func(Snapshot)) error { panic("a secret") }

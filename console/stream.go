@@ -2,25 +2,23 @@ package console
 
 import (
 	"bytes"
-	"compress/flate"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log"
 	"net/http"
-	"reflect"
-	"slices"
-	"strings"
+	"regexp"
 	"sync"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/boundary"
 )
 
 const (
 	maxViewers   = 256                    // streams of a handler
 	queueSize    = 32                     // messages that a viewer may be behind
-	chunkSize    = 64 << 10               // bytes that a viewer reads within writeTimeout, or is cut off
-	writeTimeout = 5 * time.Second        //
+	writeTimeout = 10 * time.Second       // for one message
 	pingInterval = 15 * time.Second       // authorization is asked for as often
 	patchPause   = 500 * time.Millisecond // between patches
 	linger       = 15 * time.Second       // of the hub, after the last viewer left
@@ -29,45 +27,38 @@ const (
 	maxStreamed  = 500                    // events: the newest. GET api/v1/events has the others
 )
 
-// message is one event of the stream. It is encoded once for all viewers.
-type message struct {
-	text func() []byte
-	zip  func() []byte // deflated and flushed: such blocks make a stream in any order
-}
+// figures change all the time.
+var figures = regexp.MustCompile(`"\w+_ms":[^,}]*|"(entities|waiting)":\d+|"(counters|dead_letters|waiting)":{[^}]*}`)
 
-func newMessage(id, event string, data any) *message {
-	m := &message{text: sync.OnceValue(func() []byte {
-		body, _ := json.Marshal(data)
-		return fmt.Appendf(nil, "id: %s\nevent: %s\ndata: %s\n\n", id, event, body)
-	})}
-	m.zip = sync.OnceValue(func() []byte { return deflated(m.text()) })
-	return m
-}
-
-func deflated(text []byte) []byte {
-	var b bytes.Buffer
-	z, _ := flate.NewWriter(&b, flate.BestSpeed)
-	_, _ = z.Write(text)
-	_ = z.Flush()
-	return b.Bytes()
+// message encodes one event of the stream, once for all viewers.
+func message(event string, data any) []byte {
+	body, _ := json.Marshal(data)
+	return fmt.Appendf(nil, "event: %s\ndata: %s\n\n", event, body)
 }
 
 // hub follows the source while there are viewers.
 type hub struct {
 	ctx  context.Context
 	src  source
-	boot string
 	done sync.WaitGroup // of following
 
 	mu      sync.Mutex
-	viewers map[chan *message]bool
+	viewers map[chan []byte]bool
 	stop    context.CancelFunc // of following; nil: the hub does not follow
-	whole   *message           // the last Snapshot; nil: none yet
-	number  int
+	sent    map[string]member  // what viewers have of the Snapshot, by its members; nil: nothing yet
 }
 
+// member is a top-level member of the Snapshot as it was sent last.
+type member struct {
+	body   json.RawMessage
+	steady []byte // without figures
+	at     time.Time
+}
+
+func (m member) MarshalJSON() ([]byte, error) { return m.body, nil }
+
 func newHub(ctx context.Context, src source) *hub {
-	return &hub{ctx: ctx, src: src, boot: rand.Text()[:8], viewers: map[chan *message]bool{}}
+	return &hub{ctx: ctx, src: src, viewers: map[chan []byte]bool{}}
 }
 
 // wait returns when nothing is followed any more, once ctx has ended.
@@ -80,26 +71,26 @@ func (h *hub) wait() {
 
 // join returns the messages of a new viewer, which is cut off when the channel is closed. It
 // returns nil if there are too many.
-func (h *hub) join() chan *message {
+func (h *hub) join() chan []byte {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.viewers) >= maxViewers || h.ctx.Err() != nil {
 		return nil
 	}
-	v := make(chan *message, queueSize)
+	v := make(chan []byte, queueSize)
 	h.viewers[v] = true
 	if h.stop == nil {
 		ctx, cancel := context.WithCancel(h.ctx)
 		h.stop = cancel
 		h.done.Go(func() { h.follow(ctx) })
 	}
-	if h.whole != nil {
-		v <- h.whole
+	if h.sent != nil {
+		v <- message("snapshot", h.sent)
 	}
 	return v
 }
 
-func (h *hub) leave(v chan *message) {
+func (h *hub) leave(v chan []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if delete(h.viewers, v); len(h.viewers) > 0 {
@@ -123,17 +114,15 @@ func (h *hub) endLocked() {
 	if h.stop != nil {
 		h.stop()
 	}
-	h.stop, h.whole = nil, nil
+	h.stop, h.sent = nil, nil
 }
 
 func (h *hub) follow(ctx context.Context) {
-	sent, last := map[string]member(nil), time.Time{}
-	_ = guarded(func() error {
+	last := time.Time{}
+	err := boundary.Call(func() error {
 		return h.src.Changes(ctx, func(s Snapshot) {
-			select {
-			case <-time.After(patchPause - time.Since(last)):
-				sent = h.publish(ctx, s, sent)
-			case <-ctx.Done():
+			if boundary.Pause(ctx, patchPause-time.Since(last)) == nil {
+				h.publish(ctx, s)
 			}
 			last = time.Now()
 		})
@@ -141,49 +130,41 @@ func (h *hub) follow(ctx context.Context) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if ctx.Err() == nil {
+		log.Printf("holdfast console: %v", err)
 		h.endLocked() // viewers come again, and try again
 	}
 }
 
-// member is a top-level member of the Snapshot as it was sent last.
-type member struct {
-	value reflect.Value
-	size  int
-	at    time.Time
-}
-
-// publish sends s, or what changed since sent, and returns what is sent now.
-func (h *hub) publish(ctx context.Context, s Snapshot, sent map[string]member) map[string]member {
+// publish sends what is new in s.
+func (h *hub) publish(ctx context.Context, s Snapshot) {
 	s.Capabilities = Capabilities{Actions: []string{}}
 	s.Events = s.Events[max(0, len(s.Events)-maxStreamed):]
-	timeless := s
-	timeless.Timeline.From, timeless.Timeline.To = time.Time{}, time.Time{}
-	now, patch, next := time.Now(), map[string]any{"at": s.At}, map[string]member{}
-	for i := range reflect.TypeFor[Snapshot]().NumField() {
-		name, _, _ := strings.Cut(reflect.TypeFor[Snapshot]().Field(i).Tag.Get("json"), ",")
-		value, was := reflect.ValueOf(timeless).Field(i), sent[name]
-		due := figurePause + time.Duration(was.size)*time.Second/figureRate
-		switch next[name] = was; {
-		case name == "at":
-		case sent != nil && same(value, was.value) &&
-			(now.Sub(was.at) < due || reflect.DeepEqual(value.Interface(), was.value.Interface())):
-		default:
-			body, _ := json.Marshal(reflect.ValueOf(s).Field(i).Interface())
-			next[name], patch[name] = member{value, len(body), now}, json.RawMessage(body)
-		}
-	}
+	s.Timeline.From, s.Timeline.To = s.Timeline.From.Truncate(time.Minute), s.Timeline.To.Truncate(time.Minute)
+	whole, _ := json.Marshal(s)
+	var members map[string]json.RawMessage
+	_ = json.Unmarshal(whole, &members)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if ctx.Err() != nil || len(patch) == 1 {
-		return next
+	if ctx.Err() != nil {
+		return
 	}
-	h.number++
-	id := fmt.Sprintf("%s-%d", h.boot, h.number)
-	h.whole = newMessage(id, "snapshot", s)
-	m := h.whole
-	if sent != nil {
-		m = newMessage(id, "patch", patch)
+	event := "patch"
+	if h.sent == nil {
+		event, h.sent = "snapshot", map[string]member{}
 	}
+	now, news := time.Now(), map[string]json.RawMessage{}
+	for name, body := range members {
+		was, steady := h.sent[name], figures.ReplaceAll(body, nil)
+		due := was.at.Add(figurePause + time.Duration(len(body))*time.Second/figureRate)
+		if name != "at" && bytes.Equal(steady, was.steady) && (now.Before(due) || bytes.Equal(body, was.body)) {
+			continue
+		}
+		h.sent[name], news[name] = member{body, steady, now}, body
+	}
+	if len(news) == 1 { // the time
+		return
+	}
+	m := message(event, news)
 	for v := range h.viewers {
 		select {
 		case v <- m:
@@ -192,41 +173,6 @@ func (h *hub) publish(ctx context.Context, s Snapshot, sent map[string]member) m
 			close(v)
 		}
 	}
-	return next
-}
-
-// same reports whether two values differ in figures alone, which change all the time: in fractions,
-// counts that may be unknown, and counts by name.
-func same(a, b reflect.Value) bool {
-	switch a.Kind() {
-	case reflect.Float64:
-		return true
-	case reflect.Pointer:
-		if a.IsNil() || b.IsNil() || a.Type().Elem().Kind() != reflect.Struct {
-			return a.IsNil() == b.IsNil()
-		}
-		return same(a.Elem(), b.Elem())
-	case reflect.Map:
-		return a.Type().Elem().Kind() != reflect.String || reflect.DeepEqual(a.Interface(), b.Interface())
-	case reflect.Slice:
-		for i := range min(a.Len(), b.Len()) {
-			if !same(a.Index(i), b.Index(i)) {
-				return false
-			}
-		}
-		return a.Len() == b.Len()
-	case reflect.Struct:
-		if t, ok := a.Interface().(time.Time); ok {
-			return t.Equal(b.Interface().(time.Time))
-		}
-		for i := range a.NumField() {
-			if !same(a.Field(i), b.Field(i)) {
-				return false
-			}
-		}
-		return true
-	}
-	return a.Equal(b)
 }
 
 // stream serves Server-Sent Events until the viewer leaves, does not read, or may not read any more.
@@ -237,52 +183,30 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request, user string) er
 		return refuse("unavailable", "at most %d streams are open at a time", maxViewers)
 	}
 	defer h.hub.leave(v)
-	head, out, zip := w.Header(), http.NewResponseController(w), wantsGzip(r)
-	head.Set("Content-Type", "text/event-stream")
-	head.Set("X-Accel-Buffering", "no")
-	head.Set("Vary", "Accept-Encoding")
-	first := []byte("retry: 3000\n\n")
-	if zip {
-		head.Set("Content-Encoding", "gzip")
-		first = append([]byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255}, deflated(first)...)
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("X-Accel-Buffering", "no")
+	out := http.NewResponseController(w)
+	send := func(m []byte) error {
+		_ = out.SetWriteDeadline(time.Now().Add(writeTimeout)) // if w can't, a full queue cuts it off
+		_, err := w.Write(m)
+		return errors.Join(err, out.Flush())
 	}
-	write := func(b []byte) (err error) {
-		for part := range slices.Chunk(b, chunkSize) {
-			_ = out.SetWriteDeadline(time.Now().Add(writeTimeout)) // if w can't, a full queue cuts it off
-			_, wrong := w.Write(part)
-			err = errors.Join(err, wrong, out.Flush())
-		}
-		return err
-	}
-	send := func(m *message) error {
-		if zip {
-			return write(m.zip())
-		}
-		return write(m.text())
-	}
-	own := func(event, name string, value any) error {
-		return send(newMessage(h.hub.boot+"-0", event, map[string]any{name: value}))
-	}
-	may, begun := h.capabilities(r, user), false
 	ping := time.NewTicker(pingInterval)
 	defer ping.Stop()
-	for err := write(first); err == nil; {
+	for begun, err := false, send([]byte("retry: 3000\n\n")); err == nil; {
 		select {
 		case m, open := <-v:
 			if !open {
 				return nil
 			}
 			if err = send(m); err == nil && !begun {
-				begun, err = true, own("patch", "capabilities", may)
+				begun, err = true, send(message("patch", map[string]any{"capabilities": h.capabilities(r, user)}))
 			}
 		case <-ping.C:
-			if user, err = h.authorize(r, Access{Action: "read"}); err != nil {
+			if _, no := h.authorize(r, Access{Action: "read"}); no != nil {
 				return nil
 			}
-			err = own("ping", "at", time.Now().UTC())
-			if now := h.capabilities(r, user); begun && err == nil && !reflect.DeepEqual(now, may) {
-				may, err = now, own("patch", "capabilities", now)
-			}
+			err = send(message("ping", map[string]any{"at": time.Now().UTC()}))
 		case <-r.Context().Done():
 			return nil
 		case <-h.hub.ctx.Done():

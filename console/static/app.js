@@ -440,7 +440,7 @@ const wrongs = ['lost', 'gave up', 'not stopping', 'expired', 'hostless'], oddit
 const eventRow = e => html`<tr data-key="${e.id}"><td class="num nowrap" title="${e.at}">${clock(ms(e.at), 3)}</td><td>${e.node ? node(e.node) : html`<span class="muted">store</span>`}</td><td class="nowrap ${wrongs.includes(e.kind) ? 'bad' : oddities.includes(e.kind) ? 'warn' : ''}">${e.kind}${e.count ? ` × ${e.count}` : ''}</td>
   <td class="mono wide">${e.name?.replace(/^(session\/.{6}).*/, '$1…')}</td><td class="opt">${tok(e.token)}</td><td class="muted wide">${[e.peer && `peer ${e.peer}`, e.took_ms != null && dur(e.took_ms), e.reason, e.source && `seen in the ${e.source}`].filter(Boolean).join(' · ')}</td></tr>`;
 async function loadOlder() {
-  const r = await fetch(`${api}events?from=24h&limit=5000`);
+  const r = await fetch(api + 'events');
   if (!r.ok) return toast((await r.json()).error.text, true);
   const first = ms(snap.events[0]?.at);
   older = ((await r.json()).events || []).filter(e => ms(e.at) < first);
