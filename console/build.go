@@ -28,7 +28,7 @@ type seen struct {
 	events  []happened           // in the order of their times
 	missing bool                 // events are
 	heard   map[string]time.Time // when nodes answered last that fell silent then
-	text    func(string) string
+	cfg     Config
 }
 
 // answer is what came of asking a node.
@@ -45,16 +45,30 @@ type builder struct {
 	seen
 	lanes  map[string]*lane
 	byName map[string]lease.Record
+	told   []answer        // with a report, by the ids of their nodes
 	unwell map[string]bool // singletons whose Reason has lasted
 	out    Snapshot
 }
 
 // build makes the Snapshot. It is a pure function of what was seen.
 func build(in seen) Snapshot {
+	if in.cfg.Text != nil {
+		in.events = slices.Clone(in.events)
+		for i := range in.events {
+			in.events[i].reason = in.cfg.shown(in.events[i].reason)
+		}
+		in.failure = in.cfg.shown(in.failure)
+	}
 	b := &builder{seen: in, lanes: lanesOf(in.events, in.heard), byName: map[string]lease.Record{}, unwell: map[string]bool{}}
 	for _, r := range in.records {
 		b.byName[r.Name] = r
 	}
+	for _, a := range in.answers {
+		if a.report != nil {
+			b.told = append(b.told, a)
+		}
+	}
+	slices.SortFunc(b.told, func(x, y answer) int { return byID(Owner(x.owner), Owner(y.owner)) })
 	b.out = Snapshot{API: Version, At: in.at, Node: in.self, Answered: []string{}, Missing: []Missing{}, Problems: []Problem{},
 		Capabilities: Capabilities{Actions: []string{}}}
 	b.cluster()
@@ -69,10 +83,11 @@ func build(in seen) Snapshot {
 	}
 	b.out.Events = slices.DeleteFunc(folded(in.events), func(e Event) bool { return e.At.Before(in.from) })
 	b.problems()
-	if in.text != nil {
-		b.hide()
-	}
 	return b.out
+}
+
+func byID(x, y Owner) int {
+	return cmp.Or(cmp.Compare(x.ID, y.ID), cmp.Compare(x.Incarnation, y.Incarnation))
 }
 
 // unfinished reports whether a term ended of which its holder did not tell the end: how long its work ran
@@ -88,8 +103,8 @@ func (b *builder) unfinished() bool {
 
 func (b *builder) cluster() {
 	c := Cluster{Groups: []string{}, Store: b.store.Store, TTL: millis(b.store.TTL), Margin: millis(b.store.Margin), StoreFailure: b.failure}
-	for _, a := range b.answers {
-		if a.report != nil && a.owner.ID != b.self {
+	for _, a := range b.told {
+		if a.owner.ID != b.self {
 			off := millis(max(a.offset, -a.offset) + a.took/2)
 			if c.ClockError == nil || off > *c.ClockError {
 				c.ClockError = &off
@@ -126,8 +141,8 @@ func (b *builder) nodes() {
 			continue
 		}
 		n := &Node{Owner: Owner(r.Owner), Group: seg[0], Token: number(uint64(r.Token)), Joined: r.Granted, State: "up", Source: "records"}
-		_ = json.Unmarshal([]byte(r.Metadata["roles"]), &n.Roles)
-		_ = json.Unmarshal([]byte(r.Metadata["labels"]), &n.Labels)
+		_ = json.Unmarshal([]byte(b.cfg.shown(r.Metadata["roles"])), &n.Roles)
+		_ = json.Unmarshal([]byte(b.cfg.shown(r.Metadata["labels"])), &n.Labels)
 		if s := b.lanes[r.Name].current(); s != nil {
 			n.Joined = s.From
 		}
@@ -145,7 +160,7 @@ func (b *builder) nodes() {
 			known[incarnation] = n
 		}
 		if a.report == nil {
-			b.out.Missing = append(b.out.Missing, Missing{a.owner.ID, a.err.Error()})
+			b.out.Missing = append(b.out.Missing, Missing{a.owner.ID, b.cfg.shown(a.err.Error())})
 			continue
 		}
 		b.out.Answered = append(b.out.Answered, a.owner.ID)
@@ -164,8 +179,7 @@ func (b *builder) nodes() {
 	for _, n := range known {
 		b.out.Nodes = append(b.out.Nodes, *n)
 	}
-	byID := func(x, y Node) int { return cmp.Or(cmp.Compare(x.ID, y.ID), cmp.Compare(x.Incarnation, y.Incarnation)) }
-	slices.SortFunc(b.out.Nodes, byID)
+	slices.SortFunc(b.out.Nodes, func(x, y Node) int { return byID(x.Owner, y.Owner) })
 	slices.Sort(b.out.Answered)
 	slices.SortFunc(b.out.Missing, func(x, y Missing) int { return cmp.Compare(x.Node, y.Node) })
 	b.out.Cluster.Groups = append(b.out.Cluster.Groups, slices.Sorted(maps.Keys(groups))...)
@@ -183,18 +197,21 @@ func (b *builder) tells(n *Node, a answer) {
 		n.State = "leaving"
 	}
 	for _, s := range r.Sessions {
-		n.Sessions = append(n.Sessions, Session{s.ID, s.Leases, millis(s.TTL), millis(s.Trusted), s.Failed, s.Error})
+		n.Sessions = append(n.Sessions, Session{s.ID, s.Leases, millis(s.TTL), millis(s.Trusted), s.Failed, b.cfg.shown(s.Error)})
 	}
 	n.Store = &StoreLatency{P50: millis(r.P50), P99: millis(r.P99), Attempt: millis(r.Attempt), Errors: r.Failed, Slow: r.Attempt > 0 && r.P99 > r.Attempt/3}
 	n.Clock = &Clock{Offset: millis(a.offset), Error: millis(a.took / 2)}
-	n.DeadLetters, n.Unreached, n.Counters = r.DeadLetters, r.Unreached, map[string]int64{}
+	n.DeadLetters, n.Unreached, n.Counters = r.DeadLetters, b.changed(r.Unreached), map[string]int64{}
 	for _, s := range r.Singletons {
 		addTo(n.Counters, s.Counters)
 	}
 	for _, t := range r.Types {
 		addTo(n.Counters, t.Counters)
 	}
-	n.Health = &Health{OK: len(r.Unhealthy) == 0, Errors: append([]string{}, r.Unhealthy...)}
+	n.Health = &Health{OK: len(r.Unhealthy) == 0, Errors: []string{}}
+	for _, why := range r.Unhealthy {
+		n.Health.Errors = append(n.Health.Errors, b.cfg.shown(why))
+	}
 }
 
 // AllLeases lists the leases by name, and behind them those of shards by number, which are in the tables
@@ -218,24 +235,15 @@ func (s Snapshot) AllLeases() []Lease {
 func (b *builder) leases() {
 	b.out.Leases = []Lease{}
 	waiting := map[string][]string{}
-	for _, a := range b.answers {
-		if a.report != nil {
-			for _, name := range a.report.Waiting {
-				waiting[name] = append(waiting[name], a.owner.ID)
-			}
-		}
-	}
 	trusted := map[[2]string]time.Duration{} // by incarnation and session: by the holder's own word
-	for incarnation, a := range b.answers {
-		if a.report != nil {
-			for _, s := range a.report.Sessions {
-				trusted[[2]string{incarnation, s.ID}] = s.Trusted
-			}
-		}
-	}
 	free := map[string]bool{}
-	for name := range waiting {
-		free[name] = true
+	for _, a := range b.told {
+		for _, name := range a.report.Waiting {
+			free[name], waiting[name] = true, append(waiting[name], a.owner.ID)
+		}
+		for _, s := range a.report.Sessions {
+			trusted[[2]string{a.owner.Incarnation, s.ID}] = s.Trusted
+		}
 	}
 	for _, x := range b.out.Singletons {
 		free[x.Lease] = true
@@ -252,7 +260,7 @@ func (b *builder) leases() {
 		}
 		owner := Owner(r.Owner)
 		l := Lease{Name: r.Name, Kind: journal.KindOf(r.Name), State: "held", Owner: &owner, Token: number(uint64(r.Token)), TTL: millis(r.TTL),
-			Session: fmt.Sprintf("%016x", uint64(r.Session)), Left: millis(r.Left), Granted: r.Granted, Since: r.Granted, Metadata: r.Metadata}
+			Session: fmt.Sprintf("%016x", uint64(r.Session)), Left: millis(r.Left), Granted: r.Granted, Since: r.Granted, Metadata: b.changed(r.Metadata)}
 		if left, known := trusted[[2]string{r.Owner.Incarnation, l.Session}]; known {
 			l.Left = millis(left)
 		}
@@ -272,7 +280,7 @@ func (b *builder) leases() {
 	for i := range b.out.Leases {
 		l := &b.out.Leases[i]
 		l.History = b.lanes[l.Name].history(20)
-		l.Waiting = slices.Sorted(slices.Values(waiting[l.Name]))
+		l.Waiting = waiting[l.Name]
 	}
 	slices.SortFunc(b.out.Leases, func(x, y Lease) int { return cmp.Compare(x.Name, y.Name) })
 }
@@ -291,11 +299,10 @@ func (b *builder) singletons() {
 			of(seg[0], r.Name)
 		}
 	}
-	for _, id := range b.byID() {
-		a := b.answers[id]
+	for _, a := range b.told {
 		for _, s := range a.report.Singletons {
 			x := of(s.Name, s.Lease)
-			x.Candidates = append(x.Candidates, Candidate{ID: a.owner.ID, Phase: s.Phase, Eligible: s.WhyNot == "", Why: s.WhyNot})
+			x.Candidates = append(x.Candidates, Candidate{ID: a.owner.ID, Phase: s.Phase, Eligible: s.WhyNot == "", Why: b.cfg.shown(s.WhyNot)})
 			if s.Buffered > 0 {
 				if x.Waiting == nil {
 					x.Waiting = map[string]int{}
@@ -310,7 +317,7 @@ func (b *builder) singletons() {
 				x.Phase, x.Since, x.Stopping = s.Phase, utc(s.Started), utc(s.Stopping)
 			}
 			if s.Trouble != "" && (s.Hosts || x.Reason == "") {
-				x.Reason, b.unwell[x.Name] = a.owner.ID+": "+s.Trouble, s.Unwell
+				x.Reason, b.unwell[x.Name] = a.owner.ID+": "+b.cfg.shown(s.Trouble), s.Unwell
 			}
 		}
 	}
@@ -343,28 +350,17 @@ func addTo(sums, counters map[string]int64) {
 	}
 }
 
-// byID lists the incarnations of nodes that answered, by their ids.
-func (b *builder) byID() []string {
-	all := slices.Collect(maps.Keys(b.answers))
-	all = slices.DeleteFunc(all, func(i string) bool { return b.answers[i].report == nil })
-	slices.SortFunc(all, func(x, y string) int {
-		return cmp.Or(cmp.Compare(b.answers[x].owner.ID, b.answers[y].owner.ID), cmp.Compare(x, y))
-	})
-	return all
-}
-
 // types are the sharded types of the records, and those that nodes tell of.
 func (b *builder) types() {
-	type key struct{ group, typ string }
-	all := map[key]*Type{}
+	all := map[[2]string]*Type{} // by group and name
 	of := func(group, typ string) *Type {
-		k := key{group, typ}
+		k := [2]string{group, typ}
 		if all[k] == nil {
 			all[k] = &Type{Group: group, Type: typ, Nodes: []TypeNode{}}
 		}
 		return all[k]
 	}
-	held := map[key]map[int]lease.Record{}
+	var shards []lease.Record
 	for _, r := range b.records {
 		seg := segments(r.Name)
 		if len(seg) < 2 {
@@ -382,25 +378,53 @@ func (b *builder) types() {
 			_, member := b.byName[named("member", seg[0], r.Owner.ID, r.Owner.Incarnation)]
 			t.Nodes = append(t.Nodes, TypeNode{Owner: Owner(r.Owner), Hosts: r.Metadata["hosts"] == "1", Member: member})
 		case "shard":
-			if n, err := strconv.Atoi(seg[len(seg)-1]); err == nil && len(seg) == 3 && n >= 0 {
-				k := key{seg[0], seg[1]}
-				if held[k] == nil {
-					held[k] = map[int]lease.Record{}
-				}
-				held[k][n] = r
+			if len(seg) == 3 {
 				of(seg[0], seg[1])
+				shards = append(shards, r)
 			}
 		}
 	}
-	for _, id := range b.byID() {
-		for _, x := range b.answers[id].report.Types {
+	for _, a := range b.told {
+		for _, x := range a.report.Types {
 			t := of(x.Group, x.Type)
 			t.Shards = max(t.Shards, x.Shards)
 		}
 	}
+	for _, t := range all {
+		t.Table = make([]Shard, min(t.Shards, mostShards))
+		for i := range t.Table {
+			t.Table[i].Shard = i
+		}
+		t.Unassigned = len(t.Table)
+		slices.SortFunc(t.Nodes, func(x, y TypeNode) int { return byID(x.Owner, y.Owner) })
+	}
+	for _, r := range shards {
+		seg := segments(r.Name)
+		t := of(seg[0], seg[1])
+		n, err := strconv.Atoi(seg[2])
+		if err != nil || n < 0 || n >= len(t.Table) {
+			continue
+		}
+		t.Table[n] = Shard{Shard: n, Owner: r.Owner.ID, Token: number(uint64(r.Token)), Since: r.Granted}
+		t.Hosted++
+		t.Unassigned--
+		if x := t.node(r.Owner.Incarnation); x != nil {
+			x.Shards++
+		}
+	}
+	for _, a := range b.told {
+		for _, x := range a.report.Types {
+			of(x.Group, x.Type).add(a, x)
+		}
+	}
 	b.out.Types = []Type{}
-	for k, t := range all {
-		b.table(t, held[k])
+	for _, t := range all {
+		prefix := named("shard", t.Group, t.Type) + "/"
+		for _, e := range slices.Backward(b.events) {
+			if len(t.Recent) < 50 && strings.HasPrefix(e.Name, prefix) && e.Kind == "handed off" {
+				t.Recent = append(t.Recent, folded([]happened{e})...)
+			}
+		}
 		b.out.Types = append(b.out.Types, *t)
 	}
 	slices.SortFunc(b.out.Types, func(x, y Type) int { return cmp.Or(cmp.Compare(x.Group, y.Group), cmp.Compare(x.Type, y.Type)) })
@@ -409,57 +433,28 @@ func (b *builder) types() {
 // mostShards bounds a table.
 const mostShards = 1 << 16
 
-// table says of each shard of t who holds it, by its record, and how it stands there.
-func (b *builder) table(t *Type, held map[int]lease.Record) {
-	t.Table = make([]Shard, min(t.Shards, mostShards))
-	count := map[string]int{}
-	for i := range t.Table {
-		x := &t.Table[i]
-		x.Shard = i
-		r, ok := held[i]
-		if !ok {
-			t.Unassigned++
-			continue
-		}
-		t.Hosted++
-		count[r.Owner.Incarnation]++
-		x.Owner, x.Token, x.Since = r.Owner.ID, number(uint64(r.Token)), r.Granted
-	}
-	for _, id := range b.byID() {
-		for _, x := range b.answers[id].report.Types {
-			if x.Group == t.Group && x.Type == t.Type {
-				b.part(t, b.answers[id], x)
-			}
-		}
-	}
+// node is the part of a node in t; nil: it has none.
+func (t *Type) node(incarnation string) *TypeNode {
 	for i := range t.Nodes {
-		t.Nodes[i].Shards = count[t.Nodes[i].Incarnation]
-	}
-	slices.SortFunc(t.Nodes, func(x, y TypeNode) int {
-		return cmp.Or(cmp.Compare(x.ID, y.ID), cmp.Compare(x.Incarnation, y.Incarnation))
-	})
-	prefix := named("shard", t.Group, t.Type) + "/"
-	for _, e := range slices.Backward(b.events) {
-		if len(t.Recent) < 50 && strings.HasPrefix(e.Name, prefix) && e.Kind == "handed off" {
-			t.Recent = append(t.Recent, folded([]happened{e})...)
+		if t.Nodes[i].Incarnation == incarnation {
+			return &t.Nodes[i]
 		}
 	}
+	return nil
 }
 
-// part adds what a node told of its part in t.
-func (b *builder) part(t *Type, a answer, x inquiry.Type) {
-	add := func(to **int, n int) {
+// add adds what a node told of its part in t.
+func (t *Type) add(a answer, x inquiry.Type) {
+	sum := func(to **int, n int) {
 		if *to == nil {
 			*to = new(int)
 		}
 		**to += n
 	}
-	add(&t.Entities, x.Entities)
-	add(&t.Waiting, x.Waiting)
-	for i := range t.Nodes {
-		if n := &t.Nodes[i]; n.Incarnation == a.owner.Incarnation {
-			n.Entities, n.Draining, n.Leaving = &x.Entities, x.Draining, a.report.Stopping
-		}
+	sum(&t.Entities, x.Entities)
+	sum(&t.Waiting, x.Waiting)
+	if n := t.node(a.owner.Incarnation); n != nil {
+		n.Entities, n.Draining, n.Leaving = &x.Entities, x.Draining, a.report.Stopping
 	}
 	for _, s := range x.Own {
 		if s.N < len(t.Table) && (t.Table[s.N].Owner == a.owner.ID || t.Table[s.N].Owner == "") {
@@ -482,72 +477,11 @@ func atoi(s string) int {
 	return min(max(0, n), mostShards)
 }
 
-// hide passes what may tell secrets through Config.Text.
-func (b *builder) hide() {
-	change := func(s *string) {
-		if *s != "" {
-			*s = b.text(*s)
-		}
-	}
-	change(&b.out.Cluster.StoreFailure)
-	for i := range b.out.Leases {
-		l := &b.out.Leases[i]
-		l.Metadata = b.changed(l.Metadata)
-		for j := range l.History {
-			change(&l.History[j].Reason)
-		}
-	}
-	for i := range b.out.Singletons {
-		x := &b.out.Singletons[i]
-		change(&x.Reason)
-		for j := range x.Candidates {
-			change(&x.Candidates[j].Why)
-		}
-		for j := range x.Handovers {
-			change(&x.Handovers[j].Reason)
-		}
-	}
-	for i := range b.out.Events {
-		change(&b.out.Events[i].Reason)
-	}
-	for i := range b.out.Problems {
-		change(&b.out.Problems[i].Detail)
-	}
-	for i := range b.out.Timeline.Lanes {
-		for j := range b.out.Timeline.Lanes[i].Spans {
-			change(&b.out.Timeline.Lanes[i].Spans[j].Reason)
-		}
-	}
-	for i := range b.out.Missing {
-		change(&b.out.Missing[i].Error)
-	}
-	for i := range b.out.Types {
-		for j := range b.out.Types[i].Recent {
-			change(&b.out.Types[i].Recent[j].Reason)
-		}
-	}
-	for i := range b.out.Nodes {
-		n := &b.out.Nodes[i]
-		n.Labels, n.Unreached = b.changed(n.Labels), b.changed(n.Unreached)
-		for j := range n.Roles {
-			change(&n.Roles[j])
-		}
-		for j := range n.Sessions {
-			change(&n.Sessions[j].Error)
-		}
-		if n.Health != nil {
-			for j := range n.Health.Errors {
-				change(&n.Health.Errors[j])
-			}
-		}
-	}
-}
-
-// changed is a copy of a map, with its values passed through Config.Text.
+// changed is a copy of a map, with its values as they are shown.
 func (b *builder) changed(plain map[string]string) map[string]string {
 	all := make(map[string]string, len(plain))
 	for k, v := range plain {
-		all[k] = b.text(v)
+		all[k] = b.cfg.shown(v)
 	}
 	return all
 }

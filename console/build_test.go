@@ -302,7 +302,7 @@ func TestTextIsHidden(t *testing.T) {
 	moved.reason = "secret"
 	in.events = append(in.events, moved)
 	in.failure = "secret"
-	in.text = func(s string) string { return strings.ReplaceAll(s, "secret", "…") }
+	in.cfg.Text = func(s string) string { return strings.ReplaceAll(s, "secret", "…") }
 	body, err := json.Marshal(build(in))
 	require.NoError(t, err)
 	require.NotContains(t, string(body), "secret")
@@ -313,7 +313,7 @@ func TestTextIsHidden(t *testing.T) {
 // The last answer of a node that is gone says when its work ended only if the console asked it again
 // soon after.
 func TestWhenANodeFellSilent(t *testing.T) {
-	c := &Console{cursors: map[string]cursor{}, heard: map[string]time.Time{}, silent: map[string]time.Time{}, incomplete: map[string]time.Time{}}
+	c := &Console{lives: map[string]*life{}}
 	look := func(ms int, answers bool) map[string]time.Time {
 		in := cluster("")
 		in.at = at(ms)
@@ -328,12 +328,10 @@ func TestWhenANodeFellSilent(t *testing.T) {
 	require.Equal(t, map[string]time.Time{"incarnation-b": at(0)}, look(20_000, false))
 	require.Empty(t, look(30_000, true))
 	require.Empty(t, look(2_400_000, false), "no one looked for long")
-	require.Len(t, c.cursors, 2)
-	delete(c.heard, "a")
+	require.Len(t, c.lives, 2)
 	in := seen{at: at(8_000_000)}
 	c.take(&in)
-	require.Empty(t, c.cursors)
-	require.Empty(t, c.heard)
+	require.Empty(t, c.lives)
 }
 
 // That nothing ran twice can't be said of work whose end no node told.
@@ -348,7 +346,7 @@ func TestATimelineWithoutAnEndIsNotComplete(t *testing.T) {
 
 // Events of shards that do not fit leave the others theirs, and it is said that some are missing.
 func TestMoreEventsThanAreKept(t *testing.T) {
-	c := &Console{cursors: map[string]cursor{}, heard: map[string]time.Time{}, silent: map[string]time.Time{}, incomplete: map[string]time.Time{}}
+	c := &Console{lives: map[string]*life{}}
 	in := cluster("")
 	r := in.answers["incarnation-b"].report
 	r.Events = append(r.Events, inquiry.Event{N: 1, At: at(0), Kind: journal.Acquired, Name: "singleton/x", Token: 1})
@@ -367,7 +365,7 @@ func TestMoreEventsThanAreKept(t *testing.T) {
 
 // What was seen stays as it is: a Snapshot may be made of it meanwhile.
 func TestWhatWasSeenDoesNotChange(t *testing.T) {
-	c := &Console{cursors: map[string]cursor{}, heard: map[string]time.Time{}, silent: map[string]time.Time{}, incomplete: map[string]time.Time{}}
+	c := &Console{lives: map[string]*life{}}
 	for n := range 50 {
 		in := cluster("")
 		in.answers["incarnation-b"].report.Events = []inquiry.Event{{N: uint64(n + 1), At: at(1000 - n), Kind: journal.Acquired, Name: "singleton/x", Token: 1}}

@@ -17,7 +17,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -47,7 +46,7 @@ type Config struct {
 
 // shown is a text that may tell secrets, as it is shown.
 func (c *Config) shown(text string) string {
-	if c.Text != nil {
+	if c.Text != nil && text != "" {
 		return c.Text(text)
 	}
 	return text
@@ -72,22 +71,22 @@ type Console struct {
 
 	refreshing chan struct{} // has room for the one that asks
 	mu         sync.Mutex
-	used       time.Time // when somebody looked last
-	records    *records  // nil: they are not followed
-	last       *seen     // what was seen last
-	looked     time.Time // when that had been seen
-	cursors    map[string]cursor
+	records    *records    // nil: they are not followed
+	resting    *time.Timer // which ends that
+	last       *seen       // what was seen last
+	looked     time.Time   // when that had been seen
 	events     []happened
-	heard      map[string]time.Time // when a node answered last, by its incarnation
-	silent     map[string]time.Time // the same, of those that did not answer soon after
-	incomplete map[string]time.Time // nodes, by incarnation, of which events are missing: until when that matters
+	lives      map[string]*life // by incarnation
+	incomplete time.Time        // until when it matters that events did not fit
 }
 
-// cursor is how far a node's journal is known.
-type cursor struct {
-	boot  string
-	after uint64
-	at    time.Time
+// life is what a node has told.
+type life struct {
+	boot   string // its journal is known so far
+	after  uint64
+	heard  time.Time // when it answered last
+	silent bool      // it did not answer soon after that
+	missed time.Time // until when it matters that events of it are missing
 }
 
 // The bounds of what a Console does.
@@ -112,8 +111,7 @@ func New(keeper *lease.Keeper, system *actor.ActorSystem, cfg Config) (*Console,
 	case cfg.Actions && system == nil:
 		return nil, fmt.Errorf("console.New: Config.Actions: %w: needs an actor system: a store alone can't ask nodes", lease.ErrInvalid)
 	}
-	c := &Console{keeper: keeper, cfg: cfg, refreshing: make(chan struct{}, 1), cursors: map[string]cursor{}, heard: map[string]time.Time{},
-		silent: map[string]time.Time{}, incomplete: map[string]time.Time{}}
+	c := &Console{keeper: keeper, cfg: cfg, refreshing: make(chan struct{}, 1), lives: map[string]*life{}}
 	c.now = func() time.Time { return time.Unix(0, keeper.Clock().Now().Wall).UTC() }
 	c.life, c.end = context.WithCancel(context.Background())
 	c.http = newHandler(c.life, c, cfg)
@@ -131,14 +129,15 @@ func New(keeper *lease.Keeper, system *actor.ActorSystem, cfg Config) (*Console,
 func (c *Console) Close() {
 	c.end()
 	c.http.hub.wait()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.forget()
+	c.rest()
 }
 
-// forget ends following the records. The caller holds mu.
-func (c *Console) forget() {
+// rest ends following the records, as it is a minute after the last look.
+func (c *Console) rest() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.records != nil {
+		c.resting.Stop()
 		c.records.stop()
 		c.records = nil
 	}
@@ -188,7 +187,6 @@ func (c *Console) look(ctx context.Context) (seen, error) {
 		return seen{}, context.Cause(ctx)
 	}
 	c.mu.Lock()
-	c.used = time.Now()
 	if c.life.Err() != nil {
 		c.mu.Unlock()
 		return seen{}, fmt.Errorf("console: %w", lease.ErrClosed)
@@ -208,9 +206,9 @@ func (c *Console) look(ctx context.Context) (seen, error) {
 			c.mu.Unlock()
 			return seen{}, err
 		}
-		c.records = r
-		time.AfterFunc(idle, c.rest)
+		c.records, c.resting = r, time.AfterFunc(idle, c.rest)
 	}
+	c.resting.Reset(idle)
 	records := c.records
 	c.mu.Unlock()
 
@@ -218,7 +216,7 @@ func (c *Console) look(ctx context.Context) (seen, error) {
 	if err != nil {
 		return seen{}, err
 	}
-	in := seen{at: c.now(), store: c.keeper.Info(), records: all, text: c.cfg.Text}
+	in := seen{at: c.now(), store: c.keeper.Info(), records: all, cfg: c.cfg}
 	if in.store.Failure != nil {
 		in.failure = in.store.Failure.Error()
 	}
@@ -232,17 +230,6 @@ func (c *Console) look(ctx context.Context) (seen, error) {
 	c.take(&in)
 	c.last, c.looked = &in, time.Now()
 	return in, nil
-}
-
-// rest ends following the records a minute after the last look.
-func (c *Console) rest() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if left := idle - time.Since(c.used); left > 0 && c.life.Err() == nil {
-		time.AfterFunc(left, c.rest)
-		return
-	}
-	c.forget()
 }
 
 // ask asks the nodes that hold anything, and those that were asked, side by side.
@@ -260,7 +247,7 @@ func (c *Console) ask(ctx context.Context, records []lease.Record, at time.Time)
 	answers := map[string]answer{}
 	for _, o := range owners {
 		c.mu.Lock()
-		known := c.cursors[o.Incarnation]
+		known := c.lifeLocked(o.Incarnation)
 		c.mu.Unlock()
 		all.Go(func() {
 			began := time.Now()
@@ -282,21 +269,25 @@ func (c *Console) ask(ctx context.Context, records []lease.Record, at time.Time)
 	return answers
 }
 
+func (c *Console) lifeLocked(incarnation string) *life {
+	if c.lives[incarnation] == nil {
+		c.lives[incarnation] = &life{}
+	}
+	return c.lives[incarnation]
+}
+
 // take adds what the answers tell to what is known. The caller holds mu.
 func (c *Console) take(in *seen) {
 	c.events = slices.Clone(c.events) // others make Snapshots of them
 	for incarnation, a := range in.answers {
-		if last := c.heard[incarnation]; a.report == nil {
-			if in.at.Sub(last) <= silentWithin {
-				c.silent[incarnation] = last
-			}
+		x := c.lifeLocked(incarnation)
+		if a.report == nil {
+			x.silent = x.silent || in.at.Sub(x.heard) <= silentWithin
 			continue
 		}
-		c.heard[incarnation] = in.at
-		delete(c.silent, incarnation)
-		c.cursors[incarnation] = cursor{a.report.Boot, a.report.Last, in.at}
+		x.heard, x.silent, x.boot, x.after = in.at, false, a.report.Boot, a.report.Last
 		if a.report.Missing {
-			c.incomplete[incarnation] = in.at.Add(journal.Age)
+			x.missed = in.at.Add(journal.Age)
 		}
 		shift, doubt := a.offset, a.took/2
 		if incarnation == in.store.Owner.Incarnation {
@@ -307,14 +298,14 @@ func (c *Console) take(in *seen) {
 		for _, e := range a.report.Events {
 			c.events = append(c.events, happened{node: a.owner.ID, boot: incarnation, reason: e.Reason, doubt: doubt,
 				observed: e.Kind == journal.Seen || e.Kind == journal.SeenFree,
-				Event:    journal.Event{Number: e.N, At: e.At.Add(-shift).UTC().Truncate(time.Microsecond), Kind: e.Kind, Name: e.Name, Token: e.Token, Peer: e.Peer, Took: e.Took}})
+				Event:    journal.Event{Number: e.N, At: utc(e.At.Add(-shift)), Kind: e.Kind, Name: e.Name, Token: e.Token, Peer: e.Peer, Took: e.Took}})
 		}
 	}
 	slices.SortStableFunc(c.events, func(a, b happened) int { return a.At.Compare(b.At) })
 	old, _ := slices.BinarySearchFunc(c.events, in.at.Add(-journal.Age), func(e happened, t time.Time) int { return e.At.Compare(t) })
 	c.events = c.events[old:]
 	if over := len(c.events) - mostEvents; over > 0 { // those of shards go first
-		c.incomplete[""] = in.at.Add(journal.Age)
+		c.incomplete = in.at.Add(journal.Age)
 		c.events = slices.DeleteFunc(c.events, func(e happened) bool {
 			drop := over > 0 && journal.KindOf(e.Name) == "shard"
 			if drop {
@@ -324,12 +315,16 @@ func (c *Console) take(in *seen) {
 		})
 		c.events = c.events[over:]
 	}
-	maps.DeleteFunc(c.incomplete, func(_ string, until time.Time) bool { return in.at.After(until) })
-	past := func(_ string, t time.Time) bool { return in.at.Sub(t) > journal.Age }
-	maps.DeleteFunc(c.heard, past)
-	maps.DeleteFunc(c.silent, past)
-	maps.DeleteFunc(c.cursors, func(_ string, k cursor) bool { return past("", k.at) })
-	in.events, in.missing, in.heard = c.events, len(c.incomplete) > 0, maps.Clone(c.silent)
+	in.events, in.missing, in.heard = c.events, in.at.Before(c.incomplete), map[string]time.Time{}
+	for incarnation, x := range c.lives {
+		in.missing = in.missing || in.at.Before(x.missed)
+		if x.silent {
+			in.heard[incarnation] = x.heard
+		}
+		if in.at.Sub(x.heard) > journal.Age && !in.at.Before(x.missed) {
+			delete(c.lives, incarnation)
+		}
+	}
 }
 
 func utc(t time.Time) time.Time {
@@ -343,7 +338,7 @@ func utc(t time.Time) time.Time {
 // errors are *Refusal, and those of Snapshot.
 func (c *Console) Act(ctx context.Context, user string, r Request) (Accepted, error) {
 	if c.desk == nil || !c.cfg.Actions {
-		return Accepted{}, &Refusal{inquiry.Forbidden, "actions are not enabled here: this is read-only"}
+		return Accepted{}, refuse(inquiry.Forbidden, "actions are not enabled here: this is read-only")
 	}
 	if !slices.Contains(Actions, r.Action) {
 		return Accepted{}, refuse("invalid", "action: %.32q, must be one of %q", r.Action, Actions)
@@ -371,9 +366,6 @@ func (c *Console) Act(ctx context.Context, user string, r Request) (Accepted, er
 
 // target is the node that a Request concerns, and the name of the lease, if it is about one.
 func target(s Snapshot, r Request) (to Owner, name string, err error) {
-	refuse := func(code, format string, args ...any) (Owner, string, error) {
-		return Owner{}, "", &Refusal{code, fmt.Sprintf(format, args...)}
-	}
 	if r.Action == "drain" || r.Action == "undrain" {
 		for _, n := range s.Nodes { // of two lives, until the record of the first ends: the one that answers
 			if n.ID == r.Node && n.State != "gone" && (to.ID == "" || n.Source == "asked") {
@@ -383,7 +375,7 @@ func target(s Snapshot, r Request) (to Owner, name string, err error) {
 		if to.ID != "" {
 			return to, "", nil
 		}
-		return refuse(inquiry.Unknown, "there is no node %.64q", r.Node)
+		return to, "", refuse(inquiry.Unknown, "there is no node %.64q", r.Node)
 	}
 	name = r.Name
 	if r.Action == "move" { // Authorize was asked for the singleton of that name, and for no other
@@ -396,15 +388,15 @@ func target(s Snapshot, r Request) (to Owner, name string, err error) {
 	}
 	i := slices.IndexFunc(s.Leases, func(l Lease) bool { return l.Name == name })
 	if i < 0 {
-		return refuse(inquiry.Unknown, "there is no lease %.64q", name)
+		return to, "", refuse(inquiry.Unknown, "there is no lease %.64q", name)
 	}
 	switch l := s.Leases[i]; {
 	case l.Owner == nil:
-		return refuse(inquiry.Conflict, "no node holds %.64q", name)
+		return to, "", refuse(inquiry.Conflict, "no node holds %.64q", name)
 	case r.Token != "" && r.Token != l.Token:
-		return refuse(inquiry.Conflict, "%.64q is held under token %s by now, by %.64q", name, l.Token, l.Owner.ID)
+		return to, "", refuse(inquiry.Conflict, "%.64q is held under token %s by now, by %.64q", name, l.Token, l.Owner.ID)
 	case l.Owner.Address == "":
-		return refuse(inquiry.Conflict, "%.64q, which holds %.64q, has no address to ask it at", l.Owner.ID, name)
+		return to, "", refuse(inquiry.Conflict, "%.64q, which holds %.64q, has no address to ask it at", l.Owner.ID, name)
 	default:
 		return *l.Owner, name, nil
 	}

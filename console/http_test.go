@@ -19,6 +19,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -376,24 +377,22 @@ func TestAStreamTellsWhatChanged(t *testing.T) {
 }
 
 func TestFiguresAloneAreToldAtLeisure(t *testing.T) {
-	f := newFake(t)
-	h := newHub(t.Context(), f)
-	v := make(chan []byte, 3)
-	h.viewers[v] = true
-	s, _ := f.get()
-	h.publish(t.Context(), s)
-	s.At, s.Timeline.To = s.At.Add(time.Second), s.At.Add(time.Second)
-	s.Nodes = slices.Clone(s.Nodes)
-	s.Nodes[0].Sessions = []Session{s.Nodes[0].Sessions[0], s.Nodes[0].Sessions[1]}
-	s.Nodes[0].Sessions[0].Trusted = 5000
-	h.publish(t.Context(), s)
-	assert.Len(t, v, 1)
-	for name, m := range h.sent {
-		m.at = m.at.Add(-time.Minute)
-		h.sent[name] = m
-	}
-	h.publish(t.Context(), s)
-	assert.Len(t, v, 2, "the figures were not sent after a minute")
+	synctest.Test(t, func(t *testing.T) {
+		h := newHub(t.Context(), nil)
+		v := make(chan []byte, 3)
+		h.viewers[v] = true
+		s := newFake(t).snap
+		h.publish(t.Context(), s)
+		s.At, s.Timeline.To = s.At.Add(time.Second), s.At.Add(time.Second)
+		s.Nodes = slices.Clone(s.Nodes)
+		s.Nodes[0].Sessions = []Session{s.Nodes[0].Sessions[0], s.Nodes[0].Sessions[1]}
+		s.Nodes[0].Sessions[0].Trusted = 5000
+		h.publish(t.Context(), s)
+		assert.Len(t, v, 1)
+		time.Sleep(time.Minute)
+		h.publish(t.Context(), s)
+		assert.Len(t, v, 2, "the figures were not sent after a minute")
+	})
 }
 
 func TestTooManyStreamsAreRefused(t *testing.T) {
