@@ -21,21 +21,11 @@ type snapshot = *console.Snapshot
 
 // things are all of a kind.
 func things(s snapshot, of string) []any {
-	switch of {
-	case "leases":
-		return boxed(s.Leases, nil)
-	case "all leases":
-		return boxed(s.AllLeases(), nil)
-	case "nodes":
-		return boxed(s.Nodes, nil)
-	case "singletons":
-		return boxed(s.Singletons, nil)
-	case "types":
-		return boxed(s.Types, nil)
-	case "names":
-		return append(things(s, "singletons"), things(s, "leases")...)
-	}
-	return nil
+	singletons, leases := boxed(s.Singletons, nil), boxed(s.Leases, nil)
+	return map[string][]any{
+		"leases": leases, "all leases": boxed(s.AllLeases(), nil), "nodes": boxed(s.Nodes, nil),
+		"singletons": singletons, "types": boxed(s.Types, nil), "names": append(singletons, leases...),
+	}[of]
 }
 
 // names are those of all of a kind.
@@ -68,7 +58,7 @@ func (a *app) completion(of string) cobra.CompletionFunc {
 		defer stop()
 		if of != "" && a.settle() == nil {
 			_ = a.with(ctx, func(from source) error {
-				s, err := from.Snapshot(ctx, reach)
+				s, err := from.Snapshot(ctx, time.Now().Add(-reach))
 				all = slices.DeleteFunc(names(&s, of), func(name string) bool { return !strings.HasPrefix(name, typed) })
 				return err
 			})
@@ -151,13 +141,14 @@ func (a *app) changes(ctx context.Context, f func(snapshot) error) error {
 }
 
 // boxed are those of all that keep keeps.
-func boxed[T any](all []T, keep func(T) bool) (some []any) {
+func boxed[T any](all []T, keep func(T) bool) []any {
+	some := []any{}
 	for _, x := range all {
 		if keep == nil || keep(x) {
 			some = append(some, x)
 		}
 	}
-	return append([]any{}, some...)
+	return some
 }
 
 func first(args []string) string { return append(args, "")[0] }
@@ -169,12 +160,10 @@ func id(o *console.Owner) string {
 	return o.ID
 }
 
-func typeName(t console.Type) string { return t.Group + "/" + t.Type }
-
 // lists are the commands that print lists.
 func (a *app) lists() []*cobra.Command {
 	var ofKind, holder, state string
-	var withShards, moves, asMap, warn bool
+	var withShards, warn bool
 	ls := a.list("ls [PREFIX]", "List leases: who holds what, and for how long", "holdfast ls cron/ --holder shop-2",
 		"leases", func(s snapshot, args []string) (string, any, error) {
 			all := s.Leases
@@ -201,25 +190,18 @@ func (a *app) lists() []*cobra.Command {
 	members.Aliases = []string{"nodes"}
 	single := a.list("singletons [NAME]", "List singletons: their hosts, phases and waiting messages",
 		"holdfast singletons report-mailer -o yaml", "singletons", nil)
-	shards := a.list("shards [GROUP/TYPE]", "List sharded types, or the shards of one", "holdfast shards shop/account --map",
+	shards := a.list("shards [GROUP/TYPE]", "List sharded types, or the shards of one", "holdfast shards shop/account",
 		"types", func(s snapshot, args []string) (string, any, error) {
-			i := slices.IndexFunc(s.Types, func(t console.Type) bool { return typeName(t) == first(args) })
-			switch {
-			case moves:
-				return "moves", movesOf(s, first(args)), nil
-			case len(args) == 0 && asMap:
-				return "", nil, usage("--map needs a type: holdfast shards GROUP/TYPE --map")
-			case len(args) == 0:
+			if len(args) == 0 {
 				return "types", boxed(s.Types, nil), nil
-			case i < 0:
-				return "", nil, fmt.Errorf("no sharded type %q: holdfast shards lists those there are", args[0])
-			case asMap:
-				return "map", shardMap(s.Types[i]), nil
 			}
-			return "shards", boxed(s.Types[i].Table, nil), nil
+			for _, t := range s.Types {
+				if t.Group+"/"+t.Type == args[0] {
+					return "shards", boxed(t.Table, nil), nil
+				}
+			}
+			return "", nil, fmt.Errorf("no sharded type %q: holdfast shards lists those there are", args[0])
 		})
-	shards.Flags().BoolVar(&moves, "moves", false, "the moves that are under way")
-	shards.Flags().BoolVar(&asMap, "map", false, "a map of the owners, one letter a shard")
 
 	events := a.list("events [PREFIX]", "List what happened, by the nodes' journals",
 		"holdfast events singleton/report-mailer --since 30m",
@@ -245,28 +227,15 @@ func (a *app) lists() []*cobra.Command {
 	return []*cobra.Command{ls, get, members, single, shards, events, health, a.watchCommand(), a.describeCommand(), a.doctorCommand()}
 }
 
-// movesOf are the moves under way of a type, or of all.
-func movesOf(s snapshot, name string) []any {
-	all := []any{}
-	for _, t := range s.Types {
-		for _, m := range t.Moves {
-			if cmp.Or(name, typeName(t)) == typeName(t) {
-				all = append(all, struct {
-					Type string `json:"type"`
-					console.Move
-				}{typeName(t), m})
-			}
-		}
-	}
-	return all
-}
-
 // watchCommand prints events as they come.
 func (a *app) watchCommand() *cobra.Command {
 	return a.command("watch [PREFIX]", "Print events as they come, until interrupted", "holdfast watch singleton/ -o jsonl",
 		"leases", func(ctx context.Context, args []string) error {
-			if a.output == "json" || a.output == "yaml" {
+			switch {
+			case a.output == "json" || a.output == "yaml":
 				return usage("watch has no end, so no -o %s: use jsonl", a.output)
+			case a.node == "" && a.store != "":
+				return usage("watch needs what nodes tell: give --node, or see a store alone by ls -w")
 			}
 			var seen map[string]bool
 			return a.changes(ctx, func(s snapshot) error {
@@ -282,38 +251,6 @@ func (a *app) watchCommand() *cobra.Command {
 				return a.print(s, "events", fresh)
 			})
 		})
-}
-
-// shardMap has one letter a shard, and says what the letters mean.
-func shardMap(t console.Type) (rows []any) {
-	const letters, perRow = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789", 64
-	type row struct {
-		From string `json:"from"` // number of the first shard, or a letter
-		Map  string `json:"map"`
-	}
-	counts := map[string]int{}
-	for _, x := range t.Table {
-		counts[x.Owner]++
-	}
-	owners := slices.Sorted(maps.Keys(counts))
-	letter := func(owner string) string {
-		if owner == "" {
-			return "."
-		}
-		i := slices.Index(owners, owner) - min(1, counts[""])
-		return letters[i%len(letters):][:1]
-	}
-	for chunk := range slices.Chunk(t.Table, perRow) {
-		line := ""
-		for _, x := range chunk {
-			line += letter(x.Owner)
-		}
-		rows = append(rows, row{fmt.Sprint(chunk[0].Shard), line})
-	}
-	for _, owner := range owners {
-		rows = append(rows, row{letter(owner), fmt.Sprintf("%s: %d", cmp.Or(owner, "no node"), counts[owner])})
-	}
-	return rows
 }
 
 // subject is all that a snapshot has of one name.

@@ -136,8 +136,7 @@ func TestOutputs(t *testing.T) {
 		"singletons; singletons -o wide; singletons -o json; singletons -o jsonl; singletons -o yaml; singletons -o name; " +
 			"singletons fx-rates; singletons fx-rates -o json; singletons nothing",
 		"shards; shards -o wide; shards -o json; shards -o jsonl; shards -o yaml; shards -o name; shards shop/account; " +
-			"shards shop/account -o json; shards shop/account --map; shards shop/account --map -o json; shards --moves; " +
-			"shards --moves -o json; shards nothing/x",
+			"shards shop/account -o json; shards nothing/x",
 		"events; events -o wide; events -o json; events -o jsonl; events -o yaml; events -o name; events outbox/",
 		"health; health -o wide; health -o json; health -o jsonl; health -o yaml; health -o name",
 		"doctor fx-rates; doctor report-mailer; doctor scheduler; doctor reports; doctor cron/nightly-report; " +
@@ -184,34 +183,34 @@ func TestWrongUse(t *testing.T) {
 	mail := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(mail.Close)
 	for line, want := range map[string]said{
-		"lst":                                         {2, "", "did you mean ls or"},
-		"frobnicate":                                  {2, "", "holdfast --help lists all"},
-		"ls --nope":                                   {2, "", "holdfast ls --help"},
-		"ls --since 1parsec":                          {2, "", "holdfast ls --help"},
-		"ls -o xml":                                   {2, "", "table, wide, json, jsonl, yaml, name"},
-		"ls a b":                                      {2, "", `want "holdfast ls [PREFIX]"`},
-		"get":                                         {2, "", `want "holdfast get NAME", not 0 arguments`},
-		"ls":                                          {2, "", "HOLDFAST_STORE, such as etcd://localhost:2379"},
-		"check":                                       {2, "", "sqlite:leases.db"},
-		"check --node " + n.URL:                       {2, "", "no store"},
-		"ls --node x":                                 {2, "", "http://localhost:8080/admin/holdfast/"},
-		"ls --node ftp://x":                           {2, "", "http://localhost:8080/admin/holdfast/"},
-		"ls --node " + n.URL:                          {1, "", "is a Holdfast page mounted there?"},
-		"ls --node http://u:pw@127.0.0.1:1/":          {1, "", "http://u:***@127.0.0.1:1/"},
-		"ls --store x --node y":                       {2, "", "give one of them"},
-		"ls --store nope:x":                           {2, "", `scheme "nope" is not known`},
-		"ls --store etcd:/x":                          {2, "", "want etcd://host:port"},
-		"ls --store sqlite:/no/such":                  {1, "", `no file "/no/such"`},
-		"drain a --store memory:":                     {2, "", "drain asks a node: give --node"},
-		"transfer a --to b --store memory:":           {2, "", "transfer asks a node: give --node"},
-		"transfer a --store memory:":                  {2, "", "holdfast transfer a --to NODE"},
-		"shards --map --store memory:":                {2, "", "holdfast shards GROUP/TYPE --map"},
-		"watch -o json --store memory:":               {2, "", "use jsonl"},
-		"check -n 0 --store memory:":                  {2, "", "from 1 to 1000000"},
-		"bench --parallel 0 --store memory:":          {2, "", "from 1 to 1000"},
-		"bench --read-only --store memory:":           {2, "", "use check"},
-		"tune --stall -1s --store memory:":            {2, "", "Stall is -1s"},
-		"ui --listen nowhere --store memory:":         {2, "", "--listen"},
+		"lst":                                 {2, "", "did you mean ls or"},
+		"frobnicate":                          {2, "", "holdfast --help lists all"},
+		"ls --nope":                           {2, "", "holdfast ls --help"},
+		"ls --since 1parsec":                  {2, "", "holdfast ls --help"},
+		"ls -o xml":                           {2, "", "table, wide, json, jsonl, yaml, name"},
+		"ls a b":                              {2, "", `want "holdfast ls [PREFIX]"`},
+		"get":                                 {2, "", `want "holdfast get NAME", not 0 arguments`},
+		"ls":                                  {2, "", "HOLDFAST_STORE, such as etcd://localhost:2379"},
+		"check":                               {2, "", "sqlite:leases.db"},
+		"check --node " + n.URL:               {2, "", "no store"},
+		"ls --node x":                         {2, "", "http://localhost:8080/admin/holdfast/"},
+		"ls --node ftp://x":                   {2, "", "http://localhost:8080/admin/holdfast/"},
+		"ls --node " + n.URL:                  {1, "", "is a Holdfast page mounted there?"},
+		"ls --node http://u:pw@127.0.0.1:1/":  {1, "", "http://u:***@127.0.0.1:1/"},
+		"ls --store x --node y":               {2, "", "give one of them"},
+		"ls --store nope:x":                   {2, "", `scheme "nope" is not known`},
+		"ls --store etcd:/x":                  {2, "", "want etcd://host:port"},
+		"ls --store sqlite:/no/such":          {1, "", `no file "/no/such"`},
+		"drain a --store memory:":             {2, "", "drain asks a node: give --node"},
+		"transfer a --to b --store memory:":   {2, "", "transfer asks a node: give --node"},
+		"release a --store memory:":           {2, "", "release asks a node: give --node"},
+		"watch --store memory:":               {2, "", "by ls -w"},
+		"watch -o json --store memory:":       {2, "", "use jsonl"},
+		"check -n 0 --store memory:":          {2, "", "from 1 to 1000000"},
+		"bench --parallel 0 --store memory:":  {2, "", "from 1 to 1000"},
+		"bench --read-only --store memory:":   {2, "", "use check"},
+		"tune --stall -1s --store memory:":    {2, "", "Stall is -1s"},
+		"ui --listen nowhere --store memory:": {2, "", "--listen"},
 		"migrate --apply --read-only --store memory:": {2, "", "leave --read-only out"},
 	} {
 		t.Run(line, func(t *testing.T) {
@@ -345,7 +344,7 @@ func TestPipes(t *testing.T) {
 	n := serveNode(t)
 	t.Setenv("HOLDFAST_NODE", n.URL+"/x")
 	for _, line := range []string{"ls", "ls -o json", "ls -o jsonl", "ls -o yaml", "ls -o name", "describe fx-rates",
-		"doctor fx-rates", "events -w", "version", "shards shop/account --map"} {
+		"doctor fx-rates", "events -w", "version", "shards shop/account"} {
 		in, out, err := os.Pipe()
 		require.NoError(t, err)
 		require.NoError(t, in.Close())
@@ -385,34 +384,33 @@ func TestEveryCommandIsDocumented(t *testing.T) {
 	}
 }
 
-// TestUI: the page of a node is served to this machine, to read.
+// TestUI: the page of a store alone is served to this machine, to read.
 func TestUI(t *testing.T) {
-	n := serveNode(t)
-	u, err := (&app{node: n.URL + "/x"}).source(t.Context())
-	require.NoError(t, err)
-	defer u.Close()
+	_, _, env := keepLeases(t)
 	ctx, stop := context.WithCancel(t.Context())
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	var out bytes.Buffer
+	a := &app{out: &out, store: env["HOLDFAST_STORE"]}
 	done := make(chan error, 1)
-	go func() { done <- (&app{out: &out}).serve(ctx, l, u) }()
+	go func() {
+		done <- a.alone(ctx, func(c *console.Console) error { return a.serve(ctx, l, c) })
+	}()
 	at := "http://" + l.Addr().String() + "/"
-	status := func(method, host string) int {
-		q, err := http.NewRequest(method, at+"api/v1/snapshot?since=1h", nil)
+	status := func(method, path, host string) int {
+		q, err := http.NewRequest(method, at+path, nil)
 		require.NoError(t, err)
-		if host != "" {
-			q.Host = host
-		}
+		q.Host = host
 		r, err := http.DefaultClient.Do(q)
 		require.NoError(t, err)
 		require.NoError(t, r.Body.Close())
 		return r.StatusCode
 	}
-	require.Equal(t, 200, status("GET", ""))
-	require.Equal(t, 200, status("GET", "localhost:1"))
-	require.Equal(t, 421, status("GET", "evil.example"))
-	require.Equal(t, 403, status("POST", ""))
+	require.Equal(t, 200, status("GET", "api/v1/snapshot?since=1h", ""))
+	require.Equal(t, 200, status("GET", "", "localhost:1"))
+	require.Equal(t, 421, status("GET", "", "evil.example"))
+	require.Equal(t, 403, status("POST", "api/v1/actions", ""))
+	http.DefaultClient.CloseIdleConnections()
 	stop()
 	require.NoError(t, <-done)
 	require.Equal(t, at+"\n", out.String())

@@ -42,8 +42,6 @@ var kinds = map[string]kind{
 		"ENTITIES entities, MESSAGES waiting, COORDINATOR coordinator.id; TOKEN token"},
 	"shards": {"shard", "SHARD shard, OWNER owner, PHASE phase, TO to, ENTITIES entities, MESSAGES waiting, " +
 		"FOR ~since; TOKEN token"},
-	"map":   {"map", "FROM from, OWNERS map"},
-	"moves": {"type/shard", "TYPE type, SHARD shard, FROM from, TO to, PHASE phase, FOR ~started"},
 	"events": {"id", "AT at, NODE node, KIND kind, NAME name, PEER peer, TOOK took_ms, COUNT count, REASON reason; " +
 		"TOKEN token, SOURCE source"},
 	"problems": {"subject", "SEVERITY severity, SUBJECT subject, PROBLEM text, FOR ~since, DETAIL detail; CODE code"},

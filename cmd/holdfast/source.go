@@ -14,7 +14,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -37,55 +36,54 @@ const (
 	nodeExample  = "http://localhost:8080/admin/holdfast/"
 )
 
-// source is what the commands read from: a store, or a node's page.
+// source is what the commands read from: a node's page, or the console of a store alone.
 type source interface {
-	Snapshot(ctx context.Context, since time.Duration) (console.Snapshot, error)
+	Snapshot(ctx context.Context, since time.Time) (console.Snapshot, error)
 	// Changes calls f with what stands, and again after changes, until ctx is done.
 	Changes(ctx context.Context, f func(console.Snapshot)) error
-	Act(ctx context.Context, r console.Request) (console.Accepted, error)
+	Act(ctx context.Context, user string, r console.Request) (console.Accepted, error)
 	Close()
 }
 
-// source opens what was named.
-func (a *app) source(ctx context.Context) (source, error) {
+// with opens the source that was named, for f.
+func (a *app) with(ctx context.Context, f func(source) error) error {
 	if a.node != "" {
 		u, err := url.Parse(a.node)
 		if err != nil || u.Host == "" || !slices.Contains([]string{"http", "https"}, u.Scheme) {
-			return nil, usage("--node: not the URL of a node's page, such as %s", nodeExample)
+			return usage("--node: not the URL of a node's page, such as %s", nodeExample)
 		}
 		u.Path = strings.TrimSuffix(u.Path, "/") + "/"
-		return page{u}, nil
+		from := page{u}
+		defer from.Close()
+		return f(from)
 	}
 	if a.store == "" {
-		return nil, usage("no store and no node: give --store or HOLDFAST_STORE, such as %s, "+
+		return usage("no store and no node: give --store or HOLDFAST_STORE, such as %s, "+
 			"or --node or HOLDFAST_NODE, such as %s", storeExample, nodeExample)
 	}
-	o, err := a.open(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if o.console, err = console.New(o.keeper, nil, console.Config{}); err != nil {
-		o.Close()
-		return nil, err
-	}
-	return o, nil
+	return a.alone(ctx, func(c *console.Console) error { return f(c) })
 }
 
-// with opens the source for f.
-func (a *app) with(ctx context.Context, f func(source) error) error {
-	from, err := a.source(ctx)
+// alone opens the console of a store alone, for f.
+func (a *app) alone(ctx context.Context, f func(*console.Console) error) error {
+	o, err := a.open(ctx)
 	if err != nil {
 		return err
 	}
-	defer from.Close()
-	return f(from)
+	defer o.Close()
+	c, err := console.New(o.keeper, nil, console.Config{})
+	if err == nil {
+		defer c.Close()
+		err = f(c)
+	}
+	return o.say(err)
 }
 
 // snapshot reads once, and says on the log what the answer lacks.
 func (a *app) snapshot(ctx context.Context, since time.Duration) (s console.Snapshot, err error) {
 	ctx, stop := context.WithTimeout(ctx, answerTime)
 	defer stop()
-	err = a.with(ctx, func(from source) error { s, err = from.Snapshot(ctx, since); return err })
+	err = a.with(ctx, func(from source) error { s, err = from.Snapshot(ctx, time.Now().Add(-since)); return err })
 	for _, m := range s.Missing {
 		fmt.Fprintf(a.log, "holdfast: %s did not answer: %s\n", safe(m.Node), safe(m.Error))
 	}
@@ -147,11 +145,11 @@ func (p page) read(ctx context.Context, method, path string, body []byte, into a
 	return nil
 }
 
-func (p page) Snapshot(ctx context.Context, since time.Duration) (s console.Snapshot, err error) {
-	return s, p.read(ctx, "GET", "snapshot?since="+since.String(), nil, &s)
+func (p page) Snapshot(ctx context.Context, since time.Time) (s console.Snapshot, err error) {
+	return s, p.read(ctx, "GET", "snapshot?since="+time.Since(since).String(), nil, &s)
 }
 
-func (p page) Act(ctx context.Context, r console.Request) (a console.Accepted, err error) {
+func (p page) Act(ctx context.Context, _ string, r console.Request) (a console.Accepted, err error) {
 	ctx, stop := context.WithTimeout(ctx, answerTime)
 	defer stop()
 	body, err := json.Marshal(r)
@@ -202,13 +200,12 @@ func (p page) Changes(ctx context.Context, f func(console.Snapshot)) error {
 	return p.fail("the stream has ended: %w", err)
 }
 
-// opened is a store, and what knows it from its records alone.
+// opened is a store, and a Keeper over it.
 type opened struct {
-	store   store.Store
-	keeper  *lease.Keeper
-	console *console.Console // nil: for no command that reads it
-	where   string           // for people
-	close   func() error
+	store  store.Store
+	keeper *lease.Keeper
+	where  string // for people
+	close  func() error
 }
 
 // open opens the store that was named.
@@ -243,9 +240,6 @@ func (a *app) open(ctx context.Context) (*opened, error) {
 
 // Close releases what is held.
 func (o *opened) Close() {
-	if o.console != nil {
-		o.console.Close()
-	}
 	ctx, stop := context.WithTimeout(context.Background(), 2*time.Second)
 	defer stop()
 	_ = o.keeper.Close(ctx) // what it can't release ends with its TTL
@@ -258,49 +252,4 @@ func (o *opened) say(err error) error {
 		err = fmt.Errorf("store %s: %w", o.where, err)
 	}
 	return err
-}
-
-func (o *opened) Snapshot(ctx context.Context, since time.Duration) (console.Snapshot, error) {
-	s, err := o.console.Snapshot(ctx, time.Now().Add(-since))
-	if err == nil && s.Cluster.StoreFailure != "" {
-		err = errors.New(s.Cluster.StoreFailure)
-	}
-	return s, o.say(err)
-}
-
-// Changes adds what the records tell to the events, which only nodes know otherwise.
-func (o *opened) Changes(ctx context.Context, f func(console.Snapshot)) error {
-	const most = 10_000
-	var mu sync.Mutex
-	var events []console.Event
-	number, synced := 0, false
-	stop, err := o.keeper.Watch("", func(e store.Event) {
-		mu.Lock()
-		defer mu.Unlock()
-		kind := map[store.EventKind]string{store.EventPut: "seen", store.EventDelete: "seen free"}[e.Kind]
-		if synced = synced || e.Kind == store.EventSynced; !synced || kind == "" {
-			return
-		}
-		number++
-		x := console.Event{ID: fmt.Sprintf("store-%d", number), At: time.Now().UTC(), Kind: kind, Name: e.Record.Name,
-			Peer: e.Record.Owner.ID, Source: "store"}
-		if e.Record.Token > 0 {
-			x.Token = fmt.Sprint(e.Record.Token)
-		}
-		events = append(events[max(0, len(events)-most):], x)
-	})
-	if err != nil {
-		return o.say(err)
-	}
-	defer stop()
-	return o.say(o.console.Changes(ctx, func(s console.Snapshot) {
-		mu.Lock()
-		s.Events = append(slices.Clone(s.Events), events...)
-		mu.Unlock()
-		f(s)
-	}))
-}
-
-func (o *opened) Act(context.Context, console.Request) (a console.Accepted, err error) {
-	return a, store.ErrUnsupported // it is refused before
 }

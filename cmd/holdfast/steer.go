@@ -14,45 +14,30 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-go/holdfast/console"
-	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/store"
 )
 
 // steering are the commands that ask a node to do something.
 func (a *app) steering() []*cobra.Command {
 	var to string
-	release := a.command("release NAME", "Ask the holder of a lease to end its work and release it",
-		"holdfast release cron/nightly-report", "leases", func(ctx context.Context, args []string) error {
-			if a.node == "" && a.store != "" && !a.readOnly {
-				return a.releaseEnded(ctx, args[0])
-			}
-			return a.act(ctx, console.Request{Action: "release", Name: args[0]})
-		})
+	steer := func(use, short, example, of string, request func(name string) console.Request) *cobra.Command {
+		c := a.command(use, short, example, of, func(ctx context.Context, args []string) error { return a.act(ctx, request(args[0])) })
+		c.Flags().BoolVarP(&a.yes, "yes", "y", false, "do not ask")
+		return c
+	}
+	release := steer("release NAME", "Ask the holder of a lease to end its work and release it", "holdfast release cron/nightly-report", "leases",
+		func(name string) console.Request { return console.Request{Action: "release", Name: name} })
 	release.Long = release.Short + `.
 That is a planned end, asked for through a node. A lease is never taken from work that runs, and there
-is no force. With --store alone it acts only on a record whose session has ended.`
-	transfer := a.command("transfer NAME", "Ask a singleton's host to hand it over",
-		"holdfast transfer report-mailer --to shop-2", "singletons", func(ctx context.Context, args []string) error {
-			if to == "" {
-				return usage("transfer needs the next host: holdfast transfer %s --to NODE", args[0])
-			}
-			return a.act(ctx, console.Request{Action: "move", Name: args[0], To: to})
-		})
-	transfer.Flags().StringVar(&to, "to", "", "the node that is to host it, by its id")
+is no force.`
+	transfer := steer("transfer NAME", "Ask a singleton's host to hand it over", "holdfast transfer report-mailer --to shop-2", "singletons",
+		func(name string) console.Request { return console.Request{Action: "move", Name: name, To: to} })
+	transfer.Flags().StringVar(&to, "to", "", "the node that is to host it, by its id; default: any that may")
 	_ = transfer.RegisterFlagCompletionFunc("to", a.completion("nodes"))
-	drain := a.command("drain NODE", "Ask a node to give its work to the others",
-		"holdfast drain shop-2 --yes", "nodes", func(ctx context.Context, args []string) error {
-			return a.act(ctx, console.Request{Action: "drain", Node: args[0]})
-		})
-	undrain := a.command("undrain NODE", "Let a node that was drained take work again",
-		"holdfast undrain shop-2 --yes", "nodes", func(ctx context.Context, args []string) error {
-			return a.act(ctx, console.Request{Action: "undrain", Node: args[0]})
-		})
-	all := []*cobra.Command{release, transfer, drain, undrain}
-	for _, c := range all {
-		c.Flags().BoolVarP(&a.yes, "yes", "y", false, "do not ask")
-	}
-	return all
+	drain := steer("drain NODE", "Ask a node to give its work to the others", "holdfast drain shop-2 --yes", "nodes",
+		func(id string) console.Request { return console.Request{Action: "drain", Node: id} })
+	undrain := steer("undrain NODE", "Let a node that was drained take work again", "holdfast undrain shop-2 --yes", "nodes",
+		func(id string) console.Request { return console.Request{Action: "undrain", Node: id} })
+	return []*cobra.Command{release, transfer, drain, undrain}
 }
 
 // act asks before a request, and sends it.
@@ -87,7 +72,7 @@ func (a *app) act(ctx context.Context, r console.Request) error {
 		return err
 	}
 	return a.with(ctx, func(from source) error {
-		done, err := from.Act(ctx, r)
+		done, err := from.Act(ctx, "", r)
 		if err == nil && (a.output == "table" || a.output == "wide") {
 			_, err = fmt.Fprintln(a.out, safe(done.Text))
 		} else if err == nil {
@@ -112,28 +97,4 @@ func (a *app) ask(question string) error {
 		return errors.New("nothing was done")
 	}
 	return nil
-}
-
-// releaseEnded would release a record whose session has ended. As each store removes those by itself,
-// it says who holds what stands.
-func (a *app) releaseEnded(ctx context.Context, name string) error {
-	o, err := a.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer o.Close()
-	ctx, stop := context.WithTimeout(ctx, answerTime)
-	defer stop()
-	r, err := o.keeper.Get(ctx, name)
-	switch {
-	case errors.Is(err, store.ErrBadRecord):
-		return &coded{codeHeld, o.say(err)}
-	case errors.Is(err, lease.ErrNotHeld):
-		_, err = fmt.Fprintf(a.out, "%s is free: the store removes a record by itself when its session ends\n", safe(name))
-		return err
-	case err != nil:
-		return o.say(err)
-	}
-	return &coded{codeHeld, fmt.Errorf("%s is held by %s, whose session lives: ask it through a node (--node), "+
-		"or end its process, and the record ends within %s", name, r.Owner.ID, span(cmp.Or(r.Left, r.TTL)))}
 }

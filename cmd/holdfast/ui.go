@@ -6,52 +6,43 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/http/httputil"
 	"net/url"
 
 	"github.com/spf13/cobra"
+
+	"github.com/holdfast-go/holdfast/console"
 )
 
 func (a *app) uiCommand() *cobra.Command {
 	var listen string
-	c := a.command("ui", "Serve the page, read-only, for this machine's browser", "holdfast ui --store sqlite:leases.db",
+	c := a.command("ui", "Serve the page of a store alone, read-only, for this machine's browser", "holdfast ui --store sqlite:leases.db",
 		"", func(ctx context.Context, _ []string) error {
-			return a.with(ctx, func(from source) error {
+			return a.alone(ctx, func(c *console.Console) error {
 				l, err := net.Listen("tcp", listen)
 				if err != nil {
 					return usage("--listen: %w", err)
 				}
-				return a.serve(ctx, l, from)
+				return a.serve(ctx, l, c)
 			})
 		})
 	c.Long = c.Short + `.
-It is the page of a store alone, or of a node, until it is interrupted, and prints its URL.`
+It serves until it is interrupted, and prints its URL. A node serves its own page, which shows more.`
 	c.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "address to serve at: all who reach it may read")
 	return c
 }
 
 // serve serves the page at l until ctx is done.
-func (a *app) serve(ctx context.Context, l net.Listener, from source) error {
-	var h http.Handler
-	switch from := from.(type) {
-	case page:
-		h = &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(from.at) }, FlushInterval: -1}
-	case *opened:
-		h = from.console
-	}
+func (a *app) serve(ctx context.Context, l net.Listener, page http.Handler) error {
 	s := &http.Server{
 		ReadHeaderTimeout: answerTime,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			// A name of another site that was made to lead here must not read.
 			host := (&url.URL{Host: r.Host}).Hostname()
-			switch {
-			case host != "localhost" && net.ParseIP(host) == nil:
+			if host != "localhost" && net.ParseIP(host) == nil {
 				http.Error(w, "holdfast ui is reached by its IP address or as localhost", http.StatusMisdirectedRequest)
-			case r.Method != http.MethodGet && r.Method != http.MethodHead:
-				http.Error(w, "holdfast ui is read-only", http.StatusForbidden)
-			default:
-				h.ServeHTTP(w, r)
+				return
 			}
+			page.ServeHTTP(w, r)
 		}),
 	}
 	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
