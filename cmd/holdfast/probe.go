@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -43,12 +42,12 @@ func (t times) summary(what string) summary {
 	return summary{what, len(t), at(50), at(90), at(99), at(100)}
 }
 
-// measure acquires and releases n names under prefix, some at once, and says each second how far it is.
-// Read-only, it reads the names in place of acquiring them.
+// measure acquires and releases n names under prefix, some at once. Read-only, it reads the names in
+// place of acquiring them.
 func (a *app) measure(ctx context.Context, o *opened, prefix string, n, parallel int) (acquired, released times, err error) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
-	run, start, said := rand.Uint64(), time.Now(), time.Now()
+	run := rand.Uint64()
 	one := func(l *lease.Handle) (err error) {
 		began := time.Now()
 		if a.readOnly {
@@ -63,10 +62,6 @@ func (a *app) measure(ctx context.Context, o *opened, prefix string, n, parallel
 		mu.Lock()
 		defer mu.Unlock()
 		acquired, released = append(acquired, won.Sub(began)), append(released, time.Since(won))
-		if done := len(acquired); time.Since(said) > time.Second {
-			said = time.Now()
-			fmt.Fprintf(a.log, "holdfast: %d of %d, %.0f a second\n", done, n, float64(done)/said.Sub(start).Seconds())
-		}
 		return err
 	}
 	for worker := range min(n, parallel) {
@@ -161,12 +156,6 @@ func (a *app) check(ctx context.Context, o *opened, samples int) (all []check) {
 	} else {
 		warn("watch", "the store does not tell of changes: nodes look now and then")
 	}
-	if !a.readOnly {
-		offset, wrong, err := o.clock(ctx)
-		if err != nil || wrong > 0 {
-			say("clock", err, "grants bear this machine's time %+.1f ms, ± %.1f ms", millis(offset), millis(wrong))
-		}
-	}
 	ttls, records := map[time.Duration]int{}, 0
 	for r, err := range o.store.List(ctx, store.Query{}) {
 		switch {
@@ -193,24 +182,6 @@ func (a *app) check(ctx context.Context, o *opened, samples int) (all []check) {
 		}
 	}
 	return all
-}
-
-// clock is how far the time that a grant bears is from this machine's; wrong is 0 if it bears none.
-func (o *opened) clock(ctx context.Context) (offset, wrong time.Duration, err error) {
-	l, err := o.keeper.Lease(fmt.Sprintf("holdfast-check/%016x", rand.Uint64()))
-	if err != nil {
-		return 0, 0, err
-	}
-	start := time.Now()
-	if _, err = l.Acquire(ctx); err != nil {
-		return 0, 0, err
-	}
-	half := time.Since(start) / 2
-	r, err := o.keeper.Get(ctx, l.Name())
-	if err = errors.Join(err, l.Release(context.WithoutCancel(ctx))); err != nil || r.Granted.IsZero() {
-		return 0, 0, err
-	}
-	return r.Granted.Sub(start.Add(half)), half, nil
 }
 
 // flagOf is the flag for an input of advise; what is measured has none.
@@ -288,16 +259,13 @@ It uses names under holdfast-bench/, and loads the store: mind who else uses it.
 // histogram draws how many took how long, in steps of a factor of two.
 func (t times) histogram() (rows [][]string) {
 	const width = 50
-	counts, most := map[int]int{}, 0
-	for _, d := range t {
-		step := int(math.Ceil(math.Log2(max(1, float64(d.Microseconds())))))
-		counts[step]++
-		most = max(most, counts[step])
-	}
-	steps := slices.Sorted(maps.Keys(counts))
-	for step := steps[0]; step <= steps[len(steps)-1]; step++ {
-		bar := strings.Repeat("█", counts[step]*width/most)
-		rows = append(rows, []string{"to " + span(time.Microsecond<<step), fmt.Sprint(counts[step]), bar})
+	all := len(t)
+	for step := time.Microsecond; len(t) > 0; step *= 2 {
+		n, _ := slices.BinarySearch(t, step+1)
+		if n > 0 || len(rows) > 0 {
+			rows = append(rows, []string{"to " + span(step), fmt.Sprint(n), strings.Repeat("█", n*width/all)})
+		}
+		t = t[n:]
 	}
 	return rows
 }
