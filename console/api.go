@@ -309,7 +309,7 @@ type Accepted struct {
 
 // Refusal is why a request is not carried out.
 type Refusal struct {
-	Code string `json:"code"` // invalid, forbidden, unknown, conflict, busy, unavailable
+	Code string `json:"code"` // invalid, forbidden, unknown, conflict, unavailable
 	Text string `json:"text"`
 }
 

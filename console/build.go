@@ -86,6 +86,9 @@ func build(in seen) Snapshot {
 	return b.out
 }
 
+// lane is that of a name, which may be empty.
+func (b *builder) lane(name string) *lane { return cmp.Or(b.lanes[name], &lane{}) }
+
 func byID(x, y Owner) int {
 	return cmp.Or(cmp.Compare(x.ID, y.ID), cmp.Compare(x.Incarnation, y.Incarnation))
 }
@@ -143,7 +146,7 @@ func (b *builder) nodes() {
 		n := &Node{Owner: Owner(r.Owner), Group: seg[0], Token: number(uint64(r.Token)), Joined: r.Granted, State: "up", Source: "records"}
 		_ = json.Unmarshal([]byte(b.cfg.shown(r.Metadata["roles"])), &n.Roles)
 		_ = json.Unmarshal([]byte(b.cfg.shown(r.Metadata["labels"])), &n.Labels)
-		if s := b.lanes[r.Name].current(); s != nil {
+		if s := b.lane(r.Name).current(); s != nil {
 			n.Joined = s.From
 		}
 		rest := strings.TrimPrefix(r.Name, "member/")
@@ -264,22 +267,21 @@ func (b *builder) leases() {
 		if left, known := trusted[[2]string{r.Owner.Incarnation, l.Session}]; known {
 			l.Left = millis(left)
 		}
-		if s := b.lanes[r.Name].current(); s != nil && s.Token == l.Token {
+		if s := b.lane(r.Name).current(); s != nil && s.Token == l.Token {
 			l.Since = s.From
 		}
 		b.out.Leases = append(b.out.Leases, l)
 	}
 	for name := range free {
 		l := Lease{Name: name, Kind: journal.KindOf(name), State: "free"}
-		if x := b.lanes[name]; x != nil && len(x.all) > 0 {
-			last := x.all[len(x.all)-1]
-			l.Free, l.Last = last.To, last.Token
+		if h := b.lane(name).history(); len(h) > 0 {
+			l.Free, l.Last = h[0].To, h[0].Token
 		}
 		b.out.Leases = append(b.out.Leases, l)
 	}
 	for i := range b.out.Leases {
 		l := &b.out.Leases[i]
-		l.History = b.lanes[l.Name].history(20)
+		l.History = b.lane(l.Name).history()
 		l.Waiting = waiting[l.Name]
 	}
 	slices.SortFunc(b.out.Leases, func(x, y Lease) int { return cmp.Compare(x.Name, y.Name) })
@@ -324,7 +326,7 @@ func (b *builder) singletons() {
 	b.out.Singletons = []Singleton{}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		x := all[name]
-		l := b.lanes[x.Lease]
+		l := b.lane(x.Lease)
 		if r, held := b.byName[x.Lease]; held {
 			owner := Owner(r.Owner)
 			x.Host, x.Token = &owner, number(uint64(r.Token))
@@ -335,11 +337,10 @@ func (b *builder) singletons() {
 				x.Since = s.RunFrom
 			}
 		}
-		if l != nil && len(l.all) > 0 && x.Phase == "hostless" {
-			last := l.all[len(l.all)-1]
-			x.Hostless, x.LastHost = latest(last.RunTo, last.To), last.Holder
+		if last := len(l.all) - 1; last >= 0 && x.Phase == "hostless" {
+			x.Hostless, x.LastHost = latest(l.all[last].RunTo, l.all[last].To), l.all[last].Holder
 		}
-		x.Handovers = l.handovers(20)
+		x.Handovers = l.handovers()
 		b.out.Singletons = append(b.out.Singletons, *x)
 	}
 }

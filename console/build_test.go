@@ -144,7 +144,7 @@ func TestLanes(t *testing.T) {
 			require.Equal(t, c.spans, l.inOrder())
 			var gaps []float64
 			var kinds []string
-			for _, h := range l.handovers(10) {
+			for _, h := range l.handovers() {
 				gap := -1.0
 				if h.Gap != nil {
 					gap = *h.Gap

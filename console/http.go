@@ -30,7 +30,7 @@ func refuse(code, format string, args ...any) error {
 }
 
 var statuses = map[string]int{
-	"invalid": 400, "forbidden": 403, "unknown": 404, "conflict": 409, "busy": 429, "unavailable": 503,
+	"invalid": 400, "forbidden": 403, "unknown": 404, "conflict": 409, "unavailable": 503,
 }
 
 const (

@@ -10,11 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/journal"
 )
 
-// The bounds of problems.
-const (
-	hostlessAfter = 30 * time.Second // as singleton.Health
-	lettersAfter  = 50               // dead letters, since a node started
-)
+// hostlessAfter is when a problem of a singleton is bad; as singleton.Health.
+const hostlessAfter = 30 * time.Second
 
 // problems says what needs a look, the worst first.
 func (b *builder) problems() {
@@ -32,20 +29,17 @@ func (b *builder) problems() {
 		b.ofNode(n, add)
 	}
 	b.ofLosses(add)
-	for name, l := range b.lanes {
-		known := b.out.Cluster.ClockError
-		if known == nil {
-			break
-		}
-		if d, at, may := l.twice(*known); d > 0 {
-			add(Problem{Code: "twice", Severity: Bad, Subject: name, Since: at, Text: "ran twice",
-				Detail: fmt.Sprintf("Two terms overlap by %v, as their nodes tell; their clocks differ by %.1f ms at most.", d.Round(time.Millisecond), may)})
+	if known := b.out.Cluster.ClockError; known != nil {
+		for name, l := range b.lanes {
+			if d, at, may := l.twice(*known); d > 0 {
+				add(Problem{Code: "twice", Severity: Bad, Subject: name, Since: at, Text: "ran twice",
+					Detail: fmt.Sprintf("Two terms overlap by %v, as their nodes tell; their clocks differ by %.1f ms at most.", d.Round(time.Millisecond), may)})
+			}
 		}
 	}
 	for _, m := range b.out.Missing {
 		add(Problem{Code: "no_answer", Severity: Warn, Subject: "node/" + m.Node, Node: m.Node, Text: "does not answer", Detail: m.Error})
 	}
-	b.ofVersions(add)
 	slices.SortStableFunc(b.out.Problems, func(x, y Problem) int {
 		return cmp.Or(cmp.Compare(rank(x.Severity), rank(y.Severity)), cmp.Compare(x.Code, y.Code), cmp.Compare(x.Subject, y.Subject))
 	})
@@ -66,10 +60,12 @@ func (b *builder) ofSingleton(s Singleton, add func(Problem)) {
 	case !s.Stopping.IsZero() && b.at.Sub(s.Stopping) > hostlessAfter:
 		add(Problem{Code: "not_stopping", Severity: Bad, Subject: s.Lease, Node: hostOf(s), Since: s.Stopping, Text: "does not stop",
 			Detail: "Its lease is kept until its child has ended. " + detail})
-	case s.Phase == "hostless" && (s.Hostless.IsZero() || b.at.Sub(s.Hostless) > hostlessAfter):
-		add(Problem{Code: "hostless", Severity: Bad, Subject: s.Lease, Since: s.Hostless, Text: "has no host", Detail: cmp.Or(detail, whyNot(s))})
 	case s.Phase == "hostless":
-		add(Problem{Code: "hostless", Severity: Warn, Subject: s.Lease, Since: s.Hostless, Text: "has no host", Detail: cmp.Or(detail, whyNot(s))})
+		p := Problem{Code: "hostless", Severity: Bad, Subject: s.Lease, Since: s.Hostless, Text: "has no host", Detail: cmp.Or(detail, whyNot(s))}
+		if !s.Hostless.IsZero() && b.at.Sub(s.Hostless) <= hostlessAfter {
+			p.Severity = Warn
+		}
+		add(p)
 	case b.unwell[s.Name]:
 		add(Problem{Code: "unwell", Severity: Bad, Subject: s.Lease, Node: hostOf(s), Text: "is not well", Detail: detail})
 	}
@@ -99,12 +95,7 @@ func sentence(s string) string {
 	return s
 }
 
-func hostOf(s Singleton) string {
-	if s.Host == nil {
-		return ""
-	}
-	return s.Host.ID
-}
+func hostOf(s Singleton) string { return cmp.Or(s.Host, &Owner{}).ID }
 
 func (b *builder) ofType(t Type, add func(Problem)) {
 	subject := named("shard", t.Group, t.Type)
@@ -154,13 +145,6 @@ func (b *builder) ofNode(n Node, add func(Problem)) {
 	if c := n.Clock; c != nil && b.store.Margin > 0 && max(c.Offset, -c.Offset)-c.Error > millis(b.store.Margin)/2 {
 		on("clock", Warn, "has a clock that is off", fmt.Sprintf("By %.0f ms, give or take %.1f ms.", c.Offset, c.Error))
 	}
-	var letters int64
-	for _, count := range n.DeadLetters {
-		letters += count
-	}
-	if letters > lettersAfter {
-		on("dead_letters", Warn, fmt.Sprintf("has %d dead letters", letters), "")
-	}
 	if n.Health != nil && !n.Health.OK {
 		on("unhealthy", Warn, "is not healthy", strings.Join(n.Health.Errors, "; "))
 	}
@@ -189,23 +173,4 @@ func (b *builder) ofLosses(add func(Problem)) {
 	p.Text = plural(p.Count, "lease was", "leases were") + " lost in the last hour"
 	p.Detail = strings.Join(names[:min(len(names), 5)], ", ") + ". The last: " + sentence(p.Detail)
 	add(p)
-}
-
-// ofVersions tells when nodes run more than one version.
-func (b *builder) ofVersions(add func(Problem)) {
-	of := map[string][]string{}
-	for _, n := range b.out.Nodes {
-		if n.Version != "" {
-			of[n.Version] = append(of[n.Version], n.ID)
-		}
-	}
-	if len(of) < 2 {
-		return
-	}
-	var all []string
-	for v, ids := range of {
-		all = append(all, v+": "+strings.Join(ids, ", "))
-	}
-	slices.Sort(all)
-	add(Problem{Code: "versions", Severity: Info, Subject: "store", Text: "nodes run more than one version", Detail: strings.Join(all, "; ")})
 }

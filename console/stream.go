@@ -21,7 +21,6 @@ const (
 	writeTimeout = 10 * time.Second       // for one message
 	pingInterval = 15 * time.Second       // authorization is asked for as often
 	patchPause   = 500 * time.Millisecond // between patches
-	linger       = 15 * time.Second       // of the hub, after the last viewer left
 	figurePause  = time.Second            // between patches of a member in which figures alone changed
 	figureRate   = 50_000                 // bytes a second that such patches of a member have at most
 	maxStreamed  = 500                    // events: the newest. GET api/v1/events has the others
@@ -93,16 +92,9 @@ func (h *hub) join() chan []byte {
 func (h *hub) leave(v chan []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if delete(h.viewers, v); len(h.viewers) > 0 {
-		return
+	if delete(h.viewers, v); len(h.viewers) == 0 {
+		h.endLocked()
 	}
-	time.AfterFunc(linger, func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		if len(h.viewers) == 0 {
-			h.endLocked()
-		}
-	})
 }
 
 // endLocked ends all streams, and following the source.

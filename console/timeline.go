@@ -37,7 +37,7 @@ type lane struct {
 func lanesOf(events []happened, heard map[string]time.Time) map[string]*lane {
 	lanes := map[string]*lane{}
 	for _, e := range events {
-		if kind := journal.KindOf(e.Name); kind == "shard" || kind == "application" && !isLease(e) {
+		if kind := journal.KindOf(e.Name); kind == "shard" || kind == "application" && e.Token == 0 { // of the store, or a session
 			continue
 		}
 		l := lanes[e.Name]
@@ -53,24 +53,10 @@ func lanesOf(events []happened, heard map[string]time.Time) map[string]*lane {
 	return lanes
 }
 
-// isLease reports whether an event is about a lease, and not about the store or a session.
-func isLease(e happened) bool { return e.Token != 0 }
-
-// of returns the last span of a token; nil if there is none.
-func (l *lane) of(token uint64) *Span {
-	want := number(token)
+// last returns the last span that is so; nil if there is none.
+func (l *lane) last(is func(*Span) bool) *Span {
 	for _, s := range slices.Backward(l.all) {
-		if s.Token == want {
-			return s
-		}
-	}
-	return nil
-}
-
-// by returns the last span of a holder; nil if there is none.
-func (l *lane) by(holder string) *Span {
-	for _, s := range slices.Backward(l.all) {
-		if s.Holder == holder {
+		if is(s) {
 			return s
 		}
 	}
@@ -88,13 +74,13 @@ func (l *lane) begin(s *Span) *Span {
 }
 
 func (l *lane) take(e happened) {
-	s := l.of(e.Token)
 	holder := e.node
 	if e.observed {
 		holder = e.Peer
 	}
+	s := l.last(func(s *Span) bool { return s.Token == number(e.Token) })
 	if endings[e.Kind] != "" && !e.observed && (s == nil || s.Holder != holder) { // who hands over may tell the next token, or none
-		s = l.by(holder)
+		s = l.last(func(s *Span) bool { return s.Holder == holder })
 	}
 	if s == nil {
 		if e.Token == 0 {
@@ -164,32 +150,26 @@ func (l *lane) finish(heard map[string]time.Time) {
 
 // current returns the span of the term that stands; nil if none does.
 func (l *lane) current() *Span {
-	if l == nil || len(l.all) == 0 || !l.all[len(l.all)-1].To.IsZero() {
+	if len(l.all) == 0 || !l.all[len(l.all)-1].To.IsZero() {
 		return nil
 	}
 	return l.all[len(l.all)-1]
 }
 
+// mostTerms bounds the history of a lease, and the hand-overs of a singleton.
+const mostTerms = 20
+
 // history lists the latest terms, newest first.
-func (l *lane) history(most int) (h []Span) {
-	if l == nil {
-		return nil
-	}
-	for _, s := range slices.Backward(l.all) {
-		if len(h) == most {
-			break
-		}
+func (l *lane) history() (h []Span) {
+	for _, s := range slices.Backward(l.all[max(0, len(l.all)-mostTerms):]) {
 		h = append(h, *s)
 	}
 	return h
 }
 
 // handovers lists the changes of host, newest first.
-func (l *lane) handovers(most int) (all []Handover) {
-	if l == nil {
-		return nil
-	}
-	for i := len(l.all) - 1; i > 0 && len(all) < most; i-- {
+func (l *lane) handovers() (all []Handover) {
+	for i := len(l.all) - 1; i > 0 && len(all) < mostTerms; i-- {
 		was, is := l.all[i-1], l.all[i]
 		if was.Token == is.Token {
 			continue
@@ -271,32 +251,29 @@ const (
 // timeline draws the lanes of leaders, singletons, members, and those application leases that changed
 // hands, from a time on.
 func timeline(lanes map[string]*lane, from, to time.Time) []Lane {
-	all := []Lane{}
-	of := map[string]int{} // where a lane is, by its name
-	for _, name := range slices.Sorted(maps.Keys(lanes)) {
-		l, kind := lanes[name], journal.KindOf(name)
+	of := map[string]*Lane{}
+	for name, l := range lanes {
+		kind := journal.KindOf(name)
 		if !slices.Contains([]string{"leader", "coordinator", "singleton", "member", "application"}, kind) {
 			continue
 		}
 		if kind == "member" { // the lives of a node are one lane
 			name = name[:strings.LastIndexByte(name, '/')]
 		}
-		var spans []Span
 		for _, s := range l.all[max(0, len(l.all)-mostSpans):] {
-			if end := latest(s.To, s.RunTo); (s.To.IsZero() || end.After(from)) && s.From.Before(to) {
-				spans = append(spans, *s)
+			if end := latest(s.To, s.RunTo); !s.To.IsZero() && !end.After(from) || !s.From.Before(to) {
+				continue
 			}
+			if of[name] == nil {
+				of[name] = &Lane{Name: name, Kind: kind}
+			}
+			of[name].Spans = append(of[name].Spans, *s)
 		}
-		if len(spans) == 0 {
-			continue
-		}
-		i, ok := of[name]
-		if !ok {
-			i, of[name] = len(all), len(all)
-			all = append(all, Lane{Name: name, Kind: kind})
-		}
-		all[i].Spans = append(all[i].Spans, spans...)
-		slices.SortStableFunc(all[i].Spans, func(a, b Span) int { return cmp.Compare(tokenOf(a.Token), tokenOf(b.Token)) })
+	}
+	all := []Lane{}
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		slices.SortStableFunc(of[name].Spans, func(a, b Span) int { return cmp.Compare(tokenOf(a.Token), tokenOf(b.Token)) })
+		all = append(all, *of[name])
 	}
 	return all
 }
@@ -333,10 +310,7 @@ func tokenOf(s string) uint64 {
 // folded makes of the events what is shown: those of shards of one kind, type and pair of nodes within a
 // second are one with a count, and of an observation by several nodes the first counts.
 func folded(events []happened) (all []Event) {
-	type run struct {
-		kind, node, peer, typ string
-	}
-	open := map[run]int{}
+	open := map[string]int{} // by kind, nodes and type
 	seen := map[string]bool{}
 	for _, e := range events {
 		x := Event{ID: e.boot[:min(8, len(e.boot))] + "-" + strconv.FormatUint(e.Number, 10), At: e.At, Node: e.node, Kind: e.Kind, Name: e.Name,
@@ -353,8 +327,8 @@ func folded(events []happened) (all []Event) {
 		}
 		if journal.KindOf(e.Name) == "shard" {
 			typ := e.Name[:strings.LastIndexByte(e.Name, '/')]
-			r := run{e.Kind, e.node, e.Peer, typ}
-			if i, ok := open[r]; ok && e.At.Sub(all[i].At) < time.Second && e.At.Sub(all[i].At) > -time.Second {
+			r := strings.Join([]string{e.Kind, e.node, e.Peer, typ}, "\n")
+			if i, ok := open[r]; ok && e.At.Sub(all[i].At).Abs() < time.Second {
 				all[i].Count = max(1, all[i].Count) + 1
 				all[i].Name = typ
 				continue
