@@ -55,7 +55,7 @@ func build(in seen) Snapshot {
 	if in.cfg.Text != nil {
 		in.events = slices.Clone(in.events)
 		for i := range in.events {
-			in.events[i].reason = in.cfg.shown(in.events[i].reason)
+			in.events[i].Reason = in.cfg.shown(in.events[i].Reason)
 		}
 		in.failure = in.cfg.shown(in.failure)
 	}

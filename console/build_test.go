@@ -289,7 +289,7 @@ func TestTextIsHidden(t *testing.T) {
 	r := held("job/x", "a", 1)
 	r.Metadata = map[string]string{"k": "secret"}
 	in := cluster("0 a acquired job/x 1\n10 a lost job/x 1", r)
-	in.events[1].reason = "secret"
+	in.events[1].Reason = "secret"
 	in.answers["incarnation-a"].report.Singletons = []inquiry.Singleton{{Name: "y", Lease: "singleton/y", Phase: "standby", WhyNot: "secret", Trouble: "secret"}}
 	in.answers["incarnation-a"].report.Unhealthy = []string{"secret"}
 	in.answers["incarnation-a"].report.Sessions = []inquiry.Session{{ID: "1", Failed: 1, Error: "secret"}}
@@ -299,7 +299,7 @@ func TestTextIsHidden(t *testing.T) {
 	m.Metadata = map[string]string{"labels": `{"k":"secret"}`, "roles": `["secret"]`}
 	in.records = append(in.records, m, held("region/g/t/a/incarnation-a", "a", 1))
 	moved := told("20 a handed_off shard/g/t/0 1 b")[0]
-	moved.reason = "secret"
+	moved.Reason = "secret"
 	in.events = append(in.events, moved)
 	in.failure = "secret"
 	in.cfg.Text = func(s string) string { return strings.ReplaceAll(s, "secret", "…") }
@@ -349,9 +349,9 @@ func TestMoreEventsThanAreKept(t *testing.T) {
 	c := &Console{lives: map[string]*life{}}
 	in := cluster("")
 	r := in.answers["incarnation-b"].report
-	r.Events = append(r.Events, inquiry.Event{N: 1, At: at(0), Kind: journal.Acquired, Name: "singleton/x", Token: 1})
+	r.Events = append(r.Events, inquiry.Event{Event: journal.Event{Number: 1, At: at(0), Kind: journal.Acquired, Name: "singleton/x", Token: 1}})
 	for i := range mostEvents {
-		r.Events = append(r.Events, inquiry.Event{N: uint64(i + 2), At: at(i), Kind: "entity crashed", Name: "shard/g/t/1"})
+		r.Events = append(r.Events, inquiry.Event{Event: journal.Event{Number: uint64(i + 2), At: at(i), Kind: "entity crashed", Name: "shard/g/t/1"}})
 	}
 	c.take(&in)
 	require.Len(t, in.events, mostEvents)
@@ -368,7 +368,7 @@ func TestWhatWasSeenDoesNotChange(t *testing.T) {
 	c := &Console{lives: map[string]*life{}}
 	for n := range 50 {
 		in := cluster("")
-		in.answers["incarnation-b"].report.Events = []inquiry.Event{{N: uint64(n + 1), At: at(1000 - n), Kind: journal.Acquired, Name: "singleton/x", Token: 1}}
+		in.answers["incarnation-b"].report.Events = []inquiry.Event{{Event: journal.Event{Number: uint64(n + 1), At: at(1000 - n), Kind: journal.Acquired, Name: "singleton/x", Token: 1}}}
 		before := c.events
 		was := slices.Clone(before)
 		c.take(&in)

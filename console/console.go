@@ -296,9 +296,9 @@ func (c *Console) take(in *seen) {
 			shift, doubt = 0, doubt+off
 		}
 		for _, e := range a.report.Events {
-			c.events = append(c.events, happened{node: a.owner.ID, boot: incarnation, reason: e.Reason, doubt: doubt,
-				observed: e.Kind == journal.Seen || e.Kind == journal.SeenFree,
-				Event:    journal.Event{Number: e.N, At: utc(e.At.Add(-shift)), Kind: e.Kind, Name: e.Name, Token: e.Token, Peer: e.Peer, Took: e.Took}})
+			e.At = utc(e.At.Add(-shift))
+			c.events = append(c.events, happened{Event: e, node: a.owner.ID, boot: incarnation, doubt: doubt,
+				observed: e.Kind == journal.Seen || e.Kind == journal.SeenFree})
 		}
 	}
 	slices.SortStableFunc(c.events, func(a, b happened) int { return a.At.Compare(b.At) })

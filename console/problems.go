@@ -118,7 +118,7 @@ func (b *builder) ofType(t Type, add func(Problem)) {
 		}
 	}
 	if e, ok := last["count mismatch"]; ok && e.At.After(last["coordinating"].At) {
-		add(Problem{Code: "count_mismatch", Severity: Bad, Subject: subject, Node: e.node, Since: e.At, Text: "has nodes that differ on the number of shards", Detail: e.reason})
+		add(Problem{Code: "count_mismatch", Severity: Bad, Subject: subject, Node: e.node, Since: e.At, Text: "has nodes that differ on the number of shards", Detail: e.Reason})
 	}
 }
 
@@ -164,7 +164,7 @@ func (b *builder) ofLosses(add func(Problem)) {
 			if text := e.Name + " on " + e.node; !slices.Contains(names, text) {
 				names = append(names, text)
 			}
-			p.Detail = e.reason
+			p.Detail = e.Reason
 		}
 	}
 	if p.Count == 0 {

@@ -8,13 +8,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/inquiry"
 	"github.com/holdfast-go/holdfast/internal/journal"
 )
 
 // happened is an event of some node's journal.
 type happened struct {
-	journal.Event
-	reason   string
+	inquiry.Event
 	node     string        // its id
 	boot     string        // its incarnation
 	observed bool          // by a node that it did not happen to
@@ -116,7 +116,7 @@ func (l *lane) take(e happened) {
 	}
 	if how != "" && (s.To.IsZero() || e.At.After(s.To)) && (s.Ended == "" || how != "gone") {
 		s.To = e.At
-		s.Ended, s.Reason = cmp.Or(s.Ended, how), cmp.Or(s.Reason, e.reason)
+		s.Ended, s.Reason = cmp.Or(s.Ended, how), cmp.Or(s.Reason, e.Reason)
 	}
 }
 
@@ -314,7 +314,7 @@ func folded(events []happened) (all []Event) {
 	seen := map[string]bool{}
 	for _, e := range events {
 		x := Event{ID: e.boot[:min(8, len(e.boot))] + "-" + strconv.FormatUint(e.Number, 10), At: e.At, Node: e.node, Kind: e.Kind, Name: e.Name,
-			Token: number(e.Token), Peer: e.Peer, Reason: e.reason}
+			Token: number(e.Token), Peer: e.Peer, Reason: e.Reason}
 		if e.Took > 0 {
 			x.Took = ms(e.Took)
 		}

@@ -247,7 +247,7 @@ func (r *Region) Info() Info {
 // tell tells of this node's part in the type.
 func (r *Region) tell(_ context.Context, _ inquiry.Request, to *inquiry.Report) {
 	in := r.Info()
-	x := inquiry.Type{Group: in.Group, Type: in.Type, Shards: in.Shards, Hosts: !r.set.proxyOnly, Entities: in.Entities, Waiting: in.Waiting,
+	x := inquiry.Type{Group: in.Group, Type: in.Type, Shards: in.Shards, Entities: in.Entities, Waiting: in.Waiting,
 		Draining: in.Draining, Holders: map[string]int{},
 		Counters: map[string]int64{"dropped": in.Dropped, "undeliverable": in.Undeliverable, "unconfirmed": in.Unconfirmed, "relayed": in.Relayed,
 			"unordered": in.Unordered, "overruns": in.Overruns, "crashes": in.Crashes, "passivated": in.Passivated, "handed off": in.HandedOff}}

@@ -8,8 +8,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,12 +30,8 @@ import (
 
 const (
 	deskID     = "holdfast/inquiry" // the process that nodes send to
-	mostAtOnce = 8                  // questions that are being answered; more are not
 	mostEvents = 2000               // in one answer
 )
-
-// errBusy: the node answers as many questions as it may.
-var errBusy = errors.New("busy")
 
 // Part tells its part of a report. It carries out q.Do, if that is its to do, on the same goroutine,
 // and says so in r.Said.
@@ -46,7 +44,6 @@ type Desk struct {
 	act     atomic.Bool
 	last    atomic.Uint64
 	asking  sync.Map // by number: *question
-	busy    chan struct{}
 
 	mu     sync.Mutex
 	keeper *lease.Keeper
@@ -68,7 +65,7 @@ func Of(system *actor.ActorSystem) *Desk {
 	made := false
 	d := actors.Extension(system, extensionID, func() *Desk {
 		made = true
-		return &Desk{system: system, started: time.Now(), busy: make(chan struct{}, mostAtOnce), parts: map[any]Part{}}
+		return &Desk{system: system, started: time.Now(), parts: map[any]Part{}}
 	})
 	if made {
 		system.ProcessRegistry.Add(&process{d}, deskID) // the name is this package's alone
@@ -118,9 +115,6 @@ func (d *Desk) Ask(ctx context.Context, address string, q Request) (r Report, er
 		}
 		return r, context.Cause(ctx)
 	}
-	if len(body) == 0 {
-		return r, errBusy
-	}
 	return r, json.Unmarshal(body, &r)
 }
 
@@ -132,10 +126,7 @@ func (d *Desk) self() *wire.Node {
 func (d *Desk) report(ctx context.Context, q Request) Report {
 	d.mu.Lock()
 	k := d.keeper
-	parts := make([]Part, 0, len(d.parts))
-	for _, p := range d.parts {
-		parts = append(parts, p)
-	}
+	parts := slices.Collect(maps.Values(d.parts))
 	d.mu.Unlock()
 	r := Report{At: time.Now(), Go: runtime.Version(), Version: version(), Started: d.started,
 		Unreached: actors.Unreached(d.system), Boot: d.system.ID}
@@ -211,7 +202,6 @@ func ofKeeper(k *lease.Keeper, q Request, r *Report) {
 	r.At = time.Unix(0, k.Clock().Now().Wall)
 	r.ID, r.Incarnation, r.Address = i.Owner.ID, i.Owner.Incarnation, i.Owner.Address
 	r.Waiting, r.P50, r.P99, r.Failed, r.Attempt = i.Waiting, i.Answers.P50, i.Answers.P99, i.Answers.Failed, i.Answers.Attempt
-	r.Failure = text(i.Failure)
 	for _, s := range i.Sessions {
 		r.Sessions = append(r.Sessions, Session{ID: fmt.Sprintf("%016x", uint64(s.ID)), Leases: s.Leases, TTL: s.TTL, Trusted: s.Left, Failed: s.Failed, Error: text(s.Err)})
 	}
@@ -222,20 +212,17 @@ func ofKeeper(k *lease.Keeper, q Request, r *Report) {
 	events, missing := k.Journal().Since(q.After, q.From, mostEvents)
 	r.Missing, r.Last = missing, q.After
 	for _, e := range events {
-		r.Events = append(r.Events, Event{e.Number, e.At, e.Kind, e.Name, e.Token, e.Peer, e.Took, text(e.Why)})
+		r.Events = append(r.Events, Event{e, text(e.Why)})
 		r.Last = e.Number
 	}
 }
 
-// text is what an error says; it may be users' code.
-func text(err error) (s string) {
+// text is what an error says, which may be users' code: fmt contains its panic.
+func text(err error) string {
 	if err == nil {
 		return ""
 	}
-	if failed := boundary.Contained(func() { s = fmt.Sprintf("%.512s", err.Error()) }); failed != nil {
-		return failed.Error()
-	}
-	return s
+	return fmt.Sprintf("%.512v", err)
 }
 
 // version is that of this module.
@@ -264,12 +251,7 @@ func (p *process) SendUserMessage(pid *actor.PID, message any) {
 		if !wire.Fits(m) || m.Type != "" {
 			return
 		}
-		select {
-		case p.busy <- struct{}{}:
-			go p.answer(m)
-		default:
-			p.send(m, nil)
-		}
+		go p.answer(m)
 	case *wire.Account:
 		v, _ := p.asking.Load(m.Number)
 		if q, ok := v.(*question); ok && m.From.GetAddress() == q.address && p.asking.CompareAndDelete(m.Number, v) {
@@ -281,33 +263,22 @@ func (p *process) SendUserMessage(pid *actor.PID, message any) {
 }
 
 func (p *process) answer(m *wire.Inquiry) {
-	defer func() { <-p.busy }()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	var q Request
 	if json.Unmarshal(m.Json, &q) != nil {
 		return
 	}
-	r, first := p.report(ctx, q), uint64(1)
-	if len(r.Events) > 0 {
-		first = r.Events[0].N
-	}
+	r := p.report(ctx, q)
 	body, err := json.Marshal(r)
 	for err == nil && len(body) > wire.PayloadLimit(p.system) && len(r.Events) > 0 {
-		// The asker has the others with its next question.
-		r.Events = r.Events[:len(r.Events)/2]
-		if r.Last = first - 1; len(r.Events) > 0 {
-			r.Last = r.Events[len(r.Events)-1].N
-		}
+		half := len(r.Events) / 2 // the asker has the others with its next question
+		r.Last, r.Events = r.Events[half].Number-1, r.Events[:half]
 		body, err = json.Marshal(r)
 	}
 	if err == nil { // else there is a number that JSON lacks
-		p.send(m, body)
+		outlet.Tell(p.system, actor.NewPID(m.From.GetAddress(), deskID), &wire.Account{Number: m.Number, From: p.self(), Json: body})
 	}
-}
-
-func (p *process) send(m *wire.Inquiry, body []byte) {
-	outlet.Tell(p.system, actor.NewPID(m.From.GetAddress(), deskID), &wire.Account{Number: m.Number, From: p.self(), Json: body})
 }
 
 // SendSystemMessage implements actor.Process.

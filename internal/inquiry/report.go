@@ -1,6 +1,10 @@
 package inquiry
 
-import "time"
+import (
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/journal"
+)
 
 // Request is what a node is asked.
 type Request struct {
@@ -46,7 +50,6 @@ type Report struct {
 	P50, P99    time.Duration
 	Attempt     time.Duration
 	Failed      int               `json:",omitempty"` // requests to renew, in the last minute
-	Failure     string            `json:",omitempty"` // why the store is not reached
 	Unreached   map[string]string `json:",omitempty"`
 	DeadLetters map[string]int64  `json:",omitempty"`
 	Unhealthy   []string          `json:",omitempty"`
@@ -75,14 +78,8 @@ type Session struct {
 
 // Event is one of the node's journal.
 type Event struct {
-	N      uint64
-	At     time.Time
-	Kind   string
-	Name   string
-	Token  uint64        `json:",omitempty"`
-	Peer   string        `json:",omitempty"`
-	Took   time.Duration `json:",omitempty"`
-	Reason string        `json:",omitempty"`
+	journal.Event
+	Reason string `json:",omitempty"` // what its Why says
 }
 
 // Singleton is the node's part of a singleton.
@@ -104,7 +101,6 @@ type Type struct {
 	Group, Type string
 	Shards      int
 	Draining    bool `json:",omitempty"`
-	Hosts       bool
 	Entities    int
 	Waiting     int
 	Counters    map[string]int64 `json:",omitempty"`

@@ -15,11 +15,11 @@ type Event struct {
 	Number uint64 // of the journal's, from 1 on, in the order in which they were added
 	At     time.Time
 	Kind   string
-	Name   string // the lease's
-	Token  uint64
-	Peer   string        // another node's id
-	Took   time.Duration // 0: does not apply
-	Why    error         // it may be users' code: its text is made when it is read
+	Name   string        // the lease's
+	Token  uint64        `json:",omitempty"`
+	Peer   string        `json:",omitempty"` // another node's id
+	Took   time.Duration `json:",omitempty"` // 0: does not apply
+	Why    error         `json:"-"`          // it may be users' code: its text is made when it is read
 }
 
 // The kinds that more than one package adds, or that a timeline is made of. The events of singletons
