@@ -35,10 +35,9 @@ type order struct {
 }
 
 type program struct {
-	Path       string
-	Args, Env  []string      // Env: beside the guard's own
-	Grace      time.Duration // from SIGTERM to SIGKILL
-	Foreground bool          // it gets the terminal
+	Path      string
+	Args, Env []string      // Env: beside the guard's own
+	Grace     time.Duration // from SIGTERM to SIGKILL
 }
 
 // report is how the program ended: nothing that it started runs any more.
@@ -78,7 +77,8 @@ func guardProgram() error {
 	if sharedClock() >= first.Deadline-p.Grace { // this process was slow, or stopped
 		return json.NewEncoder(out).Encode(report{Stopped: true})
 	}
-	attr := &os.ProcAttr{Env: append(os.Environ(), p.Env...), Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}, Sys: attributes(p.Foreground)}
+	attr := &os.ProcAttr{Env: append(os.Environ(), p.Env...), Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
+		Sys: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}} // it dies with the guard
 	started, err := os.StartProcess(p.Path, p.Args, attr)
 	if err != nil {
 		return json.NewEncoder(out).Encode(report{Status: codeNoStart, Err: err.Error()})
@@ -182,14 +182,13 @@ type guard struct {
 	orders   *os.File
 	reports  chan report // closed when it has ended
 	signals  chan syscall.Signal
-	spared   map[int]bool
 	deadline time.Duration // that it was told last
 	slack    time.Duration // by which it may be late
 }
 
 // newGuard starts a guard, without a program yet.
 func newGuard() (*guard, error) {
-	g := &guard{cmd: exec.Command(itself(), "run", "--guard"), spared: descendants(nil),
+	g := &guard{cmd: exec.Command("/proc/self/exe", "run", "--guard"), // this very program, also when its file was replaced
 		reports: make(chan report, 1), signals: make(chan syscall.Signal, 16)}
 	adoptOrphans()
 	in, orders, err := os.Pipe()
@@ -291,29 +290,12 @@ func (g *guard) end(failed error) (r report) {
 		told = true
 	}
 	if failed != nil {
-		endAll(g.spared)
+		endAll()
 		if !told {
 			r = report{Status: 128 + int(syscall.SIGKILL), Err: "the program was killed, as its guard failed: " + failed.Error()}
 		}
 	}
 	return r
-}
-
-// inForeground reports whether this process has the terminal to itself.
-func inForeground() bool {
-	for fd := range 2 { // with a pipe behind it, the reader may want the terminal
-		if group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP); err != nil || group != unix.Getpgrp() {
-			return false
-		}
-	}
-	return true
-}
-
-// toForeground takes the terminal back.
-func toForeground() {
-	signal.Ignore(syscall.SIGTTOU)
-	_ = unix.IoctlSetPointerInt(0, unix.TIOCSPGRP, unix.Getpgrp()) // an error: it is gone
-	signal.Reset(syscall.SIGTTOU)
 }
 
 // sharedClock reads a clock that all processes share, and that goes on while the machine sleeps.
@@ -323,20 +305,11 @@ func sharedClock() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// itself is this very program, also when its file was replaced.
-func itself() string { return "/proc/self/exe" }
-
 // adoptOrphans makes this process the parent of its descendants that lose theirs.
 func adoptOrphans() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) } // since Linux 3.4
 
-// attributes are those of the program: it dies with the guard.
-func attributes(foreground bool) *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true, Foreground: foreground, Pdeathsig: syscall.SIGKILL}
-}
-
-// descendants are the processes below this one that run, by their ids, but for those that are spared and
-// what is below these.
-func descendants(spared map[int]bool) map[int]bool {
+// descendants are the processes below this one that run, by their ids.
+func descendants() map[int]bool {
 	below := map[int][]int{}
 	all, _ := os.ReadDir("/proc") // an error: there are the others
 	for _, entry := range all {
@@ -359,7 +332,7 @@ func descendants(spared map[int]bool) map[int]bool {
 	found := map[int]bool{}
 	for todo := []int{os.Getpid()}; len(todo) > 0; todo = todo[1:] {
 		for _, pid := range below[todo[0]] {
-			if !found[pid] && !spared[pid] { // ids that are used again while they are read can make a circle
+			if !found[pid] { // ids that are used again while they are read can make a circle
 				found[pid] = true
 				todo = append(todo, pid)
 			}
@@ -374,25 +347,24 @@ func (w *ward) signal(s syscall.Signal) {
 	if !w.over {
 		_ = syscall.Kill(-w.pid, s) // an error: it has ended, or is another user's
 	}
-	for pid := range descendants(nil) {
+	for pid := range descendants() {
 		if group, err := syscall.Getpgid(pid); err == nil && (w.over || group != w.pid) {
 			_ = syscall.Kill(pid, s)
 		}
 	}
 }
 
-// endAll ends all below this process but those that are spared.
-func endAll(spared map[int]bool) {
+// endAll ends all below this process.
+func endAll() {
 	for pause := time.Millisecond; ; pause = min(2*pause, time.Second) {
 		var err error
 		for pid := 1; pid > 0; {
 			pid, err = syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
 		}
-		left := descendants(spared)
-		if errors.Is(err, syscall.ECHILD) || len(left) == 0 && len(spared) > 0 {
+		if errors.Is(err, syscall.ECHILD) {
 			return
 		}
-		for pid := range left {
+		for pid := range descendants() {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // an error: it has ended, or is another user's
 		}
 		time.Sleep(pause)

@@ -23,7 +23,6 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
-	"github.com/holdfast-go/holdfast/backends/open"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -139,7 +138,7 @@ func (j *job) check(args []string, waits, graced bool) (err error) {
 	case j.grace < 0 || j.grace > j.ttl/3:
 		return wrong("--grace: %v, must be at least 0 and at most a third of --ttl, which is %v", j.grace, (j.ttl / 3).Truncate(time.Millisecond))
 	case j.wait != endless:
-		if j.patience, err = seconds(j.wait); err != nil || j.patience < 0 {
+		if j.patience, err = time.ParseDuration(j.wait); err != nil || j.patience < 0 {
 			return wrong("--wait=%s: must be a time, such as 30s", j.wait)
 		}
 		j.skip = j.patience == 0
@@ -152,21 +151,13 @@ func (j *job) check(args []string, waits, graced bool) (err error) {
 	if j.path, err = exec.LookPath(args[0]); err == nil {
 		return nil
 	}
-	if _, bad := seconds(args[0]); bad == nil {
+	if _, bad := time.ParseDuration(args[0]); bad == nil {
 		err = fmt.Errorf("%w (a time goes with its flag: --wait=%s)", err, args[0])
 	}
 	if errors.Is(err, fs.ErrPermission) {
 		return &coded{codeNoStart, err}
 	}
 	return &coded{codeNotFound, err}
-}
-
-// seconds reads a time, or a number of seconds as flock takes it.
-func seconds(text string) (time.Duration, error) {
-	if n, err := strconv.ParseFloat(text, 64); err == nil {
-		return time.Duration(n * float64(time.Second)), nil
-	}
-	return time.ParseDuration(text)
 }
 
 // What shells return for programs that they can't start.
@@ -182,29 +173,14 @@ func (j *job) say(format string, args ...any) {
 	}
 }
 
-// runKeeper opens the store, and a Keeper over it. done leaves no session behind, if the store answers
-// within a second.
-func (j *job) runKeeper(ctx context.Context) (k *lease.Keeper, done func(), err error) {
-	s, closeStore, err := open.Open(ctx, j.store)
-	if err != nil {
-		return nil, nil, err
-	}
+// logger has the Keeper say on the log what goes wrong.
+func (j *job) logger() *zap.Logger {
 	to := j.log
 	if j.quiet {
 		to = io.Discard
 	}
 	form := zapcore.NewConsoleEncoder(zapcore.EncoderConfig{NameKey: "n", MessageKey: "m", LineEnding: "\n", ConsoleSeparator: " "})
-	log := zap.New(zapcore.NewCore(form, zapcore.AddSync(to), zap.WarnLevel)).Named("holdfast:")
-	k, err = lease.NewKeeper(s, lease.Config{ID: j.id, TTL: j.ttl, Margin: j.margin(), RenewFraction: renewals, Logger: log})
-	if err != nil {
-		return nil, nil, errors.Join(err, closeStore())
-	}
-	return k, func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		_ = k.Close(ctx) // what it leaves ends with its TTL
-		_ = closeStore()
-	}, nil
+	return zap.New(zapcore.NewCore(form, zapcore.AddSync(to), zap.WarnLevel)).Named("holdfast:")
 }
 
 func (j *job) run() error {
@@ -223,11 +199,11 @@ func (j *job) run() error {
 		close(signals)
 		passing.Wait()
 	}()
-	k, done, err := j.runKeeper(ctx)
+	o, err := j.connect(ctx, lease.Config{ID: j.id, TTL: j.ttl, Margin: j.margin(), RenewFraction: renewals, Logger: j.logger()})
 	var l *lease.Handle
 	if err == nil {
-		defer done()
-		l, err = k.Lease(j.name)
+		defer o.Close()
+		l, err = o.keeper.Lease(j.name)
 	}
 	switch {
 	case errors.Is(err, lease.ErrInvalid):
@@ -301,18 +277,12 @@ func (j *job) hold(ctx context.Context, l *lease.Handle) (o outcome, err error) 
 				j.ready, _ = newGuard() // so that the program starts at once; under tries again
 			}
 		}
-		err = lease.Run(waiting, l, work)
-	}
-	switch {
-	case o.ran || ctx.Err() != nil:
-	case errors.Is(err, lease.ErrExpired):
-		o.again = true // lost before the program could begin
-	case errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, lease.ErrUnknown):
-		ctx, cancel := context.WithTimeout(ctx, time.Second)
-		defer cancel()
-		if r, held, failed := l.Holder(ctx); failed == nil && held {
-			err = &lease.HeldError{Record: r}
+		if err = lease.Run(waiting, l, work); held != nil && errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, lease.ErrUnknown) {
+			err = held // at first
 		}
+	}
+	if !o.ran && ctx.Err() == nil && errors.Is(err, lease.ErrExpired) {
+		o.again = true // lost before the program could begin
 	}
 	return o, err
 }
@@ -391,7 +361,7 @@ func (j *job) start(t lease.Term) (started bool, r report) {
 		g.end(nil)
 		return false, report{}
 	}
-	p := program{Path: j.path, Args: j.args, Grace: j.grace, Foreground: inForeground(), Env: []string{
+	p := program{Path: j.path, Args: j.args, Grace: j.grace, Env: []string{
 		"HOLDFAST_LEASE=" + j.name,
 		fmt.Sprintf("HOLDFAST_TOKEN=%d", t.Token()),
 		"HOLDFAST_TTL=" + strconv.FormatFloat(j.ttl.Seconds(), 'f', -1, 64),
@@ -407,9 +377,6 @@ func (j *job) start(t lease.Term) (started bool, r report) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.signals = nil
-	if p.Foreground {
-		toForeground()
-	}
 	return true, r
 }
 

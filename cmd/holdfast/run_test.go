@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-go/holdfast/internal/child"
 )
@@ -219,7 +218,7 @@ func TestRunRefusesWrongUse(t *testing.T) {
 		{codeNoStart, "exec format error", "--restart", []string{m.dir + "/empty", ""}},
 		{codeError, "could not be opened", "--store sqlite:" + m.dir + "/text", []string{"true", ""}},
 		{codeUnknown, "no definite answer", "--store etcd://127.0.0.1:1 --ttl 1s --skip", []string{"true", ""}},
-		{codeUnknown, "no definite answer", "--store etcd://127.0.0.1:1 --ttl 1s --wait=2", []string{"true", ""}},
+		{codeUnknown, "no definite answer", "--store etcd://127.0.0.1:1 --ttl 1s --wait=2s", []string{"true", ""}},
 	} {
 		m.exits(c.code, c.says, c.flags, c.cmd...)
 	}
@@ -231,8 +230,8 @@ func TestRunOfANameThatIsHeld(t *testing.T) {
 	pid := m.pid("first")
 	m.exits(codeHeld, `"job": "first" holds it since `, "--skip", "false")
 	require.Empty(t, m.exits(codeHeld, "", "--skip --quiet", "false").log.String())
-	m.exits(codeHeld, `"first" holds it`, "--wait=0", "false")
-	m.exits(codeHeld, `"first" holds it`, "--wait=0.3", "false")
+	m.exits(codeHeld, `"first" holds it`, "--wait=0s", "false")
+	m.exits(codeHeld, `"first" holds it`, "--wait=300ms", "false")
 	interrupted := m.start("", "false")
 	waiter := m.start("--id second", "echo $HOLDFAST_TOKEN >$DIR/second")
 	time.Sleep(500 * time.Millisecond) // both wait, or are about to
@@ -337,22 +336,6 @@ func TestRunOutlivesTheTTL(t *testing.T) {
 	newMachine(t).exits(0, "", "--ttl 3s --grace 0", "sleep", "4")
 }
 
-// What ran below holdfast run before goes on with what it starts, when all else is ended.
-func TestWhatIsSpared(t *testing.T) {
-	m := newMachine(t)
-	cmd := exec.Command("sh", "-c", "sh -c 'echo $$ >$DIR/below; exec sleep 1000' & echo $$ >$DIR/sh; wait")
-	cmd.Env = append(os.Environ(), "DIR="+m.dir)
-	p, err := child.Start(cmd)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, p.Kill()) }()
-	sh, below := m.pid("sh"), m.pid("below")
-	defer func() { require.NoError(t, syscall.Kill(below, syscall.SIGKILL)) }()
-	all := descendants(nil)
-	require.True(t, all[sh] && all[below], "%v", all)
-	left := descendants(map[int]bool{sh: true})
-	require.False(t, left[sh] || left[below], "%v", left)
-}
-
 func TestRunAndItsGuardAreKilled(t *testing.T) {
 	m := newMachine(t)
 	p := m.start("", "echo $$ >$DIR/program; exec sleep 1000")
@@ -383,33 +366,4 @@ func (m *machine) lock() {
 	require.NoError(m, err)
 	m.dead(pids...)
 	require.NoError(m, tx.Rollback())
-}
-
-// A program that reads from the terminal must be in its foreground.
-func TestRunOnATerminal(t *testing.T) {
-	m := newMachine(t)
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
-	require.NoError(t, err)
-	defer master.Close()
-	require.NoError(t, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0))
-	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	require.NoError(t, err)
-	tty, err := os.OpenFile(fmt.Sprint("/dev/pts/", n), os.O_RDWR|syscall.O_NOCTTY, 0)
-	require.NoError(t, err)
-	defer tty.Close()
-	// A shell that is no job of its own reads after holdfast run has given the terminal back.
-	self, err := os.Executable()
-	require.NoError(t, err)
-	cmd := exec.Command("sh", "-c", `"$0" run --store "$STORE" --lease job -- sh -c 'read x; echo $x >$DIR/first'; read y; echo $y >$DIR/second`, self)
-	cmd.Env = append(os.Environ(), asCommand+"=1", "DIR="+m.dir, "STORE="+m.store)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	require.NoError(t, cmd.Start())
-	_, err = master.WriteString("one\n")
-	require.NoError(t, err)
-	require.Equal(t, "one", m.file("first"))
-	_, err = master.WriteString("two\n")
-	require.NoError(t, err)
-	require.Equal(t, "two", m.file("second"))
-	require.NoError(t, cmd.Wait())
 }

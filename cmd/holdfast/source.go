@@ -220,6 +220,11 @@ func (a *app) open(ctx context.Context) (*opened, error) {
 			return nil, fmt.Errorf("sqlite: no file %q: the first process that takes a lease makes it", path)
 		}
 	}
+	return a.connect(ctx, lease.Config{ID: fmt.Sprintf("holdfast-%d", os.Getpid()), Logger: zap.NewNop()})
+}
+
+// connect opens the store, and a Keeper over it.
+func (a *app) connect(ctx context.Context, cfg lease.Config) (*opened, error) {
 	s, closeStore, err := open.Open(ctx, a.store)
 	if errors.Is(err, store.ErrInvalid) {
 		err = &coded{codeUsage, err}
@@ -231,16 +236,15 @@ func (a *app) open(ctx context.Context) (*opened, error) {
 	if at := s.Limits().Endpoints; len(at) > 0 {
 		o.where += " at " + strings.Join(at, ", ")
 	}
-	o.keeper, err = lease.NewKeeper(s, lease.Config{ID: fmt.Sprintf("holdfast-%d", os.Getpid()), Logger: zap.NewNop()})
-	if err != nil {
+	if o.keeper, err = lease.NewKeeper(s, cfg); err != nil {
 		return nil, errors.Join(o.say(err), closeStore())
 	}
 	return o, nil
 }
 
-// Close releases what is held.
+// Close releases what is held, and leaves no session behind if the store answers within a second.
 func (o *opened) Close() {
-	ctx, stop := context.WithTimeout(context.Background(), 2*time.Second)
+	ctx, stop := context.WithTimeout(context.Background(), time.Second)
 	defer stop()
 	_ = o.keeper.Close(ctx) // what it can't release ends with its TTL
 	_ = o.close()
