@@ -263,7 +263,8 @@ func (b *builder) leases() {
 		}
 		owner := Owner(r.Owner)
 		l := Lease{Name: r.Name, Kind: journal.KindOf(r.Name), State: "held", Owner: &owner, Token: number(uint64(r.Token)), TTL: millis(r.TTL),
-			Session: fmt.Sprintf("%016x", uint64(r.Session)), Left: millis(r.Left), Granted: r.Granted, Since: r.Granted, Metadata: b.changed(r.Metadata)}
+			Session: fmt.Sprintf("%016x", uint64(r.Session)), Left: millis(r.Left), Granted: r.Granted, Since: r.Granted,
+			Metadata: b.changed(r.Metadata)}
 		if left, known := trusted[[2]string{r.Owner.Incarnation, l.Session}]; known {
 			l.Left = millis(left)
 		}

@@ -69,12 +69,11 @@ type Console struct {
 	life context.Context
 	end  context.CancelFunc
 
-	refreshing chan struct{} // has room for the one that asks
-	mu         sync.Mutex
-	records    *records    // nil: they are not followed
-	resting    *time.Timer // which ends that
-	last       *seen       // what was seen last
-	looked     time.Time   // when that had been seen
+	busy       chan struct{} // has room for one, to which the rest belongs
+	records    *records      // nil: they are not followed
+	resting    *time.Timer   // which ends that
+	last       *seen         // what was seen last
+	looked     time.Time     // when that had been seen
 	events     []happened
 	lives      map[string]*life // by incarnation
 	incomplete time.Time        // until when it matters that events did not fit
@@ -111,7 +110,7 @@ func New(keeper *lease.Keeper, system *actor.ActorSystem, cfg Config) (*Console,
 	case cfg.Actions && system == nil:
 		return nil, fmt.Errorf("console.New: Config.Actions: %w: needs an actor system: a store alone can't ask nodes", lease.ErrInvalid)
 	}
-	c := &Console{keeper: keeper, cfg: cfg, refreshing: make(chan struct{}, 1), lives: map[string]*life{}}
+	c := &Console{keeper: keeper, cfg: cfg, busy: make(chan struct{}, 1), lives: map[string]*life{}}
 	c.now = func() time.Time { return time.Unix(0, keeper.Clock().Now().Wall).UTC() }
 	c.life, c.end = context.WithCancel(context.Background())
 	c.http = newHandler(c.life, c, cfg)
@@ -134,8 +133,8 @@ func (c *Console) Close() {
 
 // rest ends following the records, as it is a minute after the last look.
 func (c *Console) rest() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.busy <- struct{}{}
+	defer func() { <-c.busy }()
 	if c.records != nil {
 		c.resting.Stop()
 		c.records.stop()
@@ -171,8 +170,6 @@ func (c *Console) Changes(ctx context.Context, f func(Snapshot)) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-c.life.Done():
-			return lease.ErrClosed
 		case <-time.After(soonest):
 		}
 	}
@@ -180,15 +177,16 @@ func (c *Console) Changes(ctx context.Context, f func(Snapshot)) error {
 
 // look returns what is seen, which was complete a second ago at most.
 func (c *Console) look(ctx context.Context) (seen, error) {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	defer context.AfterFunc(c.life, func() { stop(lease.ErrClosed) })()
 	select {
-	case c.refreshing <- struct{}{}:
-		defer func() { <-c.refreshing }()
+	case c.busy <- struct{}{}:
+		defer func() { <-c.busy }()
 	case <-ctx.Done():
 		return seen{}, context.Cause(ctx)
 	}
-	c.mu.Lock()
 	if c.life.Err() != nil {
-		c.mu.Unlock()
 		return seen{}, fmt.Errorf("console: %w", lease.ErrClosed)
 	}
 	// From its end on: while a node does not answer, a look takes longer than what it tells is good for.
@@ -196,37 +194,29 @@ func (c *Console) look(ctx context.Context) (seen, error) {
 	if c.records != nil && c.records.changed.Load() {
 		good = soonest
 	}
-	if last := c.last; last != nil && time.Since(c.looked) < good {
-		c.mu.Unlock()
-		return *last, nil
+	if c.last != nil && time.Since(c.looked) < good {
+		return *c.last, nil
 	}
 	if c.records == nil {
 		r, err := follow(c.keeper)
 		if err != nil {
-			c.mu.Unlock()
 			return seen{}, err
 		}
 		c.records, c.resting = r, time.AfterFunc(idle, c.rest)
 	}
 	c.resting.Reset(idle)
-	records := c.records
-	c.mu.Unlock()
-
-	all, err := records.all(ctx)
+	records, err := c.records.all(ctx)
 	if err != nil {
 		return seen{}, err
 	}
-	in := seen{at: c.now(), store: c.keeper.Info(), records: all, cfg: c.cfg}
+	in := seen{at: c.now(), store: c.keeper.Info(), records: records, answers: map[string]answer{}, cfg: c.cfg}
 	if in.store.Failure != nil {
 		in.failure = in.store.Failure.Error()
 	}
-	in.answers = map[string]answer{}
 	if c.desk != nil {
 		in.self = in.store.Owner.ID
-		in.answers = c.ask(ctx, all, in.at)
+		in.answers = c.ask(ctx, records, in.at)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.take(&in)
 	c.last, c.looked = &in, time.Now()
 	return in, nil
@@ -246,9 +236,7 @@ func (c *Console) ask(ctx context.Context, records []lease.Record, at time.Time)
 	var all sync.WaitGroup
 	answers := map[string]answer{}
 	for _, o := range owners {
-		c.mu.Lock()
-		known := c.lifeLocked(o.Incarnation)
-		c.mu.Unlock()
+		known := c.lifeOf(o.Incarnation)
 		all.Go(func() {
 			began := time.Now()
 			r, err := c.desk.Ask(ctx, o.Address, inquiry.Request{Boot: known.boot, After: known.after, From: at.Add(-journal.Age)})
@@ -269,18 +257,18 @@ func (c *Console) ask(ctx context.Context, records []lease.Record, at time.Time)
 	return answers
 }
 
-func (c *Console) lifeLocked(incarnation string) *life {
+func (c *Console) lifeOf(incarnation string) *life {
 	if c.lives[incarnation] == nil {
 		c.lives[incarnation] = &life{}
 	}
 	return c.lives[incarnation]
 }
 
-// take adds what the answers tell to what is known. The caller holds mu.
+// take adds what the answers tell to what is known.
 func (c *Console) take(in *seen) {
 	c.events = slices.Clone(c.events) // others make Snapshots of them
 	for incarnation, a := range in.answers {
-		x := c.lifeLocked(incarnation)
+		x := c.lifeOf(incarnation)
 		if a.report == nil {
 			x.silent = x.silent || in.at.Sub(x.heard) <= silentWithin
 			continue
@@ -407,15 +395,16 @@ type records struct {
 	keeper *lease.Keeper
 	stop   func()
 	synced chan struct{}
+	sync   func() // closes that
 
 	changed atomic.Bool // holders have, since they were read last
 	mu      sync.Mutex
 	now     map[string]lease.Record
-	ok      bool
 }
 
 func follow(k *lease.Keeper) (r *records, err error) {
 	r = &records{keeper: k, synced: make(chan struct{}), now: map[string]lease.Record{}}
+	r.sync = sync.OnceFunc(func() { close(r.synced) })
 	r.stop, err = k.Watch("", r.hear)
 	return r, err
 }
@@ -435,10 +424,7 @@ func (r *records) hear(ev store.Event) {
 	case store.EventReset:
 		clear(r.now)
 	case store.EventSynced:
-		if !r.ok {
-			r.ok = true
-			close(r.synced)
-		}
+		r.sync()
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"mime"
 	"net/http"
 	"slices"
 	"strings"
@@ -50,7 +49,7 @@ type handler struct {
 
 // newHandler returns the handler of src. Streams end with life.
 func newHandler(life context.Context, src source, cfg Config) *handler {
-	return &handler{src: src, cfg: cfg, hub: newHub(life, src), cross: http.NewCrossOriginProtection()}
+	return &handler{src: src, cfg: cfg, hub: &hub{ctx: life, src: src}, cross: http.NewCrossOriginProtection()}
 }
 
 // ServeHTTP serves the page, at the path that is left when the prefix is stripped, and the API below it.
@@ -133,8 +132,7 @@ func (h *handler) act(w http.ResponseWriter, r *http.Request) error {
 	if err := h.cross.Check(r); err != nil {
 		return refuse("forbidden", "%v", err)
 	}
-	media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if media != "application/json" || r.Header.Get("Holdfast-Action") != "1" {
+	if !strings.HasPrefix(r.Header.Get("Content-Type"), "application/json") || r.Header.Get("Holdfast-Action") != "1" {
 		return refuse("invalid", "an action needs Content-Type: application/json and Holdfast-Action: 1")
 	}
 	var ask Request

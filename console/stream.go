@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log"
 	"net/http"
-	"regexp"
 	"sync"
 	"time"
 
@@ -17,7 +16,6 @@ import (
 
 const (
 	maxViewers   = 256                    // streams of a handler
-	queueSize    = 32                     // messages that a viewer may be behind
 	writeTimeout = 10 * time.Second       // for one message
 	pingInterval = 15 * time.Second       // authorization is asked for as often
 	patchPause   = 500 * time.Millisecond // between patches
@@ -26,87 +24,95 @@ const (
 	maxStreamed  = 500                    // events: the newest. GET api/v1/events has the others
 )
 
-// figures change all the time.
-var figures = regexp.MustCompile(`"\w+_ms":[^,}]*|"(entities|waiting)":\d+|"(counters|dead_letters|waiting)":{[^}]*}`)
-
-// message encodes one event of the stream, once for all viewers.
-func message(event string, data any) []byte {
-	body, _ := json.Marshal(data)
-	return fmt.Appendf(nil, "event: %s\ndata: %s\n\n", event, body)
+// steady is a member without its numbers, which change all the time. Tokens and times are strings.
+func steady(body []byte) []byte {
+	kept, quoted := make([]byte, 0, len(body)), false
+	for i := 0; i < len(body); i++ {
+		c := body[i]
+		if c == '"' {
+			quoted = !quoted
+		}
+		if quoted || c < '+' || c > '9' {
+			kept = append(kept, c)
+		}
+		if c == '\\' { // the next may be a quote
+			i++
+		}
+	}
+	return kept
 }
 
-// hub follows the source while there are viewers.
+// hub follows the source while there are viewers. A viewer that reads slowly gets the latest of each
+// member; nothing is queued for it.
 type hub struct {
 	ctx  context.Context
 	src  source
 	done sync.WaitGroup // of following
 
 	mu      sync.Mutex
-	viewers map[chan []byte]bool
-	stop    context.CancelFunc // of following; nil: the hub does not follow
-	sent    map[string]member  // what viewers have of the Snapshot, by its members; nil: nothing yet
+	viewers int
+	life    context.Context // of following; nil, or done: the hub does not follow
+	stop    context.CancelFunc
+	members map[string]member // of the Snapshot
+	version int               // of the members; 0: there are none yet
+	news    chan struct{}     // closed with the next version
 }
 
-// member is a top-level member of the Snapshot as it was sent last.
+// member is a top-level member of the Snapshot as it was told last.
 type member struct {
-	body   json.RawMessage
-	steady []byte // without figures
-	at     time.Time
-}
-
-func (m member) MarshalJSON() ([]byte, error) { return m.body, nil }
-
-func newHub(ctx context.Context, src source) *hub {
-	return &hub{ctx: ctx, src: src, viewers: map[chan []byte]bool{}}
+	body    json.RawMessage
+	steady  []byte
+	at      time.Time
+	version int
 }
 
 // wait returns when nothing is followed any more, once ctx has ended.
 func (h *hub) wait() {
 	h.mu.Lock()
-	h.endLocked()
+	h.viewers = maxViewers // no more
 	h.mu.Unlock()
 	h.done.Wait()
 }
 
-// join returns the messages of a new viewer, which is cut off when the channel is closed. It
-// returns nil if there are too many.
-func (h *hub) join() chan []byte {
+// join returns for how long a new viewer may read. It returns nil if there are too many.
+func (h *hub) join() context.Context {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.viewers) >= maxViewers || h.ctx.Err() != nil {
+	if h.viewers >= maxViewers || h.ctx.Err() != nil {
 		return nil
 	}
-	v := make(chan []byte, queueSize)
-	h.viewers[v] = true
-	if h.stop == nil {
-		ctx, cancel := context.WithCancel(h.ctx)
-		h.stop = cancel
-		h.done.Go(func() { h.follow(ctx) })
+	h.viewers++
+	if h.life == nil || h.life.Err() != nil {
+		life, end := context.WithCancel(h.ctx)
+		h.life, h.stop, h.members, h.version, h.news = life, end, map[string]member{}, 0, make(chan struct{})
+		h.done.Go(func() {
+			defer end() // viewers come again, and try again
+			h.follow(life)
+		})
 	}
-	if h.sent != nil {
-		v <- message("snapshot", h.sent)
-	}
-	return v
+	return h.life
 }
 
-func (h *hub) leave(v chan []byte) {
+func (h *hub) leave() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if delete(h.viewers, v); len(h.viewers) == 0 {
-		h.endLocked()
+	if h.viewers--; h.viewers == 0 {
+		h.stop()
 	}
 }
 
-// endLocked ends all streams, and following the source.
-func (h *hub) endLocked() {
-	for v := range h.viewers {
-		delete(h.viewers, v)
-		close(v)
+// since returns the members that are newer than a version, the latest version, and what is closed with
+// the next.
+func (h *hub) since(version int) (news map[string]json.RawMessage, latest int, next <-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	news = map[string]json.RawMessage{}
+	for name, m := range h.members {
+		if m.version > version {
+			news[name] = m.body
+		}
 	}
-	if h.stop != nil {
-		h.stop()
-	}
-	h.stop, h.sent = nil, nil
+	return news, h.version, h.news
 }
 
 func (h *hub) follow(ctx context.Context) {
@@ -119,17 +125,13 @@ func (h *hub) follow(ctx context.Context) {
 			last = time.Now()
 		})
 	})
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	if ctx.Err() == nil {
 		log.Printf("holdfast console: %v", err)
-		h.endLocked() // viewers come again, and try again
 	}
 }
 
-// publish sends what is new in s.
+// publish tells viewers what is new in s.
 func (h *hub) publish(ctx context.Context, s Snapshot) {
-	s.Capabilities = Capabilities{Actions: []string{}}
 	s.Events = s.Events[max(0, len(s.Events)-maxStreamed):]
 	s.Timeline.From, s.Timeline.To = s.Timeline.From.Truncate(time.Minute), s.Timeline.To.Truncate(time.Minute)
 	whole, _ := json.Marshal(s)
@@ -140,68 +142,68 @@ func (h *hub) publish(ctx context.Context, s Snapshot) {
 	if ctx.Err() != nil {
 		return
 	}
-	event := "patch"
-	if h.sent == nil {
-		event, h.sent = "snapshot", map[string]member{}
-	}
-	now, news := time.Now(), map[string]json.RawMessage{}
+	now, fresh := time.Now(), 0
 	for name, body := range members {
-		was, steady := h.sent[name], figures.ReplaceAll(body, nil)
+		was, rest := h.members[name], steady(body)
 		due := was.at.Add(figurePause + time.Duration(len(body))*time.Second/figureRate)
-		if name != "at" && bytes.Equal(steady, was.steady) && (now.Before(due) || bytes.Equal(body, was.body)) {
+		if name != "at" && bytes.Equal(rest, was.steady) && (now.Before(due) || bytes.Equal(body, was.body)) {
 			continue
 		}
-		h.sent[name], news[name] = member{body, steady, now}, body
+		h.members[name] = member{body, rest, now, h.version + 1}
+		fresh++
 	}
-	if len(news) == 1 { // the time
-		return
-	}
-	m := message(event, news)
-	for v := range h.viewers {
-		select {
-		case v <- m:
-		default: // it does not read
-			delete(h.viewers, v)
-			close(v)
-		}
+	if fresh > 1 { // than the time
+		h.version++
+		close(h.news)
+		h.news = make(chan struct{})
 	}
 }
 
 // stream serves Server-Sent Events until the viewer leaves, does not read, or may not read any more.
 func (h *handler) stream(w http.ResponseWriter, r *http.Request, user string) error {
-	v := h.hub.join()
-	if v == nil {
+	life := h.hub.join()
+	if life == nil {
 		w.Header().Set("Retry-After", "10")
 		return refuse("unavailable", "at most %d streams are open at a time", maxViewers)
 	}
-	defer h.hub.leave(v)
+	defer h.hub.leave()
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no")
 	out := http.NewResponseController(w)
-	send := func(m []byte) error {
-		_ = out.SetWriteDeadline(time.Now().Add(writeTimeout)) // if w can't, a full queue cuts it off
-		_, err := w.Write(m)
-		return errors.Join(err, out.Flush())
+	send := func(event string, members map[string]json.RawMessage) error {
+		_ = out.SetWriteDeadline(time.Now().Add(writeTimeout)) // if w can't, only the viewer is held up
+		fmt.Fprintf(w, "retry: 3000\nevent: %s\ndata: ", event)
+		begin := "{"
+		for name, body := range members {
+			fmt.Fprintf(w, "%s%q:", begin, name)
+			_, _ = w.Write(body)
+			begin = ","
+		}
+		fmt.Fprint(w, "}\n\n")
+		return out.Flush()
 	}
 	ping := time.NewTicker(pingInterval)
 	defer ping.Stop()
-	for begun, err := false, send([]byte("retry: 3000\n\n")); err == nil; {
+	for version, err := 0, error(nil); err == nil; {
+		news, latest, next := h.hub.since(version)
+		if event := "patch"; latest > version {
+			if version == 0 {
+				event = "snapshot"
+				news["capabilities"], _ = json.Marshal(h.capabilities(r, user))
+			}
+			err = send(event, news)
+			version = latest
+		}
 		select {
-		case m, open := <-v:
-			if !open {
-				return nil
-			}
-			if err = send(m); err == nil && !begun {
-				begun, err = true, send(message("patch", map[string]any{"capabilities": h.capabilities(r, user)}))
-			}
-		case <-ping.C:
+		case <-next:
+		case now := <-ping.C:
 			if _, no := h.authorize(r, Access{Action: "read"}); no != nil {
 				return nil
 			}
-			err = send(message("ping", map[string]any{"at": time.Now().UTC()}))
+			err = errors.Join(err, send("ping", map[string]json.RawMessage{"at": []byte(now.UTC().Format(`"` + time.RFC3339Nano + `"`))}))
 		case <-r.Context().Done():
 			return nil
-		case <-h.hub.ctx.Done():
+		case <-life.Done():
 			return nil
 		}
 	}
