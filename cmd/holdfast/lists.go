@@ -120,24 +120,26 @@ func (a *app) list(use, short, example, of string, pick func(s snapshot, args []
 	return c
 }
 
-// changes calls f with what stands and after each change, until ctx is done or f fails.
+// changes calls f with what stands and again each second, until ctx is done or f fails.
 func (a *app) changes(ctx context.Context, f func(snapshot) error) error {
-	within, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	err := a.with(within, func(from source) error {
-		return from.Changes(within, func(s console.Snapshot) {
-			if within.Err() != nil {
-				return
+	return a.with(ctx, func(from source) error {
+		for {
+			s, err := from.Snapshot(ctx, time.Now().Add(-reach))
+			switch {
+			case ctx.Err() != nil:
+				return nil
+			case err == nil:
+				err = f(&s)
 			}
-			if err := f(&s); err != nil {
-				stop(err)
+			if err != nil {
+				return err
 			}
-		})
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Second):
+			}
+		}
 	})
-	if ctx.Err() != nil {
-		return nil
-	}
-	return cmp.Or(context.Cause(within), err)
 }
 
 // boxed are those of all that keep keeps.

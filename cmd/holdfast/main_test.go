@@ -58,8 +58,8 @@ type node struct {
 	*httptest.Server
 	mu     sync.Mutex
 	asked  []console.Request
-	answer http.HandlerFunc // to actions; nil: accepted
-	stream []string         // events after the snapshot
+	answer http.HandlerFunc   // to actions; nil: accepted
+	next   []console.Snapshot // that are served in turn, and then none; empty: always the same
 }
 
 func serveNode(t *testing.T) *node {
@@ -73,14 +73,14 @@ func serveNode(t *testing.T) *node {
 			w.WriteHeader(http.StatusBadRequest)
 			return
 		}
-		_, _ = w.Write(file)
-	})
-	mux.HandleFunc("GET /x/api/v1/stream", func(w http.ResponseWriter, r *http.Request) {
-		var line bytes.Buffer
-		_ = json.Compact(&line, file)
-		fmt.Fprintf(w, "retry: 3000\n\nid: b-1\nevent: snapshot\ndata: %s\n\nevent: ping\ndata: {\"at\":\"\"}\n\n", &line)
-		for _, e := range n.stream {
-			fmt.Fprintf(w, "%s\n\n", e)
+		switch len(n.next) {
+		case 0:
+			_, _ = w.Write(file)
+		case 1:
+			w.WriteHeader(http.StatusBadGateway)
+		default:
+			_ = json.NewEncoder(w).Encode(n.next[0])
+			n.next = n.next[1:]
 		}
 	})
 	mux.HandleFunc("POST /x/api/v1/actions", func(w http.ResponseWriter, r *http.Request) {
@@ -141,7 +141,6 @@ func TestOutputs(t *testing.T) {
 		"health; health -o wide; health -o json; health -o jsonl; health -o yaml; health -o name",
 		"doctor fx-rates; doctor report-mailer; doctor scheduler; doctor reports; doctor cron/nightly-report; " +
 			"doctor fx-rates -o json; doctor fx-rates -o yaml",
-		"watch -o jsonl",
 	} {
 		name, _, _ := strings.Cut(lines, ";")
 		name = strings.Fields(name)[0]
@@ -290,26 +289,22 @@ func TestChanges(t *testing.T) {
 	event := func(id, name string) console.Event {
 		return console.Event{ID: id, At: s.At, Node: "shop-1", Kind: "lost", Name: name, Reason: "x\x1b[1m"}
 	}
-	patch := func(member string, x any) string {
-		b, err := json.Marshal(map[string]any{member: x})
-		require.NoError(t, err)
-		return "event: patch\ndata: " + string(b)
-	}
-	a, b := append(s.Events, event("a", "cron/a")), append(s.Events, event("a", "cron/a"), event("b", "cron/b"))
-	fewer := slices.Clone(s.Leases[:1])
-	fewer[0].Left = 1
-	n.stream = []string{patch("events", a), patch("events", b), patch("leases", s.Leases[:1]), patch("leases", fewer)}
-
+	one, two := s, s
+	one.Events = append(slices.Clone(s.Events), event("a", "cron/a"))
+	two.Events = append(slices.Clone(one.Events), event("b", "cron/b"))
+	n.next = []console.Snapshot{s, one, two, {}}
 	got := holdfast(t, n.env(), "watch", "-o", "name")
 	require.Equal(t, "a\nb\n", got.out)
 	require.Equal(t, codeError, got.code)
-	require.Contains(t, got.log, "the stream has ended")
+	require.Contains(t, got.log, "502")
+	n.next = []console.Snapshot{s, two, {}}
 	got = holdfast(t, n.env(), "watch", "cron/b")
 	require.Equal(t, "2026-03-12 14:30:00.000  shop-1  lost  cron/b        x\\u001b[1m\n", got.out)
+	one.Leases, two.Leases = s.Leases[:1], slices.Clone(s.Leases[:1])
+	two.Leases[0].Left = 1
+	n.next = []console.Snapshot{s, one, two, {}}
 	got = holdfast(t, n.env(), "ls", "-w", "-o", "jsonl")
 	require.Equal(t, len(s.Leases)+1, strings.Count(got.out, "\n"), "what passes is no change")
-	n.stream = []string{"event: patch\ndata: {"}
-	require.Contains(t, holdfast(t, n.env(), "watch").log, "stream: ")
 }
 
 // TestCompletion: names come from the node, within a second.

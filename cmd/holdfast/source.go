@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -39,8 +38,6 @@ const (
 // source is what the commands read from: a node's page, or the console of a store alone.
 type source interface {
 	Snapshot(ctx context.Context, since time.Time) (console.Snapshot, error)
-	// Changes calls f with what stands, and again after changes, until ctx is done.
-	Changes(ctx context.Context, f func(console.Snapshot)) error
 	Act(ctx context.Context, user string, r console.Request) (console.Accepted, error)
 	Close()
 }
@@ -102,11 +99,11 @@ func (p page) fail(format string, args ...any) error {
 	return fmt.Errorf("node %s: "+format, append([]any{p.at.Redacted()}, args...)...)
 }
 
-// call sends a request, and returns the body of an answer below 400.
-func (p page) call(ctx context.Context, method, path string, body []byte) (io.ReadCloser, error) {
+// call sends a request, and decodes an answer below 400.
+func (p page) call(ctx context.Context, method, path string, body []byte, into any) error {
 	q, err := http.NewRequestWithContext(ctx, method, p.at.String()+"api/"+console.Version+"/"+path, bytes.NewReader(body))
 	if err != nil {
-		return nil, p.fail("%w", err)
+		return p.fail("%w", err)
 	}
 	q.Header.Set("Content-Type", "application/json")
 	q.Header.Set("Holdfast-Action", "1")
@@ -114,39 +111,31 @@ func (p page) call(ctx context.Context, method, path string, body []byte) (io.Re
 	if err != nil {
 		var dial *net.OpError
 		if method == "POST" && !(errors.As(err, &dial) && dial.Op == "dial") {
-			return nil, &coded{codeUnknown, fmt.Errorf("node %w: it may or may not have been begun", err)}
+			return &coded{codeUnknown, fmt.Errorf("node %w: it may or may not have been begun", err)}
 		}
-		return nil, fmt.Errorf("node %w", err) // it has the URL, without a password
-	}
-	if r.StatusCode < 400 {
-		return r.Body, nil
+		return fmt.Errorf("node %w", err) // it has the URL, without a password
 	}
 	defer func() { _ = r.Body.Close() }()
+	answer := json.NewDecoder(io.LimitReader(r.Body, maxAnswer))
+	if r.StatusCode < 400 {
+		if err = answer.Decode(into); err != nil {
+			err = p.fail("its answer is no JSON of a Holdfast page: %w", err)
+		}
+		return err
+	}
 	var f console.Failure
-	if json.NewDecoder(io.LimitReader(r.Body, maxAnswer)).Decode(&f) != nil || f.Error.Code == "" {
-		return nil, p.fail("%s: is a Holdfast page mounted there?", r.Status)
+	if answer.Decode(&f) != nil || f.Error.Code == "" {
+		return p.fail("%s: is a Holdfast page mounted there?", r.Status)
 	}
 	code := map[string]int{"conflict": codeHeld, "invalid": codeUsage}[f.Error.Code]
 	if f.Error.Code == "unavailable" && method == "POST" {
 		code = codeUnknown
 	}
-	return nil, &coded{max(code, codeError), p.fail("%s: %s", f.Error.Code, f.Error.Text)}
-}
-
-func (p page) read(ctx context.Context, method, path string, body []byte, into any) error {
-	r, err := p.call(ctx, method, path, body)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = r.Close() }()
-	if err = json.NewDecoder(io.LimitReader(r, maxAnswer)).Decode(into); err != nil {
-		return p.fail("its answer is no JSON of a Holdfast page: %w", err)
-	}
-	return nil
+	return &coded{max(code, codeError), p.fail("%s: %s", f.Error.Code, f.Error.Text)}
 }
 
 func (p page) Snapshot(ctx context.Context, since time.Time) (s console.Snapshot, err error) {
-	return s, p.read(ctx, "GET", "snapshot?since="+time.Since(since).String(), nil, &s)
+	return s, p.call(ctx, "GET", "snapshot?since="+time.Since(since).String(), nil, &s)
 }
 
 func (p page) Act(ctx context.Context, _ string, r console.Request) (a console.Accepted, err error) {
@@ -156,48 +145,7 @@ func (p page) Act(ctx context.Context, _ string, r console.Request) (a console.A
 	if err != nil {
 		return a, err
 	}
-	return a, p.read(ctx, "POST", "actions", body, &a)
-}
-
-// Changes follows the page's stream: snapshots, and patches that have some of their members.
-func (p page) Changes(ctx context.Context, f func(console.Snapshot)) error {
-	r, err := p.call(ctx, "GET", "stream", nil)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = r.Close() }()
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, maxAnswer)
-	var members map[string]json.RawMessage
-	event := ""
-	for lines.Scan() {
-		field, value, _ := strings.Cut(lines.Text(), ":")
-		value = strings.TrimPrefix(value, " ")
-		switch {
-		case field == "event":
-			event = value
-		case field != "data" || !slices.Contains([]string{"snapshot", "patch"}, event):
-			continue
-		case event == "snapshot":
-			members = map[string]json.RawMessage{}
-			fallthrough
-		default:
-			var s console.Snapshot
-			err = json.Unmarshal([]byte(value), &members)
-			if whole, e := json.Marshal(members); err == nil && e == nil {
-				err = json.Unmarshal(whole, &s)
-			}
-			if err != nil {
-				return p.fail("stream: %w", err)
-			}
-			f(s)
-		}
-	}
-	err = lines.Err()
-	if err == nil {
-		err = io.ErrUnexpectedEOF
-	}
-	return p.fail("the stream has ended: %w", err)
+	return a, p.call(ctx, "POST", "actions", body, &a)
 }
 
 // opened is a store, and a Keeper over it.
