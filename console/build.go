@@ -29,6 +29,7 @@ type seen struct {
 	missing bool                 // events are
 	heard   map[string]time.Time // when nodes answered last that fell silent then
 	cfg     Config
+	whole   func() Snapshot // of all of that
 }
 
 // answer is what came of asking a node.

@@ -143,36 +143,20 @@ func (c *Console) rest() {
 }
 
 // Snapshot returns the whole, with events and timeline from since on, an hour at the most. What it says
-// is a second old at most, or three if a node is silent. A node that does not answer within two seconds
-// is in Missing, and what the records say of it stands. Errors: that of the first listing of the store,
-// ctx's.
+// is a second old at most, a quarter of one where the holder of a lease has changed, or three if a node is
+// silent. A node that does not answer within two seconds is in Missing, and what the records say of it
+// stands. What it returns is others', too, and must not be changed. Errors: that of the first listing of
+// the store, ctx's.
 func (c *Console) Snapshot(ctx context.Context, since time.Time) (Snapshot, error) {
 	in, err := c.look(ctx)
 	if err != nil {
 		return Snapshot{}, err
 	}
-	in.from = latest(since, in.at.Add(-journal.Age))
-	return build(in), nil
-}
-
-// Changes calls f with a Snapshot at once, then each second, and within a quarter of one when the
-// holder of a lease has changed, until ctx is done. It returns ctx's error, or that of a look.
-func (c *Console) Changes(ctx context.Context, f func(Snapshot)) error {
-	for last := (time.Time{}); ; {
-		in, err := c.look(ctx)
-		if err != nil {
-			return err
-		}
-		if in.at.After(last) {
-			last, in.from = in.at, in.at.Add(-journal.Age)
-			f(build(in))
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(soonest):
-		}
+	if !since.After(in.from) {
+		return in.whole(), nil
 	}
+	in.from = since
+	return build(in), nil
 }
 
 // look returns what is seen, which was complete a second ago at most.
@@ -218,6 +202,8 @@ func (c *Console) look(ctx context.Context) (seen, error) {
 		in.answers = c.ask(ctx, records, in.at)
 	}
 	c.take(&in)
+	in.from = in.at.Add(-journal.Age)
+	in.whole = sync.OnceValue(func() Snapshot { return build(in) })
 	c.last, c.looked = &in, time.Now()
 	return in, nil
 }
@@ -335,7 +321,7 @@ func (c *Console) Act(ctx context.Context, user string, r Request) (Accepted, er
 	if err != nil {
 		return Accepted{}, err
 	}
-	to, name, err := target(build(in), r)
+	to, name, err := target(in.whole(), r)
 	if err != nil {
 		return Accepted{}, err
 	}

@@ -20,7 +20,6 @@ import (
 // source is what the handler serves. A Console is one.
 type source interface {
 	Snapshot(ctx context.Context, since time.Time) (Snapshot, error)
-	Changes(ctx context.Context, f func(Snapshot)) error
 	Act(ctx context.Context, user string, r Request) (Accepted, error)
 }
 

@@ -59,16 +59,13 @@ func view(t *testing.T, n *node.Node) *console.Console {
 // eventually looks until a Snapshot is as it should be.
 func eventually(t *testing.T, c *console.Console, is func(s console.Snapshot) error) (s console.Snapshot) {
 	t.Helper()
-	ctx, stop := context.WithTimeoutCause(t.Context(), 30*time.Second, fmt.Errorf("not within 30 s"))
-	defer stop()
 	var last error
-	err := c.Changes(ctx, func(now console.Snapshot) {
-		if last = is(now); last == nil {
-			s = now
-			stop()
-		}
-	})
-	require.NoError(t, last, "%v", err)
+	require.Eventually(t, func() bool {
+		now, err := c.Snapshot(t.Context(), time.Time{})
+		require.NoError(t, err)
+		s, last = now, is(now)
+		return last == nil
+	}, 30*time.Second, 100*time.Millisecond, "%v", &last)
 	return s
 }
 

@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,13 +16,12 @@ import (
 )
 
 const (
-	maxViewers   = 256                    // streams of a handler
-	writeTimeout = 10 * time.Second       // for one message
-	pingInterval = 15 * time.Second       // authorization is asked for as often
-	patchPause   = 500 * time.Millisecond // between patches
-	figurePause  = time.Second            // between patches of a member in which figures alone changed
-	figureRate   = 50_000                 // bytes a second that such patches of a member have at most
-	maxStreamed  = 500                    // events: the newest. GET api/v1/events has the others
+	maxViewers   = 256              // streams of a handler
+	writeTimeout = 10 * time.Second // for one message
+	pingInterval = 15 * time.Second // authorization is asked for as often
+	figurePause  = time.Second      // between patches of a member in which figures alone changed
+	figureRate   = 50_000           // bytes a second that such patches of a member have at most
+	maxStreamed  = 500              // events: the newest. GET api/v1/events has the others
 )
 
 // steady is a member without its numbers, which change all the time. Tokens and times are strings.
@@ -116,15 +116,15 @@ func (h *hub) since(version int) (news map[string]json.RawMessage, latest int, n
 }
 
 func (h *hub) follow(ctx context.Context) {
-	last := time.Time{}
-	err := boundary.Call(func() error {
-		return h.src.Changes(ctx, func(s Snapshot) {
-			if boundary.Pause(ctx, patchPause-time.Since(last)) == nil {
-				h.publish(ctx, s)
-			}
-			last = time.Now()
-		})
-	})
+	var s Snapshot
+	var err error
+	for last := s.At; err == nil; last = s.At {
+		s, err = boundary.Get(func() (Snapshot, error) { return h.src.Snapshot(ctx, time.Time{}) })
+		if err == nil && s.At.After(last) {
+			h.publish(ctx, s)
+		}
+		err = cmp.Or(err, boundary.Pause(ctx, soonest))
+	}
 	if ctx.Err() == nil {
 		log.Printf("holdfast console: %v", err)
 	}
