@@ -155,12 +155,7 @@ func boxed[T any](all []T, keep func(T) bool) []any {
 
 func first(args []string) string { return append(args, "")[0] }
 
-func id(o *console.Owner) string {
-	if o == nil {
-		return ""
-	}
-	return o.ID
-}
+func id(o *console.Owner) string { return cmp.Or(o, &console.Owner{}).ID }
 
 // lists are the commands that print lists.
 func (a *app) lists() []*cobra.Command {
@@ -259,8 +254,8 @@ func (a *app) watchCommand() *cobra.Command {
 type subject struct {
 	Lease     *console.Lease     `json:"lease,omitempty"`
 	Singleton *console.Singleton `json:"singleton,omitempty"`
-	Problems  []any              `json:"problems"`
-	Events    []any              `json:"events"` // the newest last
+	Problems  []console.Problem  `json:"problems"`
+	Events    []console.Event    `json:"events"` // the newest last
 }
 
 // lookUp finds a lease, or a singleton by its own name or its lease's.
@@ -276,8 +271,8 @@ func lookUp(s snapshot, name string) (x subject, lease string) {
 			x.Lease = &l
 		}
 	}
-	x.Problems = boxed(s.Problems, func(p console.Problem) bool { return p.Subject == lease })
-	x.Events = boxed(s.Events, func(e console.Event) bool { return e.Name == lease })
+	x.Problems = slices.DeleteFunc(slices.Clone(s.Problems), func(p console.Problem) bool { return p.Subject != lease })
+	x.Events = slices.DeleteFunc(slices.Clone(s.Events), func(e console.Event) bool { return e.Name != lease })
 	return x, lease
 }
 
@@ -396,7 +391,6 @@ func diagnose(s snapshot, name string) (verdict string, all []cause) {
 		say(doStore, "The store does not answer, so that no lease can be acquired: %s", why)
 	}
 	for _, p := range x.Problems {
-		p := p.(console.Problem)
 		since := ""
 		if !p.Since.IsZero() {
 			since = " since " + clock(p.Since)
@@ -427,7 +421,7 @@ func diagnose(s snapshot, name string) (verdict string, all []cause) {
 	}
 	told := map[string]bool{"": true}
 	for _, e := range slices.Backward(x.Events) {
-		if e := e.(console.Event); !working && !told[e.Reason] && len(told) < 4 {
+		if !working && !told[e.Reason] && len(told) < 4 {
 			told[e.Reason] = true
 			say("see the log of "+e.Node+" at that time", "Before: %s on %s at %s: %s", e.Kind, e.Node, clock(e.At), e.Reason)
 		}
@@ -440,7 +434,7 @@ func (x subject) causes(s snapshot, say func(do, format string, args ...any)) {
 	may := map[string]bool{} // nodes that would host it
 	if y := x.Singleton; y != nil {
 		why := map[string][]string{}
-		said := func(p any) bool { return p.(console.Problem).Detail == y.Reason }
+		said := func(p console.Problem) bool { return p.Detail == y.Reason }
 		for _, k := range y.Candidates {
 			if may[k.ID] = k.Eligible; !k.Eligible {
 				why[k.Why] = append(why[k.Why], k.ID)

@@ -7,11 +7,12 @@ import (
 	"io"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"text/tabwriter"
 	"time"
-	"unicode/utf8"
 
 	"golang.org/x/term"
 	"sigs.k8s.io/yaml"
@@ -58,44 +59,43 @@ func (a *app) print(s snapshot, of string, things any) error {
 	if !list {
 		items = []any{things}
 	}
-	switch k := kinds[of]; a.output {
-	case "json", "yaml":
+	switch {
+	case a.output == "json" || a.output == "yaml":
 		if list {
 			things = struct {
 				API   string `json:"api"`
 				Kind  string `json:"kind"`
 				Items []any  `json:"items"`
-			}{console.Version, of, append([]any{}, items...)}
+			}{console.Version, of, items}
 		}
 		return a.object(things)
-	case "jsonl":
+	case a.output == "jsonl" || a.output == "name":
 		for _, x := range items {
-			if err := a.object(x); err != nil {
+			if err := a.line(s, of, x); err != nil {
 				return err
 			}
 		}
 		return nil
-	case "name":
-		for _, x := range items {
-			name := text(s, plain(x), k.name)
-			if isTerminal(a.out) {
-				name = safe(name)
-			}
-			if _, err := fmt.Fprintln(a.out, name); err != nil {
-				return err
-			}
-		}
+	case of == "subject":
+		return a.describe(s, things)
+	case len(items) == 0:
+		fmt.Fprintf(a.log, "holdfast: no %s\n", of)
 		return nil
-	default:
-		switch {
-		case of == "subject":
-			return a.describe(s, things)
-		case len(items) == 0:
-			fmt.Fprintf(a.log, "holdfast: no %s\n", of)
-			return nil
-		}
-		return a.table(s, k.columns, items, true)
 	}
+	return a.table(s, kinds[of].columns, items, true)
+}
+
+// line prints one thing as jsonl, or its name.
+func (a *app) line(s snapshot, of string, x any) error {
+	if a.output == "jsonl" {
+		return a.object(x)
+	}
+	name := text(s, plain(x), kinds[of].name)
+	if isTerminal(a.out) {
+		name = safe(name)
+	}
+	_, err := fmt.Fprintln(a.out, name)
+	return err
 }
 
 // table prints columns of items.
@@ -123,29 +123,31 @@ func (a *app) table(s snapshot, columns string, items []any, head bool) error {
 
 // rows prints cells as columns.
 func (a *app) rows(rows [][]string) error {
-	widths := map[int]int{}
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
-		for i, cell := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(safe(cell)))
+		for _, cell := range row {
+			fmt.Fprint(w, safe(cell), "\t")
 		}
+		fmt.Fprintln(w)
 	}
-	colour := isTerminal(a.out) && os.Getenv("NO_COLOR") == ""
-	for _, row := range rows {
-		line := ""
-		for i, cell := range row {
-			shown := safe(cell)
-			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(shown)+2)
-			if c := colours[cell]; colour && c != "" {
-				shown = c + shown + "\x1b[0m"
-			}
-			line += shown + pad
+	_ = w.Flush() // b takes all
+	for line := range strings.Lines(b.String()) {
+		line = strings.TrimRight(line, " \n")
+		if isTerminal(a.out) && os.Getenv("NO_COLOR") == "" {
+			line = coloured.ReplaceAllStringFunc(line, func(cell string) string {
+				return colours[strings.TrimSpace(cell)] + cell + "\x1b[0m"
+			})
 		}
-		if _, err := fmt.Fprintln(a.out, strings.TrimRight(line, " ")); err != nil {
+		if _, err := fmt.Fprintln(a.out, line); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// coloured are cells that have a colour.
+var coloured = regexp.MustCompile("(^|  )(bad|hostless|gone|lost|warn|free|draining|leaving)(  |$)")
 
 var colours = map[string]string{
 	console.Bad: "\x1b[31m", "hostless": "\x1b[31m", "gone": "\x1b[31m", "lost": "\x1b[31m",

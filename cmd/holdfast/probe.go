@@ -151,9 +151,7 @@ func (a *app) check(ctx context.Context, o *opened, samples int) (all []check) {
 	}
 	t := took.summary(map[bool]string{true: "read", false: "acquire"}[a.readOnly])
 	all = append(all, check{"round trips", "ok", fmt.Sprintf("%s: p50 %.3g ms, p99 %.3g ms of %d", t.What, t.P50, t.P99, t.N), &t})
-	if _, watches := o.store.(store.Watcher); watches {
-		say("watch", nil, "the store tells of changes")
-	} else {
+	if _, watches := o.store.(store.Watcher); !watches {
 		warn("watch", "the store does not tell of changes: nodes look now and then")
 	}
 	ttls, records := map[time.Duration]int{}, 0
