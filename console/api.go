@@ -7,7 +7,7 @@ import "time"
 const Version = "v1"
 
 // Snapshot is what the page draws and the command prints. A member that is absent is not known, or
-// does not apply; 0 and "" are values. Times are by the clock of the node that tells them.
+// does not apply; 0 and "" are values, but of tokens, which are decimal strings in JSON. Times are by the clock of the node that tells them.
 type Snapshot struct {
 	API      string    `json:"api"`
 	At       time.Time `json:"at"`
@@ -80,7 +80,7 @@ type Node struct {
 	Group   string            `json:"group"`
 	Labels  map[string]string `json:"labels,omitempty"`
 	Roles   []string          `json:"roles,omitempty"`
-	Token   string            `json:"token,omitempty"`
+	Token   uint64            `json:"token,omitempty,string"`
 	Joined  time.Time         `json:"joined,omitzero"`
 	State   string            `json:"state"` // up, draining, leaving, gone
 	Leader  bool              `json:"leader"`
@@ -136,14 +136,14 @@ type Lease struct {
 	Kind     string            `json:"kind"`  // member, leader, singleton, shard, …; application
 	State    string            `json:"state"` // held, free
 	Owner    *Owner            `json:"owner,omitempty"`
-	Token    string            `json:"token,omitempty"`
+	Token    uint64            `json:"token,omitempty,string"`
 	Session  string            `json:"session,omitempty"`
 	TTL      float64           `json:"ttl_ms,omitempty"`
 	Left     float64           `json:"left_ms,omitempty"` // at Snapshot.At; the holder's own, if it answered, else the store's
 	Granted  time.Time         `json:"granted,omitzero"`  // by the store, where it has it
 	Since    time.Time         `json:"since,omitzero"`
 	Free     time.Time         `json:"free_since,omitzero"`
-	Last     string            `json:"last_token,omitempty"`
+	Last     uint64            `json:"last_token,omitempty,string"`
 	Metadata map[string]string `json:"metadata,omitempty"`
 	Waiting  []string          `json:"waiting,omitempty"` // nodes that would hold it, by id
 	History  []Span            `json:"history,omitempty"` // newest first; at most 20
@@ -155,7 +155,7 @@ type Singleton struct {
 	Lease      string           `json:"lease"`
 	Phase      string           `json:"phase"` // of the host; "hostless" where no node hosts it; "held" where only the record is known
 	Host       *Owner           `json:"host,omitempty"`
-	Token      string           `json:"token,omitempty"`
+	Token      uint64           `json:"token,omitempty,string"`
 	Since      time.Time        `json:"since,omitzero"`          // the child's start
 	Hostless   time.Time        `json:"hostless_since,omitzero"` // no child runs
 	LastHost   string           `json:"last_host,omitempty"`
@@ -180,7 +180,7 @@ type Handover struct {
 	At     time.Time `json:"at"`
 	From   string    `json:"from,omitempty"`
 	To     string    `json:"to"`
-	Token  string    `json:"token,omitempty"`
+	Token  uint64    `json:"token,omitempty,string"`
 	Kind   string    `json:"kind"`             // planned, or unplanned
 	Gap    *float64  `json:"gap_ms,omitempty"` // from the old child's end to the new one's start
 	Reason string    `json:"reason,omitempty"`
@@ -192,7 +192,7 @@ type Type struct {
 	Type        string     `json:"type"`
 	Shards      int        `json:"shards"`
 	Coordinator *Owner     `json:"coordinator,omitempty"`
-	Token       string     `json:"token,omitempty"`
+	Token       uint64     `json:"token,omitempty,string"`
 	Hosted      int        `json:"hosted"`
 	Unassigned  int        `json:"unassigned"`
 	Moving      int        `json:"moving"`
@@ -219,7 +219,7 @@ type TypeNode struct {
 type Shard struct {
 	Shard    int       `json:"shard"`
 	Owner    string    `json:"owner,omitempty"` // the node's id; absent: no node holds it
-	Token    string    `json:"token,omitempty"`
+	Token    uint64    `json:"token,omitempty,string"`
 	Since    time.Time `json:"since,omitzero"`
 	Phase    string    `json:"phase,omitempty"`
 	Entities *int      `json:"entities,omitempty"`
@@ -256,7 +256,7 @@ type Lane struct {
 // Span is one term: From to To is the record, RunFrom to RunTo the work under it.
 type Span struct {
 	Holder  string    `json:"holder"`
-	Token   string    `json:"token,omitempty"`
+	Token   uint64    `json:"token,omitempty,string"`
 	From    time.Time `json:"from"`
 	To      time.Time `json:"to,omitzero"` // absent: held
 	RunFrom time.Time `json:"run_from,omitzero"`
@@ -280,7 +280,7 @@ type Event struct {
 	Node   string    `json:"node"`
 	Kind   string    `json:"kind"`
 	Name   string    `json:"name"` // the lease's
-	Token  string    `json:"token,omitempty"`
+	Token  uint64    `json:"token,omitempty,string"`
 	Peer   string    `json:"peer,omitempty"`
 	Took   *float64  `json:"took_ms,omitempty"`
 	Reason string    `json:"reason,omitempty"`
@@ -295,11 +295,11 @@ var Actions = []string{"drain", "undrain", "move", "release"}
 // Request is an action, as POST api/v1/actions takes it. The answer is 202 with an Accepted, once the
 // node it concerns has begun; its outcome is in the events.
 type Request struct {
-	Action string `json:"action"`          // one of Actions
-	Node   string `json:"node,omitempty"`  // drain, undrain: the node's id
-	Name   string `json:"name,omitempty"`  // move: the singleton's; release: the lease's
-	To     string `json:"to,omitempty"`    // move: the next host; empty: any
-	Token  string `json:"token,omitempty"` // if given: refused with conflict if the owner is another by now
+	Action string `json:"action"`                 // one of Actions
+	Node   string `json:"node,omitempty"`         // drain, undrain: the node's id
+	Name   string `json:"name,omitempty"`         // move: the singleton's; release: the lease's
+	To     string `json:"to,omitempty"`           // move: the next host; empty: any
+	Token  uint64 `json:"token,omitempty,string"` // if given: refused with conflict if the owner is another by now
 }
 
 // Accepted answers a Request.

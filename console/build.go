@@ -144,7 +144,7 @@ func (b *builder) nodes() {
 		if journal.KindOf(r.Name) != "member" || len(seg) != 3 {
 			continue
 		}
-		n := &Node{Owner: Owner(r.Owner), Group: seg[0], Token: number(uint64(r.Token)), Joined: r.Granted, State: "up", Source: "records"}
+		n := &Node{Owner: Owner(r.Owner), Group: seg[0], Token: uint64(r.Token), Joined: r.Granted, State: "up", Source: "records"}
 		_ = json.Unmarshal([]byte(b.cfg.shown(r.Metadata["roles"])), &n.Roles)
 		_ = json.Unmarshal([]byte(b.cfg.shown(r.Metadata["labels"])), &n.Labels)
 		if s := b.lane(r.Name).current(); s != nil {
@@ -263,7 +263,7 @@ func (b *builder) leases() {
 			continue
 		}
 		owner := Owner(r.Owner)
-		l := Lease{Name: r.Name, Kind: journal.KindOf(r.Name), State: "held", Owner: &owner, Token: number(uint64(r.Token)), TTL: millis(r.TTL),
+		l := Lease{Name: r.Name, Kind: journal.KindOf(r.Name), State: "held", Owner: &owner, Token: uint64(r.Token), TTL: millis(r.TTL),
 			Session: fmt.Sprintf("%016x", uint64(r.Session)), Left: millis(r.Left), Granted: r.Granted, Since: r.Granted,
 			Metadata: b.changed(r.Metadata)}
 		if left, known := trusted[[2]string{r.Owner.Incarnation, l.Session}]; known {
@@ -331,7 +331,7 @@ func (b *builder) singletons() {
 		l := b.lane(x.Lease)
 		if r, held := b.byName[x.Lease]; held {
 			owner := Owner(r.Owner)
-			x.Host, x.Token = &owner, number(uint64(r.Token))
+			x.Host, x.Token = &owner, uint64(r.Token)
 			if x.Phase == "hostless" && b.answers[r.Owner.Incarnation].report == nil {
 				x.Phase = "held" // its host did not say
 			}
@@ -373,7 +373,7 @@ func (b *builder) types() {
 		case "coordinator":
 			owner := Owner(r.Owner)
 			t := of(seg[0], seg[1])
-			t.Coordinator, t.Token = &owner, number(uint64(r.Token))
+			t.Coordinator, t.Token = &owner, uint64(r.Token)
 			t.Shards = max(t.Shards, atoi(r.Metadata["shards"]))
 		case "region":
 			t := of(seg[0], seg[1])
@@ -408,7 +408,7 @@ func (b *builder) types() {
 		if err != nil || n < 0 || n >= len(t.Table) {
 			continue
 		}
-		t.Table[n] = Shard{Shard: n, Owner: r.Owner.ID, Token: number(uint64(r.Token)), Since: r.Granted}
+		t.Table[n] = Shard{Shard: n, Owner: r.Owner.ID, Token: uint64(r.Token), Since: r.Granted}
 		t.Hosted++
 		t.Unassigned--
 		if x := t.node(r.Owner.Incarnation); x != nil {

@@ -96,7 +96,7 @@ const (
 	idle      = time.Minute     // after the last look, nothing is followed any more
 	// A node that does not answer so soon after it has ended in between, if it did.
 	silentWithin = 2 * (askEvery + askWithin)
-	mostEvents   = 20_000 // of all nodes
+	mostEvents   = 50_000 // of all nodes
 )
 
 // New makes a Console of what keeper's store has and, if system is not nil, of what the nodes tell. The
@@ -278,16 +278,8 @@ func (c *Console) take(in *seen) {
 	slices.SortStableFunc(c.events, func(a, b happened) int { return a.At.Compare(b.At) })
 	old, _ := slices.BinarySearchFunc(c.events, in.at.Add(-journal.Age), func(e happened, t time.Time) int { return e.At.Compare(t) })
 	c.events = c.events[old:]
-	if over := len(c.events) - mostEvents; over > 0 { // those of shards go first
-		c.incomplete = in.at.Add(journal.Age)
-		c.events = slices.DeleteFunc(c.events, func(e happened) bool {
-			drop := over > 0 && journal.KindOf(e.Name) == "shard"
-			if drop {
-				over--
-			}
-			return drop
-		})
-		c.events = c.events[over:]
+	if over := len(c.events) - mostEvents; over > 0 {
+		c.incomplete, c.events = in.at.Add(journal.Age), c.events[over:]
 	}
 	in.events, in.missing, in.heard = c.events, in.at.Before(c.incomplete), map[string]time.Time{}
 	for incarnation, x := range c.lives {
@@ -314,9 +306,6 @@ func (c *Console) Act(ctx context.Context, user string, r Request) (Accepted, er
 	if c.desk == nil || !c.cfg.Actions {
 		return Accepted{}, refuse(inquiry.Forbidden, "actions are not enabled here: this is read-only")
 	}
-	if !slices.Contains(Actions, r.Action) {
-		return Accepted{}, refuse("invalid", "action: %.32q, must be one of %q", r.Action, Actions)
-	}
 	in, err := c.look(ctx)
 	if err != nil {
 		return Accepted{}, err
@@ -328,7 +317,7 @@ func (c *Console) Act(ctx context.Context, user string, r Request) (Accepted, er
 	ctx, cancel := context.WithTimeoutCause(ctx, askWithin, errors.New("the node did not answer within 2 s: it is not known whether it has begun"))
 	defer cancel()
 	answer, err := c.desk.Ask(ctx, to.Address, inquiry.Request{From: in.at, Do: &inquiry.Action{
-		Action: r.Action, Name: name, To: r.To, Token: r.Token, User: user, Of: to.Incarnation}})
+		Action: r.Action, Name: name, To: r.To, User: user, Of: to.Incarnation}})
 	switch {
 	case err != nil:
 		return Accepted{}, &Refusal{"unavailable", c.cfg.shown(err.Error())}
@@ -367,8 +356,8 @@ func target(s Snapshot, r Request) (to Owner, name string, err error) {
 	switch l := s.Leases[i]; {
 	case l.Owner == nil:
 		return to, "", refuse(inquiry.Conflict, "no node holds %.64q", name)
-	case r.Token != "" && r.Token != l.Token:
-		return to, "", refuse(inquiry.Conflict, "%.64q is held under token %s by now, by %.64q", name, l.Token, l.Owner.ID)
+	case r.Token != 0 && r.Token != l.Token:
+		return to, "", refuse(inquiry.Conflict, "%.64q is held under token %d by now, by %.64q", name, l.Token, l.Owner.ID)
 	case l.Owner.Address == "":
 		return to, "", refuse(inquiry.Conflict, "%.64q, which holds %.64q, has no address to ask it at", l.Owner.ID, name)
 	default:

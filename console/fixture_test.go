@@ -79,7 +79,7 @@ func enlarge(s *Snapshot, leases, shards int) {
 		n := s.Nodes[i%len(s.Nodes)]
 		all = append(all, Lease{
 			Name: fmt.Sprintf("tenant/%05d/worker", i), Kind: "application", State: "held", Owner: &n.Owner,
-			Token: fmt.Sprint(300_000 + i), Session: n.Sessions[1].ID, TTL: 10_000, Left: 9000,
+			Token: uint64(300_000 + i), Session: n.Sessions[1].ID, TTL: 10_000, Left: 9000,
 			Since: s.At.Add(-time.Duration(i) * time.Second), Metadata: map[string]string{"tenant": fmt.Sprint(i)},
 		})
 	}
@@ -87,7 +87,7 @@ func enlarge(s *Snapshot, leases, shards int) {
 	t := s.Types[0]
 	t.Type, t.Shards, t.Hosted, t.Table = "parcel", shards, shards, nil
 	for i := range shards {
-		t.Table = append(t.Table, Shard{Shard: i, Owner: s.Nodes[i%5].ID, Token: "1", Phase: "active", Since: s.At})
+		t.Table = append(t.Table, Shard{Shard: i, Owner: s.Nodes[i%5].ID, Token: 1, Phase: "active", Since: s.At})
 	}
 	if shards > 0 {
 		s.Types = append(s.Types, t)

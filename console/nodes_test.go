@@ -161,7 +161,7 @@ func TestMoreEventsThanFitAMessage(t *testing.T) {
 		a.Keeper().Journal().Add(journal.Event{At: time.Now(), Kind: journal.Acquired, Name: "leader/x", Token: uint64(i + 1), Why: errors.New(strings.Repeat("<", 512))})
 	}
 	eventually(t, c, func(s console.Snapshot) error {
-		seen := map[string]bool{}
+		seen := map[uint64]bool{}
 		for _, e := range s.Events {
 			if e.Name == "leader/x" {
 				seen[e.Token] = true
@@ -230,11 +230,11 @@ func TestActions(t *testing.T) {
 	require.Equal(t, inquiry.Conflict, other.Code)
 	require.False(t, other.Draining)
 	for r, text := range map[console.Request]string{
-		{Action: "explode"}:                                   "must be one of",
+		{Action: "explode"}:                                   "no lease",
 		{Action: "drain", Node: "c"}:                          "no node",
 		{Action: "move", Name: "other"}:                       "no lease",
 		{Action: "move", Name: "singleton/cron", To: "b"}:     "no lease", // Authorize was asked for another name
-		{Action: "move", Name: "cron", Token: "1"}:            "by now",
+		{Action: "move", Name: "cron", Token: 1}:              "by now",
 		{Action: "move", Name: "cron", To: "c"}:               "would not take over",
 		{Action: "release", Name: "member/shop/a"}:            "no lease",
 		{Action: "release", Name: "leader/shop"}:              "nothing to release",

@@ -155,22 +155,16 @@ func (b *builder) ofNode(n Node, add func(Problem)) {
 
 // ofLosses counts the leases that were lost within the hour.
 func (b *builder) ofLosses(add func(Problem)) {
-	var names []string
 	p := Problem{Code: "lost", Severity: Warn, Subject: "store"}
 	for _, e := range b.events {
 		if e.Kind == journal.Lost && !e.observed {
 			p.Count++
 			p.Since, p.Node = e.At, e.node
-			if text := e.Name + " on " + e.node; !slices.Contains(names, text) {
-				names = append(names, text)
-			}
-			p.Detail = e.Reason
+			p.Detail = fmt.Sprintf("The last: %s on %s. %s", e.Name, e.node, sentence(e.Reason))
 		}
 	}
-	if p.Count == 0 {
-		return
+	if p.Count > 0 {
+		p.Text = plural(p.Count, "lease was", "leases were") + " lost in the last hour"
+		add(p)
 	}
-	p.Text = plural(p.Count, "lease was", "leases were") + " lost in the last hour"
-	p.Detail = strings.Join(names[:min(len(names), 5)], ", ") + ". The last: " + sentence(p.Detail)
-	add(p)
 }

@@ -2,6 +2,7 @@ package console
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -66,7 +67,7 @@ func (l *lane) last(is func(*Span) bool) *Span {
 // begin adds a span, in the order of tokens.
 func (l *lane) begin(s *Span) *Span {
 	i := len(l.all)
-	for i > 0 && tokenOf(l.all[i-1].Token) > tokenOf(s.Token) {
+	for i > 0 && l.all[i-1].Token > s.Token {
 		i--
 	}
 	l.all = slices.Insert(l.all, i, s)
@@ -78,7 +79,7 @@ func (l *lane) take(e happened) {
 	if e.observed {
 		holder = e.Peer
 	}
-	s := l.last(func(s *Span) bool { return s.Token == number(e.Token) })
+	s := l.last(func(s *Span) bool { return s.Token == e.Token })
 	if endings[e.Kind] != "" && !e.observed && (s == nil || s.Holder != holder) { // who hands over may tell the next token, or none
 		s = l.last(func(s *Span) bool { return s.Holder == holder })
 	}
@@ -86,7 +87,7 @@ func (l *lane) take(e happened) {
 		if e.Token == 0 {
 			return
 		}
-		s = l.begin(&Span{Holder: holder, Token: number(e.Token), From: e.At})
+		s = l.begin(&Span{Holder: holder, Token: e.Token, From: e.At})
 	}
 	s.Error = max(s.Error, millis(e.doubt))
 	if e.observed && e.Kind == journal.Seen {
@@ -272,7 +273,7 @@ func timeline(lanes map[string]*lane, from, to time.Time) []Lane {
 	}
 	all := []Lane{}
 	for _, name := range slices.Sorted(maps.Keys(of)) {
-		slices.SortStableFunc(of[name].Spans, func(a, b Span) int { return cmp.Compare(tokenOf(a.Token), tokenOf(b.Token)) })
+		slices.SortStableFunc(of[name].Spans, func(a, b Span) int { return cmp.Compare(a.Token, b.Token) })
 		all = append(all, *of[name])
 	}
 	return all
@@ -294,19 +295,6 @@ func millis(d time.Duration) float64 {
 	return float64(d.Round(time.Microsecond)) / float64(time.Millisecond)
 }
 
-// number writes a token; 0 is none.
-func number(token uint64) string {
-	if token == 0 {
-		return ""
-	}
-	return strconv.FormatUint(token, 10)
-}
-
-func tokenOf(s string) uint64 {
-	n, _ := strconv.ParseUint(s, 10, 64)
-	return n
-}
-
 // folded makes of the events what is shown: those of shards of one kind, type and pair of nodes within a
 // second are one with a count, and of an observation by several nodes the first counts.
 func folded(events []happened) (all []Event) {
@@ -314,12 +302,12 @@ func folded(events []happened) (all []Event) {
 	seen := map[string]bool{}
 	for _, e := range events {
 		x := Event{ID: e.boot[:min(8, len(e.boot))] + "-" + strconv.FormatUint(e.Number, 10), At: e.At, Node: e.node, Kind: e.Kind, Name: e.Name,
-			Token: number(e.Token), Peer: e.Peer, Reason: e.Reason}
+			Token: e.Token, Peer: e.Peer, Reason: e.Reason}
 		if e.Took > 0 {
 			x.Took = ms(e.Took)
 		}
 		if e.observed {
-			key := e.Kind + " " + e.Name + " " + x.Token
+			key := fmt.Sprint(e.Kind, " ", e.Name, " ", e.Token)
 			if seen[key] {
 				continue
 			}

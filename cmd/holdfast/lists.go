@@ -164,9 +164,6 @@ func (a *app) lists() []*cobra.Command {
 	ls := a.list("ls [PREFIX]", "List leases: who holds what, and for how long", "holdfast ls cron/ --holder shop-2",
 		"leases", func(s snapshot, args []string) (string, any, error) {
 			all := s.Leases
-			if state != "" && state != "held" && state != "free" {
-				return "", nil, usage("--state %s: must be held, or free", state)
-			}
 			if withShards {
 				all = s.AllLeases()
 			}
@@ -178,7 +175,6 @@ func (a *app) lists() []*cobra.Command {
 	ls.Flags().StringVar(&ofKind, "kind", "", "only of this kind, such as singleton or application")
 	ls.Flags().StringVar(&holder, "holder", "", "only those this node holds, by its id")
 	ls.Flags().StringVar(&state, "state", "", "only held, or free")
-	_ = ls.RegisterFlagCompletionFunc("state", cobra.FixedCompletions([]string{"held", "free"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = ls.RegisterFlagCompletionFunc("holder", a.completion("nodes"))
 	ls.Flags().BoolVar(&withShards, "shards", false, "those of shards, too")
 
@@ -312,7 +308,7 @@ func (a *app) describeCommand() *cobra.Command {
 }
 
 // describe prints the page about a subject.
-func (a *app) describe(s snapshot, x any) error {
+func (a *printer) describe(s snapshot, x any) error {
 	for _, part := range described {
 		of := dig(plain(x), strings.Split(part.of, "."))
 		items, _ := of.([]any)

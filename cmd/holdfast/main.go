@@ -28,7 +28,7 @@ func main() {
 
 // run runs the command and returns its exit code. Data goes to out, talk to log.
 func run(ctx context.Context, args []string, in io.Reader, out, log io.Writer) int {
-	a := &app{in: in, out: out, log: log}
+	a := &app{in: in, printer: printer{out: out, log: log}}
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(in)
@@ -143,11 +143,10 @@ func usage(format string, args ...any) error {
 
 // app is one run of the command.
 type app struct {
+	printer
 	in       io.Reader
-	out, log io.Writer
 	store    string // --store
 	node     string // --node
-	output   string // --output
 	readOnly bool
 	yes      bool
 }

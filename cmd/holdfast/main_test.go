@@ -228,9 +228,9 @@ func TestSteering(t *testing.T) {
 	for line, want := range map[string]console.Request{
 		"drain shop-2":   {Action: "drain", Node: "shop-2"},
 		"undrain shop-4": {Action: "undrain", Node: "shop-4"},
-		"transfer singleton/scheduler --to shop-1": {Action: "move", Name: "scheduler", To: "shop-1", Token: "204366"},
-		"transfer scheduler --to shop-3":           {Action: "move", Name: "scheduler", To: "shop-3", Token: "204366"},
-		"release outbox/orders":                    {Action: "release", Name: "outbox/orders", Token: "208757"},
+		"transfer singleton/scheduler --to shop-1": {Action: "move", Name: "scheduler", To: "shop-1", Token: 204366},
+		"transfer scheduler --to shop-3":           {Action: "move", Name: "scheduler", To: "shop-3", Token: 204366},
+		"release outbox/orders":                    {Action: "release", Name: "outbox/orders", Token: 208757},
 	} {
 		args := strings.Fields(line)
 		got := holdfast(t, n.env(), args...)
@@ -386,7 +386,7 @@ func TestUI(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	var out bytes.Buffer
-	a := &app{out: &out, store: env["HOLDFAST_STORE"]}
+	a := &app{printer: printer{out: &out}, store: env["HOLDFAST_STORE"]}
 	done := make(chan error, 1)
 	go func() {
 		done <- a.alone(ctx, func(c *console.Console) error { return a.serve(ctx, l, c) })

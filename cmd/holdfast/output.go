@@ -53,8 +53,14 @@ var kinds = map[string]kind{
 	"times": {"what", "WHAT what, N n, P50 p50_ms, P90 p90_ms, P99 p99_ms, MAX max_ms"},
 }
 
+// printer prints things in the form that was asked for.
+type printer struct {
+	out, log io.Writer
+	output   string // --output
+}
+
 // print prints a list of a kind, or one thing of it.
-func (a *app) print(s snapshot, of string, things any) error {
+func (a *printer) print(s snapshot, of string, things any) error {
 	items, list := things.([]any)
 	if !list {
 		items = []any{things}
@@ -86,7 +92,7 @@ func (a *app) print(s snapshot, of string, things any) error {
 }
 
 // line prints one thing as jsonl, or its name.
-func (a *app) line(s snapshot, of string, x any) error {
+func (a *printer) line(s snapshot, of string, x any) error {
 	if a.output == "jsonl" {
 		return a.object(x)
 	}
@@ -99,7 +105,7 @@ func (a *app) line(s snapshot, of string, x any) error {
 }
 
 // table prints columns of items.
-func (a *app) table(s snapshot, columns string, items []any, head bool) error {
+func (a *printer) table(s snapshot, columns string, items []any, head bool) error {
 	columns, more, _ := strings.Cut(columns, "; ")
 	if a.output == "wide" && more != "" {
 		columns += ", " + more
@@ -122,7 +128,7 @@ func (a *app) table(s snapshot, columns string, items []any, head bool) error {
 }
 
 // rows prints cells as columns.
-func (a *app) rows(rows [][]string) error {
+func (a *printer) rows(rows [][]string) error {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
@@ -155,7 +161,7 @@ var colours = map[string]string{
 }
 
 // object prints x as JSON, on one line for jsonl, or as YAML.
-func (a *app) object(x any) error {
+func (a *printer) object(x any) error {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)

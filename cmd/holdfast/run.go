@@ -199,7 +199,8 @@ func (j *job) run() error {
 		close(signals)
 		passing.Wait()
 	}()
-	o, err := j.connect(ctx, lease.Config{ID: j.id, TTL: j.ttl, Margin: j.margin(), RenewFraction: renewals, Logger: j.logger()})
+	cfg := lease.Config{ID: j.id, TTL: j.ttl, Margin: j.margin(), RenewFraction: renewals, Logger: j.logger()}
+	o, err := j.connect(ctx, cfg)
 	var l *lease.Handle
 	if err == nil {
 		defer o.Close()
@@ -270,15 +271,16 @@ func (j *job) hold(ctx context.Context, l *lease.Handle) (o outcome, err error) 
 			waiting, cancel = context.WithTimeout(ctx, j.patience)
 			defer cancel()
 		}
-		var held *lease.HeldError
-		if _, err := l.AcquireTerm(waiting); errors.As(err, &held) {
+		_, first := l.AcquireTerm(waiting)
+		if held, is := errors.AsType[*lease.HeldError](first); is {
 			j.say("waiting for %s", holder(j.name, held.Record))
 			if j.ready == nil {
 				j.ready, _ = newGuard() // so that the program starts at once; under tries again
 			}
 		}
-		if err = lease.Run(waiting, l, work); held != nil && errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, lease.ErrUnknown) {
-			err = held // at first
+		err = lease.Run(waiting, l, work)
+		if first != nil && errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, lease.ErrUnknown) {
+			err = first // which says who holds it, or that the store did not answer
 		}
 	}
 	if !o.ran && ctx.Err() == nil && errors.Is(err, lease.ErrExpired) {
@@ -289,9 +291,6 @@ func (j *job) hold(ctx context.Context, l *lease.Handle) (o outcome, err error) 
 
 func holder(name string, r lease.Record) string {
 	text := fmt.Sprintf("%q: %q holds it", name, r.Owner.ID)
-	if r.Owner.Address != "" {
-		text += fmt.Sprintf(" at %q", r.Owner.Address)
-	}
 	if !r.Granted.IsZero() {
 		text += fmt.Sprintf(" since %s, for %v", r.Granted.UTC().Format(time.RFC3339), max(time.Since(r.Granted), 0).Round(time.Second))
 	}

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -38,27 +37,22 @@ const (
 // source is what the commands read from: a node's page, or the console of a store alone.
 type source interface {
 	Snapshot(ctx context.Context, since time.Time) (console.Snapshot, error)
-	Act(ctx context.Context, user string, r console.Request) (console.Accepted, error)
-	Close()
 }
 
 // with opens the source that was named, for f.
 func (a *app) with(ctx context.Context, f func(source) error) error {
-	if a.node != "" {
-		u, err := url.Parse(a.node)
-		if err != nil || u.Host == "" || !slices.Contains([]string{"http", "https"}, u.Scheme) {
-			return usage("--node: not the URL of a node's page, such as %s", nodeExample)
+	switch {
+	case a.node != "":
+		p, err := a.page()
+		if err != nil {
+			return err
 		}
-		u.Path = strings.TrimSuffix(u.Path, "/") + "/"
-		from := page{u}
-		defer from.Close()
-		return f(from)
+		return f(p)
+	case a.store != "":
+		return a.alone(ctx, func(c *console.Console) error { return f(c) })
 	}
-	if a.store == "" {
-		return usage("no store and no node: give --store or HOLDFAST_STORE, such as %s, "+
-			"or --node or HOLDFAST_NODE, such as %s", storeExample, nodeExample)
-	}
-	return a.alone(ctx, func(c *console.Console) error { return f(c) })
+	return usage("no store and no node: give --store or HOLDFAST_STORE, such as %s, "+
+		"or --node or HOLDFAST_NODE, such as %s", storeExample, nodeExample)
 }
 
 // alone opens the console of a store alone, for f.
@@ -93,7 +87,14 @@ func (a *app) snapshot(ctx context.Context, since time.Duration) (s console.Snap
 // page is a node's page.
 type page struct{ at *url.URL }
 
-func (p page) Close() { http.DefaultClient.CloseIdleConnections() }
+func (a *app) page() (page, error) {
+	u, err := url.Parse(a.node)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return page{}, usage("--node: not the URL of a node's page, such as %s", nodeExample)
+	}
+	u.Path = strings.TrimSuffix(u.Path, "/") + "/"
+	return page{u}, nil
+}
 
 func (p page) fail(format string, args ...any) error {
 	return fmt.Errorf("node %s: "+format, append([]any{p.at.Redacted()}, args...)...)
@@ -138,7 +139,7 @@ func (p page) Snapshot(ctx context.Context, since time.Time) (s console.Snapshot
 	return s, p.call(ctx, "GET", "snapshot?since="+time.Since(since).String(), nil, &s)
 }
 
-func (p page) Act(ctx context.Context, _ string, r console.Request) (a console.Accepted, err error) {
+func (p page) act(ctx context.Context, r console.Request) (a console.Accepted, err error) {
 	ctx, stop := context.WithTimeout(ctx, answerTime)
 	defer stop()
 	body, err := json.Marshal(r)

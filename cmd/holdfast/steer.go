@@ -46,8 +46,12 @@ func (a *app) act(ctx context.Context, r console.Request) error {
 	if a.readOnly {
 		return usage("%s would change something: leave --read-only out", verb)
 	}
-	if a.node == "" && a.store != "" {
+	if a.node == "" {
 		return usage("%s asks a node: give --node or HOLDFAST_NODE, such as %s", verb, nodeExample)
+	}
+	p, err := a.page()
+	if err != nil {
+		return err
 	}
 	question := verb + " " + r.Node
 	if r.Name != "" {
@@ -71,15 +75,15 @@ func (a *app) act(ctx context.Context, r console.Request) error {
 	if err := a.ask(question); err != nil {
 		return err
 	}
-	return a.with(ctx, func(from source) error {
-		done, err := from.Act(ctx, "", r)
-		if err == nil && (a.output == "table" || a.output == "wide") {
-			_, err = fmt.Fprintln(a.out, safe(done.Text))
-		} else if err == nil {
-			err = a.object(done)
-		}
+	done, err := p.act(ctx, r)
+	switch {
+	case err != nil:
 		return err
-	})
+	case a.output == "table" || a.output == "wide":
+		_, err = fmt.Fprintln(a.out, safe(done.Text))
+		return err
+	}
+	return a.object(done)
 }
 
 // ask asks at the terminal.

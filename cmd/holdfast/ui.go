@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -45,14 +44,12 @@ func (a *app) serve(ctx context.Context, l net.Listener, page http.Handler) erro
 			page.ServeHTTP(w, r)
 		}),
 	}
-	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
-	defer stop()
-	_, err := fmt.Fprintf(a.out, "http://%s/\n", l.Addr())
-	if err == nil {
-		err = s.Serve(l)
+	defer context.AfterFunc(ctx, func() { _ = s.Close() })()
+	if _, err := fmt.Fprintf(a.out, "http://%s/\n", l.Addr()); err != nil {
+		return err
 	}
-	if errors.Is(err, http.ErrServerClosed) {
-		err = nil
+	if err := s.Serve(l); ctx.Err() == nil {
+		return err
 	}
-	return errors.Join(err, s.Close())
+	return nil
 }

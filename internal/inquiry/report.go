@@ -21,7 +21,6 @@ type Action struct {
 	Action string // drain, undrain, move, release
 	Name   string `json:",omitempty"` // the lease's
 	To     string `json:",omitempty"` // a node's id
-	Token  string `json:",omitempty"` // if given: that of the ownership it is about
 	User   string `json:",omitempty"`
 	Of     string `json:",omitempty"` // if given: the incarnation that is meant; an address may be another's by now
 }
