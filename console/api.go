@@ -11,9 +11,9 @@ const Version = "v1"
 type Snapshot struct {
 	API      string    `json:"api"`
 	At       time.Time `json:"at"`
-	Node     string    `json:"node,omitempty"` // that made it; empty: from the store alone
-	Answered []string  `json:"answered"`       // nodes that were asked and answered, by id
-	Missing  []Missing `json:"missing"`        // nodes that did not
+	Node     string    `json:"node"`     // that made it; empty: from the store alone
+	Answered []string  `json:"answered"` // nodes that were asked and answered, by id
+	Missing  []Missing `json:"missing"`  // nodes that did not
 
 	Capabilities Capabilities `json:"capabilities"`
 	Cluster      Cluster      `json:"cluster"`

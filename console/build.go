@@ -53,13 +53,6 @@ type builder struct {
 
 // build makes the Snapshot. It is a pure function of what was seen.
 func build(in seen) Snapshot {
-	if in.cfg.Text != nil {
-		in.events = slices.Clone(in.events)
-		for i := range in.events {
-			in.events[i].Reason = in.cfg.shown(in.events[i].Reason)
-		}
-		in.failure = in.cfg.shown(in.failure)
-	}
 	b := &builder{seen: in, lanes: lanesOf(in.events, in.heard), byName: map[string]lease.Record{}, unwell: map[string]bool{}}
 	for _, r := range in.records {
 		b.byName[r.Name] = r
@@ -106,7 +99,7 @@ func (b *builder) unfinished() bool {
 }
 
 func (b *builder) cluster() {
-	c := Cluster{Groups: []string{}, Store: b.store.Store, TTL: millis(b.store.TTL), Margin: millis(b.store.Margin), StoreFailure: b.failure}
+	c := Cluster{Groups: []string{}, Store: b.store.Store, TTL: millis(b.store.TTL), Margin: millis(b.store.Margin), StoreFailure: b.cfg.shown(b.failure)}
 	for _, a := range b.told {
 		if a.owner.ID != b.self {
 			off := millis(max(a.offset, -a.offset) + a.took/2)
@@ -192,7 +185,7 @@ func (b *builder) nodes() {
 // tells adds to a node what it told.
 func (b *builder) tells(n *Node, a answer) {
 	r := a.report
-	n.Source, n.Version, n.Go, n.Started, n.AnsweredMS = "asked", r.Version, r.Go, utc(r.Started), ms(a.took)
+	n.Source, n.Version, n.Go, n.Started, n.AnsweredMS = "asked", r.Version, r.Go, utc(r.Started), new(millis(a.took))
 	n.Group = cmp.Or(n.Group, r.Group)
 	switch {
 	case r.Draining && n.State == "up":
@@ -262,10 +255,9 @@ func (b *builder) leases() {
 		if journal.KindOf(r.Name) == "shard" {
 			continue
 		}
-		owner := Owner(r.Owner)
-		l := Lease{Name: r.Name, Kind: journal.KindOf(r.Name), State: "held", Owner: &owner, Token: uint64(r.Token), TTL: millis(r.TTL),
-			Session: fmt.Sprintf("%016x", uint64(r.Session)), Left: millis(r.Left), Granted: r.Granted, Since: r.Granted,
-			Metadata: b.changed(r.Metadata)}
+		l := Lease{Name: r.Name, Kind: journal.KindOf(r.Name), State: "held", Owner: new(Owner(r.Owner)), Token: uint64(r.Token),
+			TTL: millis(r.TTL), Session: fmt.Sprintf("%016x", uint64(r.Session)), Left: millis(r.Left), Granted: r.Granted,
+			Since: r.Granted, Metadata: b.changed(r.Metadata)}
 		if left, known := trusted[[2]string{r.Owner.Incarnation, l.Session}]; known {
 			l.Left = millis(left)
 		}
@@ -330,8 +322,7 @@ func (b *builder) singletons() {
 		x := all[name]
 		l := b.lane(x.Lease)
 		if r, held := b.byName[x.Lease]; held {
-			owner := Owner(r.Owner)
-			x.Host, x.Token = &owner, uint64(r.Token)
+			x.Host, x.Token = new(Owner(r.Owner)), uint64(r.Token)
 			if x.Phase == "hostless" && b.answers[r.Owner.Incarnation].report == nil {
 				x.Phase = "held" // its host did not say
 			}
@@ -365,26 +356,20 @@ func (b *builder) types() {
 	}
 	var shards []lease.Record
 	for _, r := range b.records {
-		seg := segments(r.Name)
-		if len(seg) < 2 {
+		kind, seg := journal.KindOf(r.Name), segments(r.Name)
+		if len(seg) < 2 || !slices.Contains([]string{"coordinator", "region", "shard"}, kind) {
 			continue
 		}
-		switch journal.KindOf(r.Name) {
+		t := of(seg[0], seg[1])
+		t.Shards = max(t.Shards, atoi(r.Metadata["shards"]))
+		switch kind {
 		case "coordinator":
-			owner := Owner(r.Owner)
-			t := of(seg[0], seg[1])
-			t.Coordinator, t.Token = &owner, uint64(r.Token)
-			t.Shards = max(t.Shards, atoi(r.Metadata["shards"]))
+			t.Coordinator, t.Token = new(Owner(r.Owner)), uint64(r.Token)
 		case "region":
-			t := of(seg[0], seg[1])
-			t.Shards = max(t.Shards, atoi(r.Metadata["shards"]))
 			_, member := b.byName[named("member", seg[0], r.Owner.ID, r.Owner.Incarnation)]
 			t.Nodes = append(t.Nodes, TypeNode{Owner: Owner(r.Owner), Hosts: r.Metadata["hosts"] == "1", Member: member})
-		case "shard":
-			if len(seg) == 3 {
-				of(seg[0], seg[1])
-				shards = append(shards, r)
-			}
+		default:
+			shards = append(shards, r)
 		}
 	}
 	for _, a := range b.told {
@@ -404,7 +389,7 @@ func (b *builder) types() {
 	for _, r := range shards {
 		seg := segments(r.Name)
 		t := of(seg[0], seg[1])
-		n, err := strconv.Atoi(seg[2])
+		n, err := strconv.Atoi(seg[len(seg)-1])
 		if err != nil || n < 0 || n >= len(t.Table) {
 			continue
 		}
@@ -448,14 +433,8 @@ func (t *Type) node(incarnation string) *TypeNode {
 
 // add adds what a node told of its part in t.
 func (t *Type) add(a answer, x inquiry.Type) {
-	sum := func(to **int, n int) {
-		if *to == nil {
-			*to = new(int)
-		}
-		**to += n
-	}
-	sum(&t.Entities, x.Entities)
-	sum(&t.Waiting, x.Waiting)
+	t.Entities = new(*cmp.Or(t.Entities, new(int)) + x.Entities)
+	t.Waiting = new(*cmp.Or(t.Waiting, new(int)) + x.Waiting)
 	if n := t.node(a.owner.Incarnation); n != nil {
 		n.Entities, n.Draining, n.Leaving = &x.Entities, x.Draining, a.report.Stopping
 	}

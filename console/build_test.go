@@ -170,7 +170,7 @@ func cluster(events string, records ...lease.Record) seen {
 	in := seen{at: at(60_000), self: "a", from: at(-3_600_000), store: lease.Info{TTL: 10 * time.Second, Margin: time.Second}, answers: map[string]answer{}, records: records}
 	for _, id := range []string{"a", "b"} {
 		in.answers["incarnation-"+id] = answer{owner: lease.Owner{ID: id, Incarnation: "incarnation-" + id, Address: id + ":1"}, took: 4 * time.Millisecond,
-			report: &inquiry.Report{At: in.at, ID: id, Incarnation: "incarnation-" + id}}
+			report: &inquiry.Report{At: in.at, Incarnation: "incarnation-" + id}}
 	}
 	if events != "" {
 		in.events = told(events)
@@ -303,6 +303,11 @@ func TestTextIsHidden(t *testing.T) {
 	in.events = append(in.events, moved)
 	in.failure = "secret"
 	in.cfg.Text = func(s string) string { return strings.ReplaceAll(s, "secret", "…") }
+	for _, e := range in.events {
+		told := in.answers["incarnation-a"].report
+		told.Events = append(told.Events, e.Event)
+	}
+	(&Console{cfg: in.cfg, lives: map[string]*life{}}).take(&in)
 	body, err := json.Marshal(build(in))
 	require.NoError(t, err)
 	require.NotContains(t, string(body), "secret")

@@ -270,7 +270,7 @@ func (c *Console) take(in *seen) {
 			shift, doubt = 0, doubt+off
 		}
 		for _, e := range a.report.Events {
-			e.At = utc(e.At.Add(-shift))
+			e.At, e.Reason = utc(e.At.Add(-shift)), c.cfg.shown(e.Reason)
 			c.events = append(c.events, happened{Event: e, node: a.owner.ID, boot: incarnation, doubt: doubt,
 				observed: e.Kind == journal.Seen || e.Kind == journal.SeenFree})
 		}

@@ -16,8 +16,8 @@ const hostlessAfter = 30 * time.Second
 // problems says what needs a look, the worst first.
 func (b *builder) problems() {
 	add := func(p Problem) { b.out.Problems = append(b.out.Problems, p) }
-	if b.failure != "" {
-		add(Problem{Code: "store", Severity: Bad, Subject: "store", Since: b.store.Since, Text: "is not reached", Detail: b.failure})
+	if why := b.out.Cluster.StoreFailure; why != "" {
+		add(Problem{Code: "store", Severity: Bad, Subject: "store", Since: b.store.Since, Text: "is not reached", Detail: why})
 	}
 	for _, s := range b.out.Singletons {
 		b.ofSingleton(s, add)

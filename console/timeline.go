@@ -183,7 +183,7 @@ func (l *lane) handovers() (all []Handover) {
 			h.At = is.From
 		}
 		if !was.RunTo.IsZero() && !is.RunFrom.IsZero() {
-			h.Gap = ms(max(0, is.RunFrom.Sub(was.RunTo))) // less: their clocks differ
+			h.Gap = new(millis(max(0, is.RunFrom.Sub(was.RunTo)))) // less: their clocks differ
 		}
 		all = append(all, h)
 	}
@@ -286,11 +286,6 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-func ms(d time.Duration) *float64 {
-	x := millis(d)
-	return &x
-}
-
 func millis(d time.Duration) float64 {
 	return float64(d.Round(time.Microsecond)) / float64(time.Millisecond)
 }
@@ -304,7 +299,7 @@ func folded(events []happened) (all []Event) {
 		x := Event{ID: e.boot[:min(8, len(e.boot))] + "-" + strconv.FormatUint(e.Number, 10), At: e.At, Node: e.node, Kind: e.Kind, Name: e.Name,
 			Token: e.Token, Peer: e.Peer, Reason: e.Reason}
 		if e.Took > 0 {
-			x.Took = ms(e.Took)
+			x.Took = new(millis(e.Took))
 		}
 		if e.observed {
 			key := fmt.Sprint(e.Kind, " ", e.Name, " ", e.Token)

@@ -20,16 +20,20 @@ import (
 func (a *app) steering() []*cobra.Command {
 	var to string
 	steer := func(use, short, example, of string, request func(name string) console.Request) *cobra.Command {
-		c := a.command(use, short, example, of, func(ctx context.Context, args []string) error { return a.act(ctx, request(args[0])) })
+		c := a.command(use, short, example, of, func(ctx context.Context, args []string) error {
+			return a.act(ctx, request(args[0]))
+		})
 		c.Flags().BoolVarP(&a.yes, "yes", "y", false, "do not ask")
 		return c
 	}
-	release := steer("release NAME", "Ask the holder of a lease to end its work and release it", "holdfast release cron/nightly-report", "leases",
+	release := steer("release NAME", "Ask the holder of a lease to end its work and release it",
+		"holdfast release cron/nightly-report", "leases",
 		func(name string) console.Request { return console.Request{Action: "release", Name: name} })
 	release.Long = release.Short + `.
 That is a planned end, asked for through a node. A lease is never taken from work that runs, and there
 is no force.`
-	transfer := steer("transfer NAME", "Ask a singleton's host to hand it over", "holdfast transfer report-mailer --to shop-2", "singletons",
+	transfer := steer("transfer NAME", "Ask a singleton's host to hand it over",
+		"holdfast transfer report-mailer --to shop-2", "singletons",
 		func(name string) console.Request { return console.Request{Action: "move", Name: name, To: to} })
 	transfer.Flags().StringVar(&to, "to", "", "the node that is to host it, by its id; default: any that may")
 	_ = transfer.RegisterFlagCompletionFunc("to", a.completion("nodes"))

@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -107,40 +109,24 @@ func TestReadOnly(t *testing.T) {
 	require.True(t, bytes.Equal(before, after), "%d and %d bytes", len(before), len(after))
 }
 
-// lines is a writer that tells of each line.
-type lines struct {
-	mu   sync.Mutex
-	rest string
-	got  chan string
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.rest += string(p)
-	for {
-		line, rest, ok := strings.Cut(l.rest, "\n")
-		if !ok {
-			return len(p), nil
-		}
-		l.rest = rest
-		l.got <- line
-	}
-}
-
 // TestWatchingAStore: -w prints the changes that another process makes, until it is interrupted.
 func TestWatchingAStore(t *testing.T) {
 	k, _, env := keepLeases(t)
 	t.Setenv("HOLDFAST_STORE", env["HOLDFAST_STORE"])
 	ctx, interrupt := context.WithCancel(t.Context())
-	out := &lines{got: make(chan string, 100)}
+	in, out, err := os.Pipe()
+	require.NoError(t, err)
 	done := make(chan int)
 	go func() { done <- run(ctx, []string{"ls", "-w", "-o", "name"}, nil, out, new(bytes.Buffer)) }()
 	time.Sleep(100 * time.Millisecond)
 	hold(t, k, "cron/a")
-	require.Equal(t, "cron/a", <-out.got)
+	line := make([]byte, len("cron/a\n"))
+	_, err = io.ReadFull(in, line)
+	require.NoError(t, err)
+	require.Equal(t, "cron/a\n", string(line))
 	interrupt()
 	require.Equal(t, codeOK, <-done)
+	require.NoError(t, errors.Join(in.Close(), out.Close()))
 }
 
 // TestABadStore: what can't be reached is named, and no worse than an error.

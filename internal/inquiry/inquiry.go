@@ -3,7 +3,6 @@
 package inquiry
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -45,9 +44,10 @@ type Desk struct {
 	last    atomic.Uint64
 	asking  sync.Map // by number: *question
 
-	mu     sync.Mutex
-	keeper *lease.Keeper
-	parts  map[any]Part
+	keeper atomic.Pointer[lease.Keeper]
+
+	mu    sync.Mutex
+	parts map[any]Part
 }
 
 type question struct {
@@ -74,11 +74,7 @@ func Of(system *actor.ActorSystem) *Desk {
 }
 
 // Keep has the Desk tell of a Keeper: the first counts.
-func (d *Desk) Keep(k *lease.Keeper) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.keeper = cmp.Or(d.keeper, k)
-}
+func (d *Desk) Keep(k *lease.Keeper) { d.keeper.CompareAndSwap(nil, k) }
 
 // Tell has the Desk ask for a part of its reports; key tells the parts from each other. Nil: no more.
 func (d *Desk) Tell(key any, p Part) {
@@ -124,8 +120,8 @@ func (d *Desk) self() *wire.Node {
 
 // report makes the node's report.
 func (d *Desk) report(ctx context.Context, q Request) Report {
+	k := d.keeper.Load()
 	d.mu.Lock()
-	k := d.keeper
 	parts := slices.Collect(maps.Values(d.parts))
 	d.mu.Unlock()
 	r := Report{At: time.Now(), Go: runtime.Version(), Version: version(), Started: d.started,
@@ -165,10 +161,7 @@ const (
 // than a second. The journal has who asked, and why it failed.
 func (d *Desk) Begin(q Request, r *Report, f func(ctx context.Context) error) {
 	note := func(text string) {
-		d.mu.Lock()
-		k := d.keeper
-		d.mu.Unlock()
-		if k != nil {
+		if k := d.keeper.Load(); k != nil {
 			k.Journal().Add(journal.Event{At: time.Unix(0, k.Clock().Now().Wall), Kind: journal.Asked, Name: q.Do.Name, Peer: q.Do.To, Why: errors.New(text)})
 			k.Logger().Info(text, zap.String("name", q.Do.Name), zap.String("to", q.Do.To), zap.String("user", q.Do.User))
 		}
@@ -200,12 +193,11 @@ func (d *Desk) Begin(q Request, r *Report, f func(ctx context.Context) error) {
 func ofKeeper(k *lease.Keeper, q Request, r *Report) {
 	i := k.Info()
 	r.At = time.Unix(0, k.Clock().Now().Wall)
-	r.ID, r.Incarnation, r.Address = i.Owner.ID, i.Owner.Incarnation, i.Owner.Address
 	r.Waiting, r.P50, r.P99, r.Failed, r.Attempt = i.Waiting, i.Answers.P50, i.Answers.P99, i.Answers.Failed, i.Answers.Attempt
 	for _, s := range i.Sessions {
 		r.Sessions = append(r.Sessions, Session{ID: fmt.Sprintf("%016x", uint64(s.ID)), Leases: s.Leases, TTL: s.TTL, Trusted: s.Left, Failed: s.Failed, Error: text(s.Err)})
 	}
-	r.Boot = i.Owner.Incarnation
+	r.Incarnation, r.Boot = i.Owner.Incarnation, i.Owner.Incarnation
 	if q.Boot != r.Boot {
 		q.After = 0
 	}
@@ -231,9 +223,8 @@ func version() string {
 	if !ok {
 		return ""
 	}
-	const module = "github.com/holdfast-go/holdfast"
 	for _, m := range append(b.Deps, &b.Main) {
-		if m.Path == module {
+		if m.Path == "github.com/holdfast-go/holdfast" {
 			return m.Version
 		}
 	}

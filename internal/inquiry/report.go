@@ -34,15 +34,14 @@ const (
 
 // Report is how a node stands.
 type Report struct {
-	At                   time.Time // by its clock
-	ID                   string
-	Incarnation, Address string
-	Group                string `json:",omitempty"`
-	Version              string `json:",omitempty"`
-	Go                   string
-	Started              time.Time
-	Stopping             bool `json:",omitempty"`
-	Draining             bool `json:",omitempty"`
+	At          time.Time // by its clock
+	Incarnation string
+	Group       string `json:",omitempty"`
+	Version     string `json:",omitempty"`
+	Go          string
+	Started     time.Time
+	Stopping    bool `json:",omitempty"`
+	Draining    bool `json:",omitempty"`
 
 	Sessions    []Session
 	Waiting     []string `json:",omitempty"` // names of leases that it waits for
