@@ -211,23 +211,6 @@ func (b *builder) tells(n *Node, a answer) {
 	}
 }
 
-// AllLeases lists the leases by name, and behind them those of shards by number, which are in the tables
-// of their types.
-func (s Snapshot) AllLeases() []Lease {
-	all := slices.Clone(s.Leases)
-	for _, t := range s.Types {
-		prefix := named("shard", t.Group, t.Type)
-		for _, x := range t.Table {
-			l := Lease{Name: prefix + "/" + strconv.Itoa(x.Shard), Kind: "shard", State: "free", Token: x.Token, Since: x.Since}
-			if x.Owner != "" {
-				l.State, l.Owner = "held", &Owner{ID: x.Owner}
-			}
-			all = append(all, l)
-		}
-	}
-	return all
-}
-
 // leases are the records, but those of shards, and names that are known though they are free.
 func (b *builder) leases() {
 	b.out.Leases = []Lease{}

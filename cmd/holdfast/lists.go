@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-go/holdfast/console"
+	"github.com/holdfast-go/holdfast/lease"
 )
 
 type snapshot = *console.Snapshot
@@ -23,9 +24,26 @@ type snapshot = *console.Snapshot
 func things(s snapshot, of string) []any {
 	singletons, leases := boxed(s.Singletons, nil), boxed(s.Leases, nil)
 	return map[string][]any{
-		"leases": leases, "all leases": boxed(s.AllLeases(), nil), "nodes": boxed(s.Nodes, nil),
+		"leases": leases, "all leases": boxed(allLeases(s), nil), "nodes": boxed(s.Nodes, nil),
 		"singletons": singletons, "types": boxed(s.Types, nil), "names": append(singletons, leases...),
 	}[of]
+}
+
+// allLeases are the leases by name, and behind them those of shards by number, which are in the tables
+// of their types.
+func allLeases(s snapshot) []console.Lease {
+	all := slices.Clone(s.Leases)
+	for _, t := range s.Types {
+		prefix, _ := lease.Name("shard", t.Group, t.Type) // it came from a name
+		for _, x := range t.Table {
+			l := console.Lease{Name: fmt.Sprintf("%s/%d", prefix, x.Shard), Kind: "shard", State: "free", Token: x.Token, Since: x.Since}
+			if x.Owner != "" {
+				l.State, l.Owner = "held", &console.Owner{ID: x.Owner}
+			}
+			all = append(all, l)
+		}
+	}
+	return all
 }
 
 // names are those of all of a kind.
@@ -165,7 +183,7 @@ func (a *app) lists() []*cobra.Command {
 		"leases", func(s snapshot, args []string) (string, any, error) {
 			all := s.Leases
 			if withShards {
-				all = s.AllLeases()
+				all = allLeases(s)
 			}
 			return "leases", boxed(all, func(l console.Lease) bool {
 				return strings.HasPrefix(l.Name, first(args)) && cmp.Or(ofKind, l.Kind) == l.Kind &&
@@ -262,7 +280,7 @@ func lookUp(s snapshot, name string) (x subject, lease string) {
 			x.Singleton, lease = &y, y.Lease
 		}
 	}
-	for _, l := range s.AllLeases() {
+	for _, l := range allLeases(s) {
 		if l.Name == lease {
 			x.Lease = &l
 		}
