@@ -3,6 +3,7 @@ package console
 import (
 	"bytes"
 	"cmp"
+	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"embed"
@@ -60,6 +61,11 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	head.Set("X-Content-Type-Options", "nosniff")
 	head.Set("Referrer-Policy", "no-referrer")
 	head.Set("Cache-Control", "no-store")
+	if !strings.HasSuffix(r.URL.Path, "/stream") && r.Method == http.MethodGet && zips(w, r) {
+		z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed)
+		defer z.Close()
+		w = zipped{w, z}
+	}
 	err := h.serve(w, r)
 	if err == nil {
 		return
@@ -72,6 +78,24 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	_ = write(w, status, Failure{Error: *no})
 }
+
+// zips reports whether the answer to r is compressed, which its head says then.
+func zips(w http.ResponseWriter, r *http.Request) bool {
+	w.Header().Set("Vary", "Accept-Encoding")
+	if !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		return false
+	}
+	w.Header().Set("Content-Encoding", "gzip")
+	return true
+}
+
+// zipped compresses a body.
+type zipped struct {
+	http.ResponseWriter
+	z *gzip.Writer
+}
+
+func (z zipped) Write(b []byte) (int, error) { return z.z.Write(b) }
 
 func (h *handler) serve(w http.ResponseWriter, r *http.Request) error {
 	at := "/" + strings.TrimPrefix(r.URL.Path, "/") // which may be stripped with the prefix

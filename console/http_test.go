@@ -3,6 +3,7 @@ package console
 import (
 	"bufio"
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
@@ -283,6 +284,13 @@ func TestMethodsAreLimited(t *testing.T) {
 	res, body := ask(t, "HEAD", srv.URL+"/admin/", "")
 	assert.Equal(t, 200, res.StatusCode)
 	assert.Empty(t, body)
+	res, body = ask(t, "GET", srv.URL+"/admin/app.js", "", "Accept-Encoding: gzip")
+	assert.Equal(t, "gzip", res.Header.Get("Content-Encoding"))
+	z, err := gzip.NewReader(strings.NewReader(body))
+	require.NoError(t, err)
+	plain, err := io.ReadAll(z)
+	require.NoError(t, err)
+	assert.Contains(t, string(plain), "'use strict'")
 }
 
 // events reads a stream's events until the test ends.
@@ -302,8 +310,14 @@ func streamed(t *testing.T, url string, headers ...string) <-chan [2]string {
 	go func() {
 		defer close(out)
 		defer res.Body.Close()
+		in := io.Reader(res.Body)
+		if res.Header.Get("Content-Encoding") == "gzip" {
+			if in, err = gzip.NewReader(in); err != nil {
+				return
+			}
+		}
 		event := ""
-		for lines := bufio.NewReader(res.Body); ; {
+		for lines := bufio.NewReader(in); ; {
 			line, err := lines.ReadString('\n')
 			if err != nil {
 				return
@@ -327,7 +341,7 @@ func streamed(t *testing.T, url string, headers ...string) <-chan [2]string {
 func TestAStreamTellsWhatChanged(t *testing.T) {
 	f := newFake(t)
 	srv := serve(t, f, Config{Authorize: byHeader, Actions: true})
-	all := streamed(t, srv.URL, "User: ada")
+	all := streamed(t, srv.URL, "User: ada", "Accept-Encoding: gzip")
 	first := <-all
 	assert.Equal(t, "snapshot", first[0])
 	var s Snapshot

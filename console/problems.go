@@ -10,8 +10,11 @@ import (
 	"github.com/holdfast-go/holdfast/internal/journal"
 )
 
-// hostlessAfter is when a problem of a singleton is bad; as singleton.Health.
-const hostlessAfter = 30 * time.Second
+// The bounds of problems.
+const (
+	hostlessAfter = 30 * time.Second // as singleton.Health
+	lettersAfter  = 50               // dead letters, since a node started
+)
 
 // problems says what needs a look, the worst first.
 func (b *builder) problems() {
@@ -40,6 +43,7 @@ func (b *builder) problems() {
 	for _, m := range b.out.Missing {
 		add(Problem{Code: "no_answer", Severity: Warn, Subject: "node/" + m.Node, Node: m.Node, Text: "does not answer", Detail: m.Error})
 	}
+	b.ofVersions(add)
 	slices.SortStableFunc(b.out.Problems, func(x, y Problem) int {
 		return cmp.Or(cmp.Compare(rank(x.Severity), rank(y.Severity)), cmp.Compare(x.Code, y.Code), cmp.Compare(x.Subject, y.Subject))
 	})
@@ -145,6 +149,13 @@ func (b *builder) ofNode(n Node, add func(Problem)) {
 	if c := n.Clock; c != nil && b.store.Margin > 0 && max(c.Offset, -c.Offset)-c.Error > millis(b.store.Margin)/2 {
 		on("clock", Warn, "has a clock that is off", fmt.Sprintf("By %.0f ms, give or take %.1f ms.", c.Offset, c.Error))
 	}
+	var letters int64
+	for _, count := range n.DeadLetters {
+		letters += count
+	}
+	if letters > lettersAfter {
+		on("dead_letters", Warn, fmt.Sprintf("has %d dead letters", letters), "")
+	}
 	if n.Health != nil && !n.Health.OK {
 		on("unhealthy", Warn, "is not healthy", strings.Join(n.Health.Errors, "; "))
 	}
@@ -167,4 +178,23 @@ func (b *builder) ofLosses(add func(Problem)) {
 		p.Text = plural(p.Count, "lease was", "leases were") + " lost in the last hour"
 		add(p)
 	}
+}
+
+// ofVersions tells when nodes run more than one version.
+func (b *builder) ofVersions(add func(Problem)) {
+	of := map[string][]string{}
+	for _, n := range b.out.Nodes {
+		if n.Version != "" {
+			of[n.Version] = append(of[n.Version], n.ID)
+		}
+	}
+	if len(of) < 2 {
+		return
+	}
+	var all []string
+	for v, ids := range of {
+		all = append(all, v+": "+strings.Join(ids, ", "))
+	}
+	slices.Sort(all)
+	add(Problem{Code: "versions", Severity: Info, Subject: "store", Text: "nodes run more than one version", Detail: strings.Join(all, "; ")})
 }

@@ -3,6 +3,7 @@ package console
 import (
 	"bytes"
 	"cmp"
+	"compress/flate"
 	"context"
 	"encoding/json"
 	"errors"
@@ -60,10 +61,26 @@ type hub struct {
 
 // member is a top-level member of the Snapshot as it was told last.
 type member struct {
-	body    json.RawMessage
+	text
 	steady  []byte
 	at      time.Time
 	version int
+}
+
+// text is sent to many viewers.
+type text struct {
+	body json.RawMessage
+	zip  func() []byte // deflated and flushed, once: such blocks make a stream in any order
+}
+
+func textOf(body []byte) text {
+	return text{body, sync.OnceValue(func() []byte {
+		var b bytes.Buffer
+		z, _ := flate.NewWriter(&b, flate.BestSpeed)
+		_, _ = z.Write(body)
+		_ = z.Flush()
+		return b.Bytes()
+	})}
 }
 
 // wait returns when nothing is followed any more, once ctx has ended.
@@ -103,13 +120,13 @@ func (h *hub) leave() {
 
 // since returns the members that are newer than a version, the latest version, and what is closed with
 // the next.
-func (h *hub) since(version int) (news map[string]json.RawMessage, latest int, next <-chan struct{}) {
+func (h *hub) since(version int) (news map[string]text, latest int, next <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	news = map[string]json.RawMessage{}
+	news = map[string]text{}
 	for name, m := range h.members {
 		if m.version > version {
-			news[name] = m.body
+			news[name] = m.text
 		}
 	}
 	return news, h.version, h.news
@@ -149,7 +166,7 @@ func (h *hub) publish(ctx context.Context, s Snapshot) {
 		if name != "at" && bytes.Equal(rest, was.steady) && (now.Before(due) || bytes.Equal(body, was.body)) {
 			continue
 		}
-		h.members[name] = member{body, rest, now, h.version + 1}
+		h.members[name] = member{textOf(body), rest, now, h.version + 1}
 		fresh++
 	}
 	if fresh > 1 { // than the time
@@ -169,17 +186,26 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request, user string) er
 	defer h.hub.leave()
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no")
-	out := http.NewResponseController(w)
-	send := func(event string, members map[string]json.RawMessage) error {
-		_ = out.SetWriteDeadline(time.Now().Add(writeTimeout)) // if w can't, only the viewer is held up
-		fmt.Fprintf(w, "retry: 3000\nevent: %s\ndata: ", event)
-		begin := "{"
-		for name, body := range members {
-			fmt.Fprintf(w, "%s%q:", begin, name)
-			_, _ = w.Write(body)
-			begin = ","
+	out, zip := http.NewResponseController(w), zips(w, r)
+	put := func(t text) {
+		body := []byte(t.body)
+		if zip {
+			body = t.zip()
 		}
-		fmt.Fprint(w, "}\n\n")
+		_, _ = w.Write(body)
+	}
+	if zip {
+		_, _ = w.Write([]byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255}) // the head of a gzip stream
+	}
+	send := func(event string, members map[string]text) error {
+		_ = out.SetWriteDeadline(time.Now().Add(writeTimeout)) // if w can't, only the viewer is held up
+		next := "retry: 3000\nevent: " + event + "\ndata: {"
+		for name, t := range members {
+			put(textOf(fmt.Appendf(nil, "%s%q:", next, name)))
+			put(t)
+			next = ","
+		}
+		put(textOf([]byte("}\n\n")))
 		return out.Flush()
 	}
 	ping := time.NewTicker(pingInterval)
@@ -189,7 +215,8 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request, user string) er
 		if event := "patch"; latest > version {
 			if version == 0 {
 				event = "snapshot"
-				news["capabilities"], _ = json.Marshal(h.capabilities(r, user))
+				may, _ := json.Marshal(h.capabilities(r, user))
+				news["capabilities"] = textOf(may)
 			}
 			err = send(event, news)
 			version = latest
@@ -200,7 +227,7 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request, user string) er
 			if _, no := h.authorize(r, Access{Action: "read"}); no != nil {
 				return nil
 			}
-			err = errors.Join(err, send("ping", map[string]json.RawMessage{"at": []byte(now.UTC().Format(`"` + time.RFC3339Nano + `"`))}))
+			err = errors.Join(err, send("ping", map[string]text{"at": textOf([]byte(now.UTC().Format(`"` + time.RFC3339Nano + `"`)))}))
 		case <-r.Context().Done():
 			return nil
 		case <-life.Done():

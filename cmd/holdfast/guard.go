@@ -35,9 +35,10 @@ type order struct {
 }
 
 type program struct {
-	Path      string
-	Args, Env []string      // Env: beside the guard's own
-	Grace     time.Duration // from SIGTERM to SIGKILL
+	Path       string
+	Args, Env  []string      // Env: beside the guard's own
+	Grace      time.Duration // from SIGTERM to SIGKILL
+	Foreground bool          // it gets the terminal
 }
 
 // report is how the program ended: nothing that it started runs any more.
@@ -78,7 +79,7 @@ func guardProgram() error {
 		return json.NewEncoder(out).Encode(report{Stopped: true})
 	}
 	attr := &os.ProcAttr{Env: append(os.Environ(), p.Env...), Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
-		Sys: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}} // it dies with the guard
+		Sys: &syscall.SysProcAttr{Setpgid: true, Foreground: p.Foreground, Pdeathsig: syscall.SIGKILL}} // it dies with the guard
 	started, err := os.StartProcess(p.Path, p.Args, attr)
 	if err != nil {
 		return json.NewEncoder(out).Encode(report{Status: codeNoStart, Err: err.Error()})
@@ -296,6 +297,23 @@ func (g *guard) end(failed error) (r report) {
 		}
 	}
 	return r
+}
+
+// inForeground reports whether this process has the terminal to itself.
+func inForeground() bool {
+	for fd := range 2 { // with a pipe behind it, the reader may want the terminal
+		if group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP); err != nil || group != unix.Getpgrp() {
+			return false
+		}
+	}
+	return true
+}
+
+// toForeground takes the terminal back.
+func toForeground() {
+	signal.Ignore(syscall.SIGTTOU)
+	_ = unix.IoctlSetPointerInt(0, unix.TIOCSPGRP, unix.Getpgrp()) // an error: it is gone
+	signal.Reset(syscall.SIGTTOU)
 }
 
 // sharedClock reads a clock that all processes share, and that goes on while the machine sleeps.

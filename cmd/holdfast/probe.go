@@ -42,12 +42,12 @@ func (t times) summary(what string) summary {
 	return summary{what, len(t), at(50), at(90), at(99), at(100)}
 }
 
-// measure acquires and releases n names under prefix, some at once. Read-only, it reads the names in
-// place of acquiring them.
+// measure acquires and releases n names under prefix, some at once, and says each second how far it is.
+// Read-only, it reads the names in place of acquiring them.
 func (a *app) measure(ctx context.Context, o *opened, prefix string, n, parallel int) (acquired, released times, err error) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
-	run := rand.Uint64()
+	run, start, said := rand.Uint64(), time.Now(), time.Now()
 	one := func(l *lease.Handle) (err error) {
 		began := time.Now()
 		if a.readOnly {
@@ -62,6 +62,10 @@ func (a *app) measure(ctx context.Context, o *opened, prefix string, n, parallel
 		mu.Lock()
 		defer mu.Unlock()
 		acquired, released = append(acquired, won.Sub(began)), append(released, time.Since(won))
+		if done := len(acquired); time.Since(said) > time.Second {
+			said = time.Now()
+			fmt.Fprintf(a.log, "holdfast: %d of %d, %.0f a second\n", done, n, float64(done)/said.Sub(start).Seconds())
+		}
 		return err
 	}
 	for worker := range min(n, parallel) {
@@ -154,6 +158,12 @@ func (a *app) check(ctx context.Context, o *opened, samples int) (all []check) {
 	if _, watches := o.store.(store.Watcher); !watches {
 		warn("watch", "the store does not tell of changes: nodes look now and then")
 	}
+	if !a.readOnly {
+		offset, wrong, err := o.clock(ctx)
+		if err != nil || wrong > 0 {
+			say("clock", err, "grants bear this machine's time %+.1f ms, ± %.1f ms", millis(offset), millis(wrong))
+		}
+	}
 	ttls, records := map[time.Duration]int{}, 0
 	for r, err := range o.store.List(ctx, store.Query{}) {
 		switch {
@@ -180,6 +190,24 @@ func (a *app) check(ctx context.Context, o *opened, samples int) (all []check) {
 		}
 	}
 	return all
+}
+
+// clock is how far the time that a grant bears is from this machine's; wrong is 0 if it bears none.
+func (o *opened) clock(ctx context.Context) (offset, wrong time.Duration, err error) {
+	l, err := o.keeper.Lease(fmt.Sprintf("holdfast-check/%016x", rand.Uint64()))
+	if err != nil {
+		return 0, 0, err
+	}
+	start := time.Now()
+	if _, err = l.Acquire(ctx); err != nil {
+		return 0, 0, err
+	}
+	half := time.Since(start) / 2
+	r, err := o.keeper.Get(ctx, l.Name())
+	if err = errors.Join(err, l.Release(context.WithoutCancel(ctx))); err != nil || r.Granted.IsZero() {
+		return 0, 0, err
+	}
+	return r.Granted.Sub(start.Add(half)), half, nil
 }
 
 // flagOf is the flag for an input of advise; what is measured has none.

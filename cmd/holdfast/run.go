@@ -360,7 +360,7 @@ func (j *job) start(t lease.Term) (started bool, r report) {
 		g.end(nil)
 		return false, report{}
 	}
-	p := program{Path: j.path, Args: j.args, Grace: j.grace, Env: []string{
+	p := program{Path: j.path, Args: j.args, Grace: j.grace, Foreground: inForeground(), Env: []string{
 		"HOLDFAST_LEASE=" + j.name,
 		fmt.Sprintf("HOLDFAST_TOKEN=%d", t.Token()),
 		"HOLDFAST_TTL=" + strconv.FormatFloat(j.ttl.Seconds(), 'f', -1, 64),
@@ -376,6 +376,9 @@ func (j *job) start(t lease.Term) (started bool, r report) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.signals = nil
+	if p.Foreground {
+		toForeground()
+	}
 	return true, r
 }
 

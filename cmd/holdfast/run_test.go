@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-go/holdfast/internal/child"
 )
@@ -366,4 +367,33 @@ func (m *machine) lock() {
 	require.NoError(m, err)
 	m.dead(pids...)
 	require.NoError(m, tx.Rollback())
+}
+
+// A program that reads from the terminal must be in its foreground.
+func TestRunOnATerminal(t *testing.T) {
+	m := newMachine(t)
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	require.NoError(t, err)
+	defer master.Close()
+	require.NoError(t, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0))
+	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	require.NoError(t, err)
+	tty, err := os.OpenFile(fmt.Sprint("/dev/pts/", n), os.O_RDWR|syscall.O_NOCTTY, 0)
+	require.NoError(t, err)
+	defer tty.Close()
+	// A shell that is no job of its own reads after holdfast run has given the terminal back.
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command("sh", "-c", `"$0" run --store "$STORE" --lease job -- sh -c 'read x; echo $x >$DIR/first'; read y; echo $y >$DIR/second`, self)
+	cmd.Env = append(os.Environ(), asCommand+"=1", "DIR="+m.dir, "STORE="+m.store)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	require.NoError(t, cmd.Start())
+	_, err = master.WriteString("one\n")
+	require.NoError(t, err)
+	require.Equal(t, "one", m.file("first"))
+	_, err = master.WriteString("two\n")
+	require.NoError(t, err)
+	require.Equal(t, "two", m.file("second"))
+	require.NoError(t, cmd.Wait())
 }

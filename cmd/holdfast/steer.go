@@ -14,6 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-go/holdfast/console"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // steering are the commands that ask a node to do something.
@@ -31,7 +33,14 @@ func (a *app) steering() []*cobra.Command {
 		func(name string) console.Request { return console.Request{Action: "release", Name: name} })
 	release.Long = release.Short + `.
 That is a planned end, asked for through a node. A lease is never taken from work that runs, and there
-is no force.`
+is no force. With --store alone it acts only on a record whose session has ended.`
+	asked := release.RunE
+	release.RunE = func(c *cobra.Command, args []string) error {
+		if a.node == "" && a.store != "" && !a.readOnly {
+			return a.releaseEnded(c.Context(), args[0])
+		}
+		return asked(c, args)
+	}
 	transfer := steer("transfer NAME", "Ask a singleton's host to hand it over",
 		"holdfast transfer report-mailer --to shop-2", "singletons",
 		func(name string) console.Request { return console.Request{Action: "move", Name: name, To: to} })
@@ -105,4 +114,28 @@ func (a *app) ask(question string) error {
 		return errors.New("nothing was done")
 	}
 	return nil
+}
+
+// releaseEnded would release a record whose session has ended. As each store removes those by itself,
+// it says who holds what stands.
+func (a *app) releaseEnded(ctx context.Context, name string) error {
+	o, err := a.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer o.Close()
+	ctx, stop := context.WithTimeout(ctx, answerTime)
+	defer stop()
+	r, err := o.keeper.Get(ctx, name)
+	switch {
+	case errors.Is(err, store.ErrBadRecord):
+		return &coded{codeHeld, o.say(err)}
+	case errors.Is(err, lease.ErrNotHeld):
+		_, err = fmt.Fprintf(a.out, "%s is free: the store removes a record by itself when its session ends\n", safe(name))
+		return err
+	case err != nil:
+		return o.say(err)
+	}
+	return &coded{codeHeld, fmt.Errorf("%s is held by %s, whose session lives: ask it through a node (--node), "+
+		"or end its process, and the record ends within %s", name, r.Owner.ID, span(cmp.Or(r.Left, r.TTL)))}
 }
