@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
+	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/internal/journal"
 	"github.com/holdfast-go/holdfast/lease/internal/settle"
 	"github.com/holdfast-go/holdfast/store"
@@ -48,10 +49,7 @@ type Info struct {
 // Info says how the Keeper stands, as far as it knows: it asks the store where it is reached
 // (store.Limits.Endpoints), and nothing else.
 func (k *Keeper) Info() Info {
-	i := Info{Owner: k.owner, Store: k.limits.Name}
-	if k.store != nil {
-		i.Endpoints = k.store.Limits().Endpoints
-	}
+	i := Info{Owner: k.owner, Store: k.limits.Name, Endpoints: k.store.Limits().Endpoints}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	i.TTL = max(k.cfg.TTL, k.sessions.granted)
@@ -116,18 +114,15 @@ func (k *Keeper) LookEvery() time.Duration {
 // was called. Safe for concurrent use: it makes one request and takes the
 // Keeper's lock for moments only, however many leases there are.
 func (k *Keeper) Health(ctx context.Context) error {
-	if err := k.check(ctx); err != nil {
-		return err
-	}
 	unwell := func(err error) error {
 		return fmt.Errorf("keeper %s (store %s): %w", k.owner.ID, k.limits.Name, err)
 	}
 	var errs []error
-	_, err := ask(ctx, &k.core, func(ctx context.Context) ([]Record, error) { return k.store.Get(ctx, healthName) })
+	err := k.probe(ctx)
 	if err := k.Setback(); err != nil {
 		errs = append(errs, err)
 	}
-	if err != nil && !errors.Is(err, ErrBadRecord) && !errors.Is(err, ErrSetback) { // which are answers, too
+	if err != nil && !errors.Is(err, ErrSetback) { // which is an answer, too
 		errs = append(errs, unwell(fmt.Errorf("the store does not answer: %w", err)))
 	}
 	if denied := k.reach.deniedNow(); denied != nil && !errors.Is(err, ErrDenied) { // else err says so
@@ -188,21 +183,19 @@ func unrenewed(k *Keeper) (late []string) {
 // record, ErrInvalid (the name), ErrClosed, ctx's, and those of the store; of all but the
 // first two nothing is known.
 func (k *Keeper) Get(ctx context.Context, name string) (Record, error) {
-	if err := k.check(ctx); err != nil {
+	if err := cmp.Or(input.Context(ctx, ErrInvalid), store.ValidateName(name)); err != nil {
 		return Record{}, err
 	}
-	if err := store.ValidateName(name); err != nil {
-		return Record{}, err
-	}
-	recs, err := ask(ctx, &k.core, func(ctx context.Context) ([]Record, error) { return k.store.Get(ctx, name) })
+	recs, err := k.get(ctx, name)
+	rec, ok := recs[name]
 	switch {
 	case err != nil:
-	case len(recs) == 0:
+	case !ok:
 		err = ErrNotHeld
-	case recs[0].Token == 0: // it is no record
+	case rec.Token == 0: // it is no record
 		err = ErrBadRecord
 	default:
-		return recs[0], nil
+		return rec, nil
 	}
 	return Record{}, k.errorf(name, err)
 }
@@ -212,11 +205,8 @@ func (k *Keeper) Get(ctx context.Context, name string) (Record, error) {
 // What is no record is left out and logged. Errors: ErrUnsupported, ErrClosed, ctx's,
 // and those of the store; then nothing is known.
 func (k *Keeper) List(ctx context.Context, prefix string) ([]Record, error) {
-	if err := k.check(ctx); err != nil {
-		return nil, err
-	}
-	recs, err := ask(ctx, &k.core, func(ctx context.Context) ([]Record, error) {
-		return gatherAll(ctx, k.store.List(ctx, store.Query{Prefix: prefix}), k.badRecord)
+	recs, err := ask(ctx, &k.core, request{"list", 0}, func(ctx context.Context) ([]Record, error) {
+		return gather(ctx, k.store.List(ctx, store.Query{Prefix: prefix}), k.badRecord, nil)
 	})
 	if err != nil {
 		return nil, k.errorf(prefix, err)
@@ -239,13 +229,10 @@ func (k *Keeper) Watch(prefix string, f func(store.Event)) (stop func(), err err
 	refused := func(err error) error {
 		return fmt.Errorf("watch %q (keeper %s, store %s): %w", prefix, k.owner.ID, k.limits.Name, err)
 	}
-	if k.store == nil {
-		return nil, errUnmade
-	}
 	if f == nil {
 		return nil, refused(fmt.Errorf("f: %w: nil", ErrInvalid))
 	}
-	can, err := ask(context.Background(), &k.core, k.watches.canFollow)
+	can, err := ask(context.Background(), &k.core, request{"list", 0}, k.watches.canFollow)
 	switch {
 	case errors.Is(err, ErrClosed):
 		return nil, refused(err)
@@ -286,10 +273,7 @@ func (k *Keeper) FollowHolder(name string, f func(Holding)) (stop func(), err er
 	if err := store.ValidateName(name); err != nil {
 		return nil, err
 	}
-	switch {
-	case k.store == nil:
-		return nil, errUnmade
-	case f == nil:
+	if f == nil {
 		return nil, k.errorf(name, fmt.Errorf("FollowHolder: f: %w: nil", ErrInvalid))
 	}
 	k.mu.Lock()
@@ -338,16 +322,15 @@ func (k *Keeper) Setback() error {
 // store that notices by itself is asked first. Errors besides: ErrClosed, and that
 // such a store does not answer; then nothing has changed.
 func (k *Keeper) AcceptHistory(ctx context.Context) error {
-	if err := k.check(ctx); err != nil {
-		return err
-	}
 	failed := func(err error) error {
 		return fmt.Errorf("keeper %s: accepting the store's history: %w", k.owner.ID, err)
 	}
-	if _, ok := k.given.(store.Historian); ok && k.Setback() == nil {
+	if err := input.Context(ctx, ErrInvalid); err != nil {
+		return failed(err)
+	}
+	if _, ok := k.store.(store.Historian); ok && k.Setback() == nil {
 		// It may know, or find by this, what no call of this Keeper was told yet.
-		_, err := ask(ctx, &k.core, func(ctx context.Context) ([]Record, error) { return k.store.Get(ctx, healthName) })
-		if err != nil && !errors.Is(err, ErrSetback) && !errors.Is(err, ErrBadRecord) {
+		if err := k.probe(ctx); err != nil && !errors.Is(err, ErrSetback) {
 			return failed(err)
 		}
 	}

@@ -144,15 +144,6 @@ func TestKeeperGetOfWhatIsNoRecord(t *testing.T) {
 	})
 }
 
-func TestGetAndAcquireTermOfNothing(t *testing.T) {
-	var k lease.Keeper
-	_, err := k.Get(t.Context(), "job")
-	require.ErrorIs(t, err, lease.ErrInvalid)
-	var h lease.Handle
-	_, err = h.AcquireTerm(t.Context())
-	require.ErrorIs(t, err, lease.ErrInvalid)
-}
-
 // deaf is a lease that fails when it is asked whether it is alive.
 type deaf struct {
 	lease.Lease

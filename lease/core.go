@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,17 +12,20 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
+	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/internal/journal"
+	"github.com/holdfast-go/holdfast/internal/traces"
 	"github.com/holdfast-go/holdfast/store"
 )
 
 // core is what every part of a Keeper stands on.
 type core struct {
-	store  *meteredStore // which measures and traces what is asked
-	given  store.Store   // the user's, which says by its type what it can
+	store  store.Store // the user's, which says by its type what it can
 	limits store.Limits
 	cfg    Config
 	clock  store.Clock
@@ -31,6 +33,7 @@ type core struct {
 	log    *zap.Logger
 	later  *later
 	meter  *instruments
+	traces *traces.Tracer
 	past   *journal.Journal
 	heed   func(error) // notices what an answer of the store says of its history
 	life
@@ -46,7 +49,7 @@ type core struct {
 // life is what runs for as long as a Keeper does.
 type life struct {
 	ctx    context.Context // ends with the Keeper; parent of every store call
-	cancel context.CancelFunc
+	cancel context.CancelCauseFunc
 	wake   chan struct{}
 	timer  store.Timer    // guarded by mu
 	wg     sync.WaitGroup // every goroutine but those inside a store call
@@ -134,36 +137,48 @@ func (k *core) rest(ctx context.Context, d time.Duration, wake <-chan struct{}) 
 
 // What follows takes single requests to the store.
 
-// contained calls the store, whose panic is an error.
-func contained[T any](f func() (T, error)) (v T, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("the store panicked: %v", p)
-		}
-	}()
-	return f()
+// request says what is asked of the store: the operation, of how many names or sessions.
+type request struct {
+	operation string
+	of        int
 }
 
-// call runs one request to the store: bounded by AttemptTimeout, by the Keeper's
-// life, and safe from a store that panics or does not honour its context. It
+// send makes one request, which is measured and, for a caller under a span, traced. A panic of the store is
+// an error.
+func send[T any](ctx context.Context, k *core, r request, f func(context.Context) (T, error)) (v T, err error) {
+	if ctx.Err() == nil && !k.meter.off.Load() { // one whose context is done asks nothing
+		began := time.Now()
+		defer func() { k.meter.asked(r.operation, outcomeOf(ctx, err), time.Since(began)) }()
+	}
+	if k.traces.Under(ctx) {
+		within, span := k.traces.Begin(ctx, "holdfast.store."+r.operation, trace.WithSpanKind(trace.SpanKindClient),
+			trace.WithAttributes(attribute.String("holdfast.store", k.limits.Name), attribute.Int("holdfast.names", r.of)))
+		ctx = within
+		defer func() { span.End(err) }()
+	}
+	v, err = boundary.Get(func() (T, error) { return f(ctx) })
+	k.heed(err)
+	return v, err
+}
+
+// call runs one request to the store for a caller, with whom it ends, and whose values it bears: bounded by
+// AttemptTimeout, by the Keeper's life, and safe from a store that panics or does not honour its context. It
 // must be called without the lock, on a goroutine of k.wg.
-func call[T any](k *core, f func(context.Context) (T, error)) (T, error) {
-	return callWithin(k, k.cfg.AttemptTimeout, f)
+func call[T any](caller context.Context, k *core, r request, f func(context.Context) (T, error)) (T, error) {
+	return callWithin(caller, k, k.cfg.AttemptTimeout, r, f)
 }
 
 // callWithin is call with a bound of its own.
-func callWithin[T any](k *core, limit time.Duration, f func(context.Context) (T, error)) (v T, err error) {
-	defer func() { k.heed(err) }()
+func callWithin[T any](caller context.Context, k *core, limit time.Duration, r request, f func(context.Context) (T, error)) (v T, err error) {
 	type reply struct {
 		v   T
 		err error
 	}
-	ctx, cancel := context.WithCancelCause(k.ctx)
-	defer cancel(nil)
-	defer k.clock.AfterFunc(limit, func() { cancel(noAnswer(limit)) }).Stop()
+	ctx, end := k.bound(caller, limit)
+	defer end()
 	ch := make(chan reply, 1)
 	k.calls.Go(func() {
-		v, err := contained(func() (T, error) { return f(ctx) })
+		v, err := send(ctx, k, r, f)
 		ch <- reply{v, err}
 	})
 	select {
@@ -174,78 +189,33 @@ func callWithin[T any](k *core, limit time.Duration, f func(context.Context) (T,
 	// The store was told to end. What it has to say to that, say which part of a
 	// batch was done, counts if it comes at once.
 	over := make(chan struct{})
-	grace := k.clock.AfterFunc(limit/10, func() { close(over) })
-	defer grace.Stop()
+	defer k.clock.AfterFunc(limit/10, func() { close(over) }).Stop()
 	select {
 	case r := <-ch:
 		return r.v, r.err
 	case <-over:
+	case <-caller.Done():
 	case <-k.ctx.Done():
 	}
 	return v, context.Cause(ctx)
 }
 
-// ask is call for a caller that may leave before the answer.
-func ask[T any](ctx context.Context, k *core, f func(context.Context) (T, error)) (T, error) {
-	return background(ctx, k, func() (T, error) {
-		return call(k, func(kctx context.Context) (T, error) {
-			kctx, cancel := context.WithCancel(kctx)
-			defer cancel()
-			defer context.AfterFunc(ctx, cancel)()
-			return f(bear(kctx, ctx))
-		})
-	}, func(T) {})
+// bound returns the context of a request: it ends with the Keeper, with the caller, whose values it bears,
+// and after limit.
+func (k *core) bound(caller context.Context, limit time.Duration) (ctx context.Context, end func()) {
+	ctx, cancel := context.WithCancelCause(k.ctx)
+	timer := k.clock.AfterFunc(limit, func() { cancel(fmt.Errorf("no answer within %v: %w", limit, context.DeadlineExceeded)) })
+	alone := func() bool { return true }
+	if caller.Done() != nil {
+		alone = context.AfterFunc(caller, func() { cancel(caller.Err()) })
+	}
+	if caller != context.Background() {
+		ctx = bearing{ctx, caller}
+	}
+	return ctx, func() { alone(); timer.Stop(); cancel(nil) }
 }
 
-// background runs f, whose result undoLocked takes back if the caller leaves before it.
-func background[T any](ctx context.Context, k *core, f func() (T, error), undoLocked func(T)) (v T, err error) {
-	if err := ctx.Err(); err != nil {
-		return v, err
-	}
-	done, left := make(chan struct{}), false // left is guarded by k.mu
-	var zero T
-	k.mu.Lock()
-	if k.closed {
-		k.mu.Unlock()
-		return v, ErrClosed
-	}
-	k.wg.Go(func() {
-		got, failed := f()
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		switch {
-		case !left:
-			v, err = got, failed
-		case failed == nil:
-			undoLocked(got)
-		}
-		close(done)
-	})
-	k.mu.Unlock()
-	select {
-	case <-done:
-		return v, err
-	case <-ctx.Done():
-	case <-k.ctx.Done():
-	}
-	why := cmp.Or(ctx.Err(), ErrClosed) // not under the lock: a context may be a user's
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	select {
-	case <-done:
-		if err == nil { // at the last moment
-			return v, nil
-		}
-	default:
-		left = true
-	}
-	return zero, why
-}
-
-// What follows brings the values of a caller's context, such as a trace, to the requests that
-// are made for it. When those end is the Keeper's.
-
-// bearing is a context with the values of another beside its own.
+// bearing is a context with the values of another beside its own, such as a trace.
 type bearing struct {
 	context.Context
 	values context.Context
@@ -259,19 +229,43 @@ func (b bearing) Value(key any) any {
 	return b.values.Value(key)
 }
 
-// bear returns ctx with the values of caller; nil and context.Background() have none.
-func bear(ctx, caller context.Context) context.Context {
-	if caller == nil || caller == context.Background() {
-		return ctx
+// begin counts a goroutine that is not the Keeper's as one of k.wg, until it calls that's Done.
+func (k *core) begin() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closed {
+		return ErrClosed
 	}
-	return bearing{ctx, caller}
+	k.wg.Add(1)
+	return nil
 }
 
-// get reads names for caller, in batches the store allows.
-func (k *core) get(caller context.Context, names []string) (map[string]Record, error) {
+// ask is call on any goroutine: also on that of a user's call.
+func ask[T any](ctx context.Context, k *core, r request, f func(context.Context) (T, error)) (v T, err error) {
+	if err := input.Context(ctx, ErrInvalid); err != nil {
+		return v, err
+	}
+	if err := ctx.Err(); err != nil {
+		return v, err
+	}
+	if err := k.begin(); err != nil {
+		return v, err
+	}
+	defer k.wg.Done()
+	if v, err = call(ctx, k, r, f); err != nil && k.ctx.Err() != nil {
+		err = ErrClosed
+	}
+	if err != nil && ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	return v, err
+}
+
+// get reads names for a caller, in batches the store allows.
+func (k *core) get(ctx context.Context, names ...string) (map[string]Record, error) {
 	found := make(map[string]Record, len(names))
 	for part := range slices.Chunk(names, k.batch()) {
-		recs, err := call(k, func(ctx context.Context) ([]Record, error) { return k.store.Get(bear(ctx, caller), part...) })
+		recs, err := ask(ctx, k, request{"get", len(part)}, func(ctx context.Context) ([]Record, error) { return k.store.Get(ctx, part...) })
 		if err != nil {
 			return nil, err
 		}
@@ -282,31 +276,29 @@ func (k *core) get(caller context.Context, names []string) (map[string]Record, e
 	return found, nil
 }
 
-func noAnswer(within time.Duration) error {
-	return fmt.Errorf("no answer within %v: %w", within, context.DeadlineExceeded)
-}
-
-// gather calls add with the records of a listing; of a value that is no record with its name alone,
-// after it called bad.
-func gather(ctx context.Context, listing iter.Seq2[Record, error], bad func(name string, err error), add func(Record)) error {
+// gather returns those records of a listing that are wanted, if want is not nil; of a value that is no record
+// its name alone, after it called bad.
+func gather(
+	ctx context.Context, listing iter.Seq2[Record, error], bad func(name string, err error), want func(Record) bool,
+) (recs []Record, err error) {
 	for rec, err := range listing {
 		switch {
 		case errors.Is(err, ErrBadRecord):
 			bad(rec.Name, err)
-			add(Record{Name: rec.Name})
+			recs = append(recs, Record{Name: rec.Name})
 		case err != nil:
-			return err
-		default:
-			add(rec)
+			return recs, err
+		case want == nil || want(rec):
+			recs = append(recs, rec)
 		}
 	}
-	return ctx.Err()
+	return recs, ctx.Err()
 }
 
-// gatherAll returns what gather calls add with.
-func gatherAll(ctx context.Context, listing iter.Seq2[Record, error], bad func(name string, err error)) (recs []Record, err error) {
-	err = gather(ctx, listing, bad, func(rec Record) { recs = append(recs, rec) })
-	return recs, err
+// closeSession gives a session back.
+func (k *core) closeSession(caller context.Context, s store.Session) error {
+	_, err := call(caller, k, request{"close", 0}, func(ctx context.Context) (any, error) { return nil, k.store.CloseSession(ctx, s) })
+	return err
 }
 
 // badRecord reports a value under our prefix that is no record. It is left alone.
@@ -315,5 +307,13 @@ func (k *core) badRecord(name string, err error) {
 		boundary.Do("remove it if it is no other program's: the name can't be acquired while it stands"))
 }
 
-// healthName is read to see that the store answers. It is never held.
+// probe reads healthName, to see that the store answers. A name that is no record's is an answer, too.
+func (k *core) probe(ctx context.Context) error {
+	if _, err := k.get(ctx, healthName); !errors.Is(err, ErrBadRecord) {
+		return err
+	}
+	return nil
+}
+
+// healthName is never held.
 const healthName = "holdfast/health"

@@ -5,11 +5,14 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"maps"
 	mrand "math/rand/v2"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/feed"
 	"github.com/holdfast-go/holdfast/lease/internal/settle"
 	"github.com/holdfast-go/holdfast/store"
@@ -40,7 +43,7 @@ func (k *watches) beginLocked() {
 		return
 	}
 	k.begun = true
-	if _, ok := k.given.(store.Watcher); ok {
+	if _, ok := k.store.(store.Watcher); ok {
 		k.followLocked(k.ctx, func() {}, &follower{k: k, emit: k.onEvent, forKeeper: true, up: k.began, down: k.down})
 	}
 }
@@ -77,7 +80,7 @@ func (k *watches) onEvent(ev store.Event) {
 func (k *watches) canFollow(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	cancel()
-	if w, ok := k.given.(store.Watcher); ok {
+	if w, ok := k.store.(store.Watcher); ok {
 		can := true
 		for _, err := range w.Watch(ctx, store.Scope{}) {
 			can = !errors.Is(err, ErrUnsupported)
@@ -172,7 +175,7 @@ func (f *follower) lapse() {
 // run follows a watch where there is one, which it begins again when it ends. Where there is none it
 // follows looks, PollMin apart with jitter: each is a watch that ends with its snapshot.
 func (f *follower) run(ctx context.Context) {
-	w, watches := f.k.given.(store.Watcher)
+	w, watches := f.k.store.(store.Watcher)
 	pause := retryMax / 10
 	for watches && ctx.Err() == nil {
 		f.renew()
@@ -268,14 +271,19 @@ func (f *follower) watch(ctx context.Context, w store.Watcher) iter.Seq2[store.E
 }
 
 // look reads what stands: a listing, or the one name that is followed.
-func (f *follower) look(context.Context) iter.Seq2[store.Event, error] {
+func (f *follower) look(ctx context.Context) iter.Seq2[store.Event, error] {
 	return func(yield func(store.Event, error) bool) {
-		recs, err := call(f.k.core, func(ctx context.Context) ([]Record, error) {
-			if f.name != "" {
-				return f.k.store.Get(ctx, f.name)
-			}
-			return gatherAll(ctx, f.k.store.List(ctx, store.Query{Prefix: f.prefix}), func(string, error) {})
-		})
+		var recs []Record
+		var err error
+		if f.name != "" {
+			var found map[string]Record
+			found, err = f.k.get(ctx, f.name)
+			recs = slices.Collect(maps.Values(found))
+		} else {
+			recs, err = call(ctx, f.k.core, request{"list", 0}, func(ctx context.Context) ([]Record, error) {
+				return gather(ctx, f.k.store.List(ctx, store.Query{Prefix: f.prefix}), func(string, error) {}, nil)
+			})
+		}
 		if err != nil {
 			yield(store.Event{}, err)
 			return
@@ -297,19 +305,19 @@ func (f *follower) look(context.Context) iter.Seq2[store.Event, error] {
 // EventSynced.
 func (f *follower) follow(ctx context.Context, of func(context.Context) iter.Seq2[store.Event, error]) (synced bool, err error) {
 	seen := map[string]struct{}{}
-	_, err = contained(func() (struct{}, error) {
+	err = boundary.Call(func() error {
 		for ev, err := range of(ctx) {
 			name := ev.Record.Name
 			if err != nil || f.name != "" && name != "" && name != f.name {
 				if err != nil {
-					return struct{}{}, err
+					return err
 				}
 				continue
 			}
 			switch ev.Kind {
 			case store.EventPut:
 				if err := f.judge(ev.Record); err != nil {
-					return struct{}{}, err
+					return err
 				}
 				f.put(ev)
 			case store.EventDelete:
@@ -332,7 +340,7 @@ func (f *follower) follow(ctx context.Context, of func(context.Context) iter.Seq
 				seen[name] = struct{}{}
 			}
 		}
-		return struct{}{}, nil
+		return nil
 	})
 	return synced, err
 }

@@ -481,8 +481,6 @@ func TestFollowHolderRefuses(t *testing.T) {
 		}
 		_, err := a.FollowHolder("job", nil)
 		require.ErrorIs(t, err, lease.ErrInvalid)
-		_, err = new(lease.Keeper).FollowHolder("job", func(lease.Holding) {})
-		require.ErrorIs(t, err, lease.ErrInvalid)
 	})
 }
 

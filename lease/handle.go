@@ -31,12 +31,8 @@ var (
 	_ Describer     = (*Handle)(nil)
 )
 
-// check is the beginning of the calls that a user may make of a zero Handle, or with
-// no context.
+// check is the beginning of the calls that a user may make with no context.
 func (h *Handle) check(ctx context.Context) error {
-	if h.k == nil {
-		return fmt.Errorf("lease.Handle: %w: the zero value, must come from Keeper.Lease", ErrInvalid)
-	}
 	if err := input.Context(ctx, ErrInvalid); err != nil {
 		return h.k.errorf(h.name, err)
 	}
@@ -83,7 +79,7 @@ func (h *Handle) Transfer(ctx context.Context, o Offer) error {
 	if err := o.Validate(); err != nil {
 		return h.k.errorf(h.name, err)
 	}
-	if _, ok := h.k.given.(store.Transferrer); !ok {
+	if _, ok := h.k.store.(store.Transferrer); !ok {
 		return h.k.errorf(h.name, ErrUnsupported)
 	}
 	_, err := traced(ctx, &h.k.ops, &op{Op: settle.Op{Kind: settle.Transfer, Offer: o.Nonce}, h: &h.entry, offer: &o})
@@ -123,7 +119,7 @@ func (h *Handle) Offer(ctx context.Context) (Offer, error) {
 	if h.isClosed() {
 		return Offer{}, k.errorf(h.name, ErrClosed)
 	}
-	s, err := background(within, &k.core, func() (*session, error) { return k.sessions.reserve(ctx, h.pool) }, k.sessions.unreserveLocked)
+	s, err := k.sessions.reserveFor(within, h.pool)
 	if err != nil {
 		if within.Err() != nil && ctx.Err() == nil {
 			err = context.Cause(within)
@@ -146,9 +142,6 @@ func (h *Handle) Offer(ctx context.Context) (Offer, error) {
 
 // OnLost implements Lease.
 func (h *Handle) OnLost(f func(Loss)) (stop func() bool) {
-	if h.k == nil { // it has nothing to lose
-		return func() bool { return false }
-	}
 	e := &handler{f}
 	h.k.mu.Lock()
 	defer h.k.mu.Unlock()
@@ -248,10 +241,10 @@ func (h *Handle) acquire(ctx context.Context) (*op, bool, error) {
 
 // traced is do under a span.
 func traced(ctx context.Context, k *operations, o *op) (won bool, err error) {
-	if k.store.traces.Off() {
+	if k.traces.Off() {
 		return k.do(ctx, o)
 	}
-	ctx, span := k.store.traces.Begin(ctx, "holdfast.lease."+opNames[o.Kind], trace.WithAttributes(
+	ctx, span := k.traces.Begin(ctx, "holdfast.lease."+opNames[o.Kind], trace.WithAttributes(
 		attribute.String("holdfast.lease", o.h.name), attribute.String("holdfast.keeper", k.owner.ID)))
 	won, err = k.do(ctx, o)
 	switch {
@@ -269,9 +262,6 @@ var opNames = [...]string{settle.Acquire: "acquire", settle.Release: "release", 
 
 // Holder implements HolderFinder, by Keeper.Get.
 func (h *Handle) Holder(ctx context.Context) (Record, bool, error) {
-	if err := h.check(ctx); err != nil {
-		return Record{}, false, err
-	}
 	rec, err := h.k.Get(ctx, h.name)
 	if errors.Is(err, ErrNotHeld) {
 		return Record{}, false, nil
@@ -281,9 +271,6 @@ func (h *Handle) Holder(ctx context.Context) (Record, bool, error) {
 
 // Describe implements Describer.
 func (h *Handle) Describe(about map[string]string) error {
-	if err := h.check(context.Background()); err != nil {
-		return err
-	}
 	for key := range about {
 		if _, taken := h.metadata[key]; taken {
 			return h.k.errorf(h.name, fmt.Errorf("metadata: %w: the key %.64q is in use", ErrInvalid, key))
@@ -329,7 +316,7 @@ func WithOwnSession() Option { return func(o *options) { o.ownSession = true } }
 // configure applies the options of a lease and checks them.
 func (k *Keeper) configure(name string, opts []Option) (options, error) {
 	if k.store == nil {
-		return options{}, errUnmade
+		return options{}, fmt.Errorf("keeper: %w: the zero value, must come from lease.NewKeeper", ErrInvalid)
 	}
 	if err := k.limits.ValidateName(name); err != nil {
 		return options{}, err
@@ -390,8 +377,6 @@ func (k *Keeper) checkParent(name string, o options) error {
 		return nil
 	case p == nil:
 		return bad("nil, must be a lease of this keeper")
-	case p.k == nil:
-		return bad("the zero value of a lease, must come from Keeper.Lease")
 	case p.k != k:
 		return bad("%q is a lease of keeper %s (incarnation %s, store %s), must be of this keeper (incarnation %s)",
 			p.name, p.k.owner.ID, p.k.owner.Incarnation, p.k.limits.Name, k.owner.Incarnation)
@@ -458,12 +443,7 @@ func (k *Keeper) Lease(name string, opts ...Option) (*Handle, error) {
 }
 
 // Renewal returns the policy that the lease was made with.
-func (h *Handle) Renewal() Renewal {
-	if h.k == nil {
-		return Renewal{}
-	}
-	return h.pool.renewal
-}
+func (h *Handle) Renewal() Renewal { return h.pool.renewal }
 
 // Renew asks the store to extend the present term's session, and returns once that is so: from then
 // on it is trusted for a trust window from a moment after the call began. It is for RenewByHand;
@@ -552,9 +532,6 @@ func (h *Handle) renew(ctx context.Context) error {
 // passed since a renewal was sent that the store confirmed: whether it is time to call Renew, for
 // RenewByHand. It asks nothing of the store.
 func (h *Handle) ShouldRenew(fraction float64) bool {
-	if h.k == nil {
-		return false
-	}
 	h.k.mu.Lock()
 	defer h.k.mu.Unlock()
 	return h.alive() && float64(h.sess.remaining(h.k.clock.Now())) <= (1-fraction)*float64(h.k.cfg.window(h.sess.TTL))
@@ -585,7 +562,7 @@ func (h *Handle) Touch() {
 // tells, or looks that grow apart from PollMin to PollMax. After Close, the
 // handle's or the Keeper's, f is not called any more.
 func (h *Handle) OnFree(f func()) (stop func() bool) {
-	if f == nil || h.k == nil {
+	if f == nil {
 		return func() bool { return false }
 	}
 	w := &waiter{f: func() {

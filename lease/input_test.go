@@ -96,18 +96,16 @@ func TestNoContextIsAnError(t *testing.T) {
 }
 
 func TestZeroValuesDoNotPanic(t *testing.T) {
-	inputtest.Zeros(t, map[string]string{}, new(lease.Keeper), new(lease.Handle), new(lease.Fence), new(lease.Renewal), new(lease.HeldError), new(lease.Pool))
+	inputtest.Zeros(t, map[string]string{
+		"Keeper": "comes from NewKeeper, as its errors say", "Handle": "comes from Keeper.Lease", "Pool": "comes from NewPool",
+	}, new(lease.Fence), new(lease.Renewal), new(lease.HeldError))
 	var k lease.Keeper
 	_, err := k.Lease("a")
 	require.ErrorIs(t, err, lease.ErrInvalid)
 	require.ErrorContains(t, err, "lease.NewKeeper")
-	require.ErrorIs(t, k.Close(t.Context()), lease.ErrInvalid)
-	var h lease.Handle
-	_, err = h.Acquire(t.Context())
+	_, err = lease.NewPool(&k, "a", 1)
 	require.ErrorIs(t, err, lease.ErrInvalid)
-	require.ErrorContains(t, err, "Keeper.Lease")
 	require.ErrorIs(t, lease.NewFence(3).Do(4, nil), lease.ErrInvalid)
-
 	require.ErrorIs(t, lease.Run(t.Context(), (*lease.Handle)(nil), func(context.Context, lease.Term) error { return nil }), lease.ErrInvalid)
 }
 

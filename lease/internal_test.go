@@ -95,7 +95,7 @@ func TestCallIsBounded(t *testing.T) {
 			require.NoError(t, err)
 			defer k.Close(t.Context())
 			began := time.Now()
-			v, err := call(&k.core, func(ctx context.Context) (int, error) {
+			v, err := call(t.Context(), &k.core, request{}, func(ctx context.Context) (int, error) {
 				<-ctx.Done()
 				time.Sleep(c.late)
 				return 7, nil

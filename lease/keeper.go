@@ -64,14 +64,14 @@ func NewKeeper(s store.Store, cfg Config) (*Keeper, error) {
 	}
 	k := &Keeper{ended: make(chan struct{})}
 	k.core = core{
-		store:  &meteredStore{s, traces.New(cfg.TracerProvider, "lease"), m},
-		given:  s,
+		store:  s,
 		limits: lim,
 		cfg:    cfg,
 		clock:  cfg.Clock,
 		owner:  Owner{ID: cfg.ID, Incarnation: newIncarnation(), Address: cfg.Address},
 		later:  later,
 		meter:  m,
+		traces: traces.New(cfg.TracerProvider, "lease"),
 		past:   &journal.Journal{},
 		heed:   k.history.heed,
 		life:   life{wake: make(chan struct{}, 1)},
@@ -93,7 +93,7 @@ func NewKeeper(s store.Store, cfg Config) (*Keeper, error) {
 	k.ops = operations{names: n, sessions: ss, history: h, offers: o, recon: r, watches: &k.watches}
 	k.ops.releases = &lane{send: k.ops.sendReleases}
 	k.ops.moves = &lane{send: k.ops.sendMoves}
-	k.ctx, k.cancel = context.WithCancel(context.Background())
+	k.ctx, k.cancel = context.WithCancelCause(context.Background())
 	k.history.newEraLocked(0)
 	k.history.accepted.Store(k.history.acceptedNow())
 	if k.unnamed = func() {}; cfg.MeterNames {
@@ -204,8 +204,8 @@ func (k *Keeper) tick(now store.Reading) time.Duration {
 // may have been asked. Of several calls the first whose ctx is done abandons for all, and
 // all return the same.
 func (k *Keeper) Close(ctx context.Context) error {
-	if err := k.check(ctx); err != nil {
-		return err
+	if err := input.Context(ctx, ErrInvalid); err != nil {
+		return fmt.Errorf("keeper %s (store %s): %w", k.owner.ID, k.limits.Name, err)
 	}
 	k.mu.Lock()
 	if !k.closing {
@@ -241,13 +241,12 @@ func (k *Keeper) Close(ctx context.Context) error {
 		if ctx.Err() != nil {
 			break
 		}
-		_, err := call(&k.core, func(c context.Context) (struct{}, error) { return struct{}{}, k.store.CloseSession(bear(c, ctx), s) })
-		if err != nil { // nor will the others be closed, most likely: don't wait for each
+		if err := k.closeSession(ctx, s); err != nil { // nor will the others be closed, most likely: don't wait for each
 			k.log.Warn("empty sessions left to expire", zap.Error(err))
 			break
 		}
 	}
-	k.cancel()
+	k.cancel(ErrClosed)
 	_ = boundary.Contained(k.unnamed)
 	if boundary.Wait(ctx, &k.wg) == nil {
 		_ = boundary.Wait(ctx, &k.calls) // a store that does not heed its context is left alone
@@ -272,12 +271,8 @@ func (k *Keeper) Close(ctx context.Context) error {
 // may have the lease next. RunForever and Once stand back for a TTL, beside their pause, and try
 // again.
 //
-// Errors: ErrNotHeld if this Keeper does not hold the name; ErrInvalid for the zero Keeper, and for a
-// name that Holdfast made, such as singleton/x: the text says what to do instead.
+// Errors: ErrNotHeld if this Keeper does not hold the name; ErrInvalid for a name that Holdfast made, such as singleton/x: the text says what to do instead.
 func (k *Keeper) AskRelease(name string) error {
-	if k.store == nil {
-		return errUnmade
-	}
 	if instead := insteadOfRelease(name); instead != "" {
 		return k.errorf(name, fmt.Errorf("%w: a lease of Holdfast's own: %s", ErrInvalid, instead))
 	}
@@ -330,19 +325,4 @@ func (k *Keeper) shutLocked() (rest []string, empty []store.Session) {
 		close(k.idle)
 	}
 	return rest, empty
-}
-
-// errUnmade is what a Keeper answers that NewKeeper did not make.
-var errUnmade = fmt.Errorf("keeper: %w: the zero value, must come from lease.NewKeeper", ErrInvalid)
-
-// check is the beginning of the calls that a user may make of a zero Keeper, or with
-// no context.
-func (k *Keeper) check(ctx context.Context) error {
-	if k.store == nil {
-		return errUnmade
-	}
-	if err := input.Context(ctx, ErrInvalid); err != nil {
-		return fmt.Errorf("keeper %s (store %s): %w", k.owner.ID, k.limits.Name, err)
-	}
-	return nil
 }

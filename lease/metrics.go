@@ -3,23 +3,17 @@ package lease
 import (
 	"context"
 	"errors"
-	"iter"
-	"maps"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
-	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/feed"
 	"github.com/holdfast-go/holdfast/internal/meters"
-	"github.com/holdfast-go/holdfast/internal/traces"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -29,9 +23,11 @@ type instruments struct {
 	won, refused, givenBack, failed *tally // acquisitions
 	settlements, reconciled, held   *tally
 	renewals, losses                map[string]meters.Counter // by outcome, by reason
-	left                            meters.Times
+	left, duration                  meters.Times
 	restarts                        *tally // of watches
-	requests                        requests
+
+	durations map[[2]string]meters.Times // by operation and outcome, for the queue alone
+	off       atomic.Bool                // no provider takes durations
 
 	maker *meters.Maker
 	queue *feed.Queue
@@ -70,10 +66,11 @@ func newInstruments(mp metric.MeterProvider, queue *feed.Queue, keeper, store st
 		won: outcome("won"), refused: outcome("held by another"), givenBack: outcome("given back"), failed: outcome("error"),
 		renewals: m.CounterBy("renewals", "Session renewals by outcome: ok, error, gone, overtaken.", "outcome", "ok", "error", "gone", "overtaken"),
 		losses: m.CounterBy("losses", "Terms that ended against their holder's will, by reason; lapsed: on time, by their policy.",
-			"reason", append(slices.Collect(maps.Keys(reasonsOfLoss)), "lapsed", "other")...),
+			"reason", "expired", "taken over", "record gone", "inconsistent", "closed", "asked", "parent lost", "lapsed", "other"),
 		settlements: of(m.Counter("settlements", "Terms that began by settling what an earlier operation had left.")),
 		restarts:    of(m.Counter("watch.restarts", "Watches of the store that broke off and were begun again.")),
-		requests:    requests{Times: m.Times("store.duration", "Requests to the store by operation and outcome: ok, gone, denied, timeout, canceled, error.")},
+		duration:    m.Times("store.duration", "Requests to the store by operation and outcome: ok, gone, denied, timeout, canceled, error."),
+		durations:   map[[2]string]meters.Times{},
 		reconciled:  of(m.Counter("reconciled", "Records of this node that no lease claimed and that were released.")),
 		held:        of(m.UpDown("held", "Leases held.")),
 		left: m.Times("renewal.left", "Time left to the deadline when a renewal was answered.",
@@ -93,7 +90,6 @@ func (i *instruments) tell() {
 			t.Add(n)
 		}
 	}
-	i.requests.tell()
 }
 
 // renewed measures a renewal, later.
@@ -101,7 +97,7 @@ func (i *instruments) renewed(outcome string, left time.Duration) {
 	i.queue.Put(measurements, feed.Item{Do: func() {
 		i.renewals[outcome].Add(1)
 		i.left.Record(max(left, 0))
-		i.requests.off.Store(!i.requests.Enabled())
+		i.off.Store(!i.duration.Enabled())
 	}})
 }
 
@@ -112,209 +108,50 @@ func (i *instruments) lost(reason error) {
 	}})
 }
 
-var reasonsOfLoss = map[string]error{"expired": ErrExpired, "taken over": ErrTakenOver, "record gone": ErrRecordGone,
-	"inconsistent": ErrInconsistent, "closed": ErrClosed, "asked": ErrAsked, "parent lost": ErrParentLost}
-
 func nameOfLoss(reason error) string {
-	if errors.Is(reason, ErrLapsed) { // which is ErrExpired, too
-		return "lapsed"
-	}
-	for name, err := range reasonsOfLoss {
-		if errors.Is(reason, err) {
-			return name
+	for _, x := range []struct {
+		is   error
+		name string
+	}{
+		{ErrLapsed, "lapsed"}, {ErrExpired, "expired"}, {ErrTakenOver, "taken over"}, {ErrRecordGone, "record gone"},
+		{ErrInconsistent, "inconsistent"}, {ErrClosed, "closed"}, {ErrAsked, "asked"}, {ErrParentLost, "parent lost"},
+	} {
+		if errors.Is(reason, x.is) {
+			return x.name
 		}
 	}
 	return "other"
 }
 
-// What is asked of a store, and how it answers.
-const (
-	askOpenSession = iota
-	askCloseSession
-	askAcquire
-	askRenew
-	askRelease
-	askTransfer
-	askGet
-	askList
-)
-
-var operationNames = [...]string{"open", "close", "acquire", "renew", "release", "transfer", "get", "list"}
-
-const (
-	cameOK = iota
-	cameError
-	cameGone
-	cameDenied
-	cameTimeout
-	cameCanceled
-)
-
-var outcomeNames = [...]string{"ok", "error", "gone", "denied", "timeout", "canceled"}
-
-// request is one that has ended.
-type request struct {
-	operation, outcome uint8
-	took               time.Duration
+// asked measures a request to the store, later.
+func (i *instruments) asked(operation, outcome string, took time.Duration) {
+	i.queue.Put(measurements, feed.Item{Do: func() {
+		of := [2]string{operation, outcome}
+		t, ok := i.durations[of]
+		if !ok {
+			t = i.duration.With(attribute.String("operation", operation), attribute.String("outcome", outcome))
+			i.durations[of] = t
+		}
+		t.Record(took)
+		i.off.Store(!i.duration.Enabled())
+	}})
 }
 
-// requests are measured later, as tallies are.
-type requests struct {
-	meters.Times
-	of  [len(operationNames)][len(outcomeNames)]meters.Times // made when it is needed
-	off atomic.Bool                                          // no provider takes what is measured
-	mu  sync.Mutex
-	// What waits to be told, and the room for what comes meanwhile.
-	waiting, spare []request
-}
-
-// tell measures what waits. One call comes after the other.
-func (r *requests) tell() {
-	r.off.Store(!r.Enabled())
-	r.mu.Lock()
-	all := r.waiting
-	r.waiting, r.spare = r.spare[:0], all
-	r.mu.Unlock()
-	for _, x := range all {
-		r.record(x)
-	}
-}
-
-func (r *requests) record(x request) {
-	t := &r.of[x.operation][x.outcome]
-	if t.Unmade() {
-		*t = r.With(attribute.String("operation", operationNames[x.operation]), attribute.String("outcome", outcomeNames[x.outcome]))
-	}
-	t.Record(x.took)
-}
-
-// asked measures a request, later.
-func (i *instruments) asked(x request) {
-	r := &i.requests
-	r.mu.Lock()
-	full := len(r.waiting) == laterMost
-	if !full {
-		r.waiting = append(r.waiting, x)
-	}
-	r.mu.Unlock()
-	if full { // the queue counts what does not fit
-		i.queue.Put(measurements, feed.Item{Do: func() { r.record(x) }})
-	}
-	if !i.waits.Swap(true) {
-		i.queue.Put(measurements, feed.Item{Key: i, Do: i.flush})
-	}
-}
-
-// meteredStore is the user's store: what is asked of it is measured and, for a caller under a span, traced.
-type meteredStore struct {
-	store.Store
-	traces *traces.Tracer
-	meter  *instruments
-}
-
-// asking is one request under way.
-type asking struct {
-	operation uint8
-	began     time.Time // zero: it is not measured
-	span      traces.Span
-}
-
-// errUnanswered is how a request ends that does not return.
-var errUnanswered = errors.New("it panicked")
-
-// begin begins a request. One whose context is done asks nothing.
-func (s *meteredStore) begin(ctx context.Context, operation uint8, names int) (context.Context, asking) {
-	a := asking{operation: operation}
-	if ctx.Err() != nil {
-		return ctx, a
-	}
-	if !s.meter.requests.off.Load() {
-		a.began = time.Now()
-	}
-	if s.traces.Under(ctx) {
-		ctx, a.span = s.traces.Begin(ctx, "holdfast.store."+operationNames[operation], trace.WithSpanKind(trace.SpanKindClient),
-			trace.WithAttributes(attribute.String("holdfast.store", s.Limits().Name), attribute.Int("holdfast.names", names)))
-	}
-	return ctx, a
-}
-
-func (s *meteredStore) end(ctx context.Context, a asking, err error) {
-	if a.span.End(err); a.began.IsZero() {
-		return
-	}
-	x := request{operation: a.operation, outcome: cameError, took: time.Since(a.began)}
+// outcomeOf says how a request under ctx ended.
+func outcomeOf(ctx context.Context, err error) string {
 	switch {
 	case err == nil:
-		x.outcome = cameOK
+		return "ok"
 	case errors.Is(err, store.ErrSessionGone):
-		x.outcome = cameGone
+		return "gone"
 	case errors.Is(err, ErrDenied):
-		x.outcome = cameDenied
+		return "denied"
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(context.Cause(ctx), context.DeadlineExceeded):
-		x.outcome = cameTimeout
+		return "timeout"
 	case ctx.Err() != nil:
-		x.outcome = cameCanceled
+		return "canceled"
 	}
-	s.meter.asked(x)
-}
-
-// through sends a request that is measured.
-func through[T any](ctx context.Context, s *meteredStore, operation uint8, names int, f func(context.Context) (T, error)) (v T, err error) {
-	ctx, a := s.begin(ctx, operation, names)
-	err = errUnanswered
-	defer func() { s.end(ctx, a, err) }()
-	v, err = f(ctx)
-	return v, err
-}
-
-func (s *meteredStore) OpenSession(ctx context.Context, sess store.Session) (store.Grant, error) {
-	return through(ctx, s, askOpenSession, 0, func(ctx context.Context) (store.Grant, error) { return s.Store.OpenSession(ctx, sess) })
-}
-
-func (s *meteredStore) CloseSession(ctx context.Context, sess store.Session) error {
-	_, err := through(ctx, s, askCloseSession, 0, func(ctx context.Context) (any, error) { return nil, s.Store.CloseSession(ctx, sess) })
-	return err
-}
-
-func (s *meteredStore) Acquire(ctx context.Context, sess store.Session, claims []store.Claim) ([]store.Outcome, error) {
-	return through(ctx, s, askAcquire, len(claims), func(ctx context.Context) ([]store.Outcome, error) { return s.Store.Acquire(ctx, sess, claims) })
-}
-
-func (s *meteredStore) Renew(ctx context.Context, sessions []store.Session) ([]store.Grant, error) {
-	return through(ctx, s, askRenew, len(sessions), func(ctx context.Context) ([]store.Grant, error) { return s.Store.Renew(ctx, sessions) })
-}
-
-func (s *meteredStore) Release(ctx context.Context, held []store.Held) ([]store.Outcome, error) {
-	return through(ctx, s, askRelease, len(held), func(ctx context.Context) ([]store.Outcome, error) { return s.Store.Release(ctx, held) })
-}
-
-// Transfer is only called where the user's store is a Transferrer.
-func (s *meteredStore) Transfer(ctx context.Context, moves []store.Transfer) ([]store.Outcome, error) {
-	t := s.Store.(store.Transferrer)
-	return through(ctx, s, askTransfer, len(moves), func(ctx context.Context) ([]store.Outcome, error) { return t.Transfer(ctx, moves) })
-}
-
-func (s *meteredStore) Get(ctx context.Context, names ...string) ([]Record, error) {
-	return through(ctx, s, askGet, len(names), func(ctx context.Context) ([]Record, error) { return s.Store.Get(ctx, names...) })
-}
-
-func (s *meteredStore) List(ctx context.Context, q store.Query) iter.Seq2[Record, error] {
-	return func(yield func(Record, error) bool) {
-		ctx, a := s.begin(ctx, askList, 0)
-		err := errUnanswered
-		defer func() { s.end(ctx, a, err) }()
-		for rec, e := range s.Store.List(ctx, q) {
-			if e != nil && !errors.Is(e, ErrBadRecord) {
-				err = e
-			}
-			if !yield(rec, e) {
-				break
-			}
-		}
-		if err == errUnanswered {
-			err = nil
-		}
-	}
+	return "error"
 }
 
 // laterMost bounds what waits to be logged or measured.

@@ -81,7 +81,7 @@ func (k *operations) do(ctx context.Context, o *op) (bool, error) {
 	k.mu.Unlock()
 
 	if direct {
-		k.sendDirect(ctx, o)
+		k.sendDirect(o)
 		select {
 		case <-o.done:
 			finished = true
@@ -445,7 +445,7 @@ func (k *operations) sendAcquires(p *pool, ops []*op) {
 	for ops = k.wanted(ops); len(ops) > 0; ops = k.wanted(ops) {
 		s, err := ops[0].reserved, error(nil)
 		if ops[0].reserved = nil; s == nil {
-			s, err = k.sessions.reserve(ops[0].values, p)
+			s, err = k.sessions.reserve(context.WithoutCancel(ops[0].values), p)
 		}
 		if err != nil {
 			k.mu.Lock()
@@ -470,7 +470,7 @@ func (k *operations) sendAcquires(p *pool, ops []*op) {
 		sess := s.Session
 		k.mu.Unlock()
 
-		outs, err := k.callFor(batch, func(ctx context.Context) ([]store.Outcome, error) { return k.store.Acquire(ctx, sess, claims) })
+		outs, err := k.callFor("acquire", batch, func(ctx context.Context) ([]store.Outcome, error) { return k.store.Acquire(ctx, sess, claims) })
 		k.acquired(s, batch, outs, err)
 		ops = ops[n:]
 	}
@@ -603,7 +603,7 @@ func (k *operations) sendReleases(ops []*op) {
 	var found map[string]Record
 	var err error
 	if len(unsure) > 0 {
-		found, err = k.get(ops[0].values, unsure)
+		found, err = k.get(context.WithoutCancel(ops[0].values), unsure...)
 	}
 	k.mu.Lock()
 	for _, o := range ops {
@@ -625,7 +625,7 @@ func (k *operations) sendReleases(ops []*op) {
 	if len(batch) == 0 {
 		return
 	}
-	outs, err := k.callFor(batch, func(ctx context.Context) ([]store.Outcome, error) { return k.store.Release(ctx, held) })
+	outs, err := k.callFor("release", batch, func(ctx context.Context) ([]store.Outcome, error) { return k.store.Release(ctx, held) })
 	k.settled(batch, outs, err)
 }
 
@@ -662,7 +662,8 @@ func (k *operations) sendMoves(ops []*op) {
 		moves[i] = store.Transfer{Held: standing(o.h), To: *o.offer, Metadata: o.h.passedOnLocked()}
 	}
 	k.mu.Unlock()
-	outs, err := k.callFor(ops, func(ctx context.Context) ([]store.Outcome, error) { return k.store.Transfer(ctx, moves) })
+	mover := k.store.(store.Transferrer) // Handle.Transfer has looked
+	outs, err := k.callFor("transfer", ops, func(ctx context.Context) ([]store.Outcome, error) { return mover.Transfer(ctx, moves) })
 	k.settled(ops, outs, err)
 }
 
@@ -699,10 +700,9 @@ func (l *lane) directLocked(k *operations, o *op) bool {
 }
 
 // sendDirect makes the first attempt of o, for its caller.
-func (k *operations) sendDirect(ctx context.Context, o *op) {
+func (k *operations) sendDirect(o *op) {
 	defer k.wg.Done()
 	l := o.direct
-	o.caller = ctx
 	l.send([]*op{o})
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -712,23 +712,19 @@ func (k *operations) sendDirect(ctx context.Context, o *op) {
 
 // callFor is call for an attempt of ops, which has an outcome for each, on this goroutine if that is
 // the caller of the one op there is. It bears the values of the first of them.
-func (k *operations) callFor(ops []*op, f func(context.Context) ([]store.Outcome, error)) (outs []store.Outcome, err error) {
-	caller, values, sent := ops[0].caller, ops[0].values, k.clock.Now()
-	if caller == nil {
-		outs, err = call(k.core, func(ctx context.Context) ([]store.Outcome, error) { return f(bear(ctx, values)) })
+func (k *operations) callFor(operation string, ops []*op, f func(context.Context) ([]store.Outcome, error)) (outs []store.Outcome, err error) {
+	o, r, sent := ops[0], request{operation, len(ops)}, k.clock.Now()
+	caller := o.values
+	if o.direct == nil {
+		caller = context.WithoutCancel(caller)
+		outs, err = call(caller, k.core, r, f)
 	} else {
-		ops[0].caller = nil // only the first attempt
-		ctx, cancel := context.WithCancelCause(k.ctx)
-		defer cancel(nil)
-		limit := min(k.cfg.AttemptTimeout, k.cfg.OperationTimeout)
-		defer k.clock.AfterFunc(limit, func() { cancel(noAnswer(limit)) }).Stop()
-		if caller.Done() != nil {
-			defer context.AfterFunc(caller, func() { cancel(caller.Err()) })()
-		}
-		outs, err = contained(func() ([]store.Outcome, error) { return f(bear(ctx, caller)) })
-		k.heed(err)
+		o.direct = nil // only the first attempt
+		ctx, end := k.bound(caller, min(k.cfg.AttemptTimeout, k.cfg.OperationTimeout))
+		defer end()
+		outs, err = send(ctx, k.core, r, f)
 	}
-	if caller == nil || caller.Err() == nil {
+	if caller.Err() == nil {
 		k.reach.heard(ofRecords, sent, err)
 	}
 	if err == nil && len(outs) != len(ops) {

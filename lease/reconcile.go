@@ -133,7 +133,7 @@ func (r *reconciler) run(names []string, full, behind bool) {
 		}
 	}
 	if !full {
-		l.found, err = r.get(context.Background(), l.names)
+		l.found, err = r.get(context.Background(), l.names...)
 	}
 
 	r.mu.Lock()
@@ -233,7 +233,7 @@ func (r *reconciler) lookedLocked(l look, full bool, began time.Duration) {
 // meanwhile, under a newer token, stays.
 func (r *reconciler) release(held []store.Held) {
 	for part := range slices.Chunk(held, r.batch()) {
-		outs, err := call(r.core, func(ctx context.Context) ([]store.Outcome, error) { return r.store.Release(ctx, part) })
+		outs, err := call(context.Background(), r.core, request{"release", len(part)}, func(ctx context.Context) ([]store.Outcome, error) { return r.store.Release(ctx, part) })
 		r.mu.Lock()
 		for i, h := range part {
 			if err != nil {
@@ -252,18 +252,18 @@ func (r *reconciler) release(held []store.Held) {
 // list reads every record that is this incarnation's or bears the name of one of
 // its handles, and what is no record.
 func (r *reconciler) list() (map[string]Record, error) {
-	return call(r.core, func(ctx context.Context) (map[string]Record, error) {
-		found := map[string]Record{}
-		err := gather(ctx, r.store.List(ctx, store.Query{}), r.badRecord, func(rec Record) {
+	recs, err := call(context.Background(), r.core, request{"list", 0}, func(ctx context.Context) ([]Record, error) {
+		return gather(ctx, r.store.List(ctx, store.Query{}), r.badRecord, func(rec Record) bool {
 			r.mu.Lock()
-			wanted := rec.Token == 0 || r.handles[rec.Name] != nil || rec.Owner.Incarnation == r.owner.Incarnation
-			r.mu.Unlock()
-			if wanted {
-				found[rec.Name] = rec
-			}
+			defer r.mu.Unlock()
+			return r.handles[rec.Name] != nil || rec.Owner.Incarnation == r.owner.Incarnation
 		})
-		return found, err
 	})
+	found := map[string]Record{}
+	for _, rec := range recs {
+		found[rec.Name] = rec
+	}
+	return found, err
 }
 
 // What follows keeps the names that something of this Keeper's may still land under:
@@ -386,8 +386,8 @@ func (r *reconciler) bySession(waiters bool) (look, error) {
 	l := look{found: map[string]Record{}}
 	var failed error
 	for _, s := range sessions {
-		recs, err := call(r.core, func(ctx context.Context) ([]Record, error) {
-			return gatherAll(ctx, r.store.List(ctx, store.Query{Session: s.ID}), r.badRecord)
+		recs, err := call(context.Background(), r.core, request{"list", 0}, func(ctx context.Context) ([]Record, error) {
+			return gather(ctx, r.store.List(ctx, store.Query{Session: s.ID}), r.badRecord, nil)
 		})
 		switch {
 		case errors.Is(err, store.ErrSessionGone):
@@ -416,7 +416,7 @@ func (r *reconciler) bySession(waiters bool) (look, error) {
 		}
 	}
 	r.mu.Unlock()
-	found, err := r.get(context.Background(), missed)
+	found, err := r.get(context.Background(), missed...)
 	maps.Copy(l.found, found)
 	l.names = append(l.names, missed...)
 	return l, err

@@ -174,7 +174,7 @@ func TestAPanicIsNoAnswer(t *testing.T) {
 		h, err := k.Lease("job")
 		require.NoError(t, err)
 		_, _, err = h.Holder(t.Context())
-		require.ErrorContains(t, err, "the store panicked: rude")
+		require.ErrorContains(t, err, "it panicked: rude")
 		require.Error(t, k.Health(t.Context()))
 	})
 }

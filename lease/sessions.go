@@ -156,6 +156,41 @@ func (k *sessions) reserve(caller context.Context, p *pool) (*session, error) {
 	}
 }
 
+// reserveFor is reserve for a caller that may leave: what is reserved after that is given back.
+func (k *sessions) reserveFor(ctx context.Context, p *pool) (*session, error) {
+	if err := k.begin(); err != nil {
+		return nil, err
+	}
+	type reply struct {
+		s   *session
+		err error
+	}
+	defer k.wg.Done()
+	got := make(chan reply)
+	k.wg.Go(func() {
+		s, err := k.reserve(context.WithoutCancel(ctx), p)
+		select {
+		case got <- reply{s, err}:
+			return
+		case <-ctx.Done():
+		case <-k.ctx.Done():
+		}
+		if err == nil {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			k.unreserveLocked(s)
+		}
+	})
+	select {
+	case r := <-got:
+		return r.s, r.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-k.ctx.Done():
+		return nil, ErrClosed
+	}
+}
+
 // roomLocked finds the fullest session of p that has room. A term that is not renewed by itself
 // has one of its own from its beginning: what is left of another's, it would end with.
 func (k *sessions) roomLocked(p *pool) *session {
@@ -186,8 +221,8 @@ func (k *sessions) open(caller context.Context, p *pool) (*session, error) {
 		littered: math.MinInt64, wanted: math.MinInt64, // a clock may be below zero
 	}
 	sent := k.clock.Now()
-	g, err := callWithin(k.core, k.cfg.attempt(p.ttl), func(ctx context.Context) (store.Grant, error) {
-		return k.store.OpenSession(bear(ctx, caller), s.Session)
+	g, err := callWithin(caller, k.core, k.cfg.attempt(p.ttl), request{"open", 0}, func(ctx context.Context) (store.Grant, error) {
+		return k.store.OpenSession(ctx, s.Session)
 	})
 	if err == nil {
 		err = g.Err
@@ -291,8 +326,7 @@ func (k *sessions) endLocked(s *session, reason error) {
 func (k *sessions) closeLocked(s *session) {
 	k.endLocked(s, ErrExpired)
 	k.wg.Go(func() {
-		_, err := call(k.core, func(ctx context.Context) (struct{}, error) { return struct{}{}, k.store.CloseSession(ctx, s.Session) })
-		if err != nil {
+		if err := k.core.closeSession(context.Background(), s.Session); err != nil {
 			k.log.Debug("an empty session is left to expire", zap.Int64("session", int64(s.ID)), zap.Error(err))
 			return
 		}
@@ -329,7 +363,7 @@ func (k *sessions) renew(ss []*session) {
 	}
 	k.mu.Unlock()
 	sent := k.clock.Now() // before the request, whatever the reply takes
-	grants, err := callWithin(k.core, limit, func(ctx context.Context) ([]store.Grant, error) { return k.store.Renew(ctx, asked) })
+	grants, err := callWithin(context.Background(), k.core, limit, request{"renew", len(ss)}, func(ctx context.Context) ([]store.Grant, error) { return k.store.Renew(ctx, asked) })
 	if err == nil && len(grants) != len(ss) {
 		err = errors.New("the store answered with a wrong number of grants")
 	}

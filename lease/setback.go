@@ -90,7 +90,7 @@ func (k *history) heed(err error) {
 
 // acceptedNow is what the store's Historian.Accepted says, if it is one.
 func (k *history) acceptedNow() (n int64) {
-	h, ok := k.given.(store.Historian)
+	h, ok := k.store.(store.Historian)
 	if !ok {
 		return 0
 	}
@@ -122,7 +122,7 @@ func (k *history) readLocked(name string, got, seen Token) error {
 // store notices by itself, that is for it to judge: it may be an old one, and tokens to
 // come above all. What is no record, of token 0, says nothing.
 func (k *history) oldLocked(name string, got, seen Token) error {
-	if _, ok := k.given.(store.Historian); ok || got == 0 {
+	if _, ok := k.store.(store.Historian); ok || got == 0 {
 		return nil
 	}
 	return k.wentBackLocked(name, got, seen)
@@ -171,12 +171,12 @@ func (k *history) tick(now store.Reading, soon func(time.Duration)) {
 
 // lookBack asks whether a setback is over, or ends it if that was decided.
 func (k *history) lookBack(s *setback, decided bool) {
-	h, _ := k.given.(store.Historian)
+	h, _ := k.store.(store.Historian)
 	before := k.acceptedNow()
 	// What another Keeper of this Store has accepted is not accepted once more: that
 	// one would have to forget again.
 	accept, byOther := decided && h != nil, before > k.accepted.Load()
-	_, err := call(k.core, func(ctx context.Context) ([]Record, error) {
+	_, err := call(context.Background(), k.core, request{"get", 1}, func(ctx context.Context) ([]Record, error) {
 		if accept && !byOther {
 			return nil, h.AcceptHistory(ctx)
 		}

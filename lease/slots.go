@@ -49,8 +49,8 @@ type Pool struct {
 func NewPool(k *Keeper, name string, n int, opts ...Option) (*Pool, error) {
 	refused := func(err error) error { return fmt.Errorf("lease.NewPool %.64q: %w", name, err) }
 	switch {
-	case k == nil || k.store == nil:
-		return nil, refused(fmt.Errorf("%w: the Keeper is the zero value, must come from NewKeeper", ErrInvalid))
+	case k == nil:
+		return nil, refused(fmt.Errorf("%w: the Keeper is nil, must come from NewKeeper", ErrInvalid))
 	case n < 1 || n > MaxSlots:
 		return nil, refused(fmt.Errorf("%w: %d slots, must be at least 1 and at most %d", ErrInvalid, n, MaxSlots))
 	}
@@ -114,9 +114,6 @@ func (p *Pool) run(ctx context.Context, what string, waits bool, f func(ctx cont
 }
 
 func (p *Pool) check(ctx context.Context) error {
-	if p == nil || p.k == nil {
-		return fmt.Errorf("lease.Pool: %w: the zero value, must come from NewPool", ErrInvalid)
-	}
 	return input.Context(ctx, ErrInvalid)
 }
 
@@ -330,21 +327,11 @@ func (p *Pool) unused() (slots []int) {
 
 // look reads the records of slots, by their names.
 func (p *Pool) look(ctx context.Context, slots []int) (map[string]Record, error) {
-	found := map[string]Record{}
-	for part := range slices.Chunk(slots, p.k.batch()) {
-		names := make([]string, len(part))
-		for i, s := range part {
-			names[i] = p.slots[s].name
-		}
-		recs, err := ask(ctx, &p.k.core, func(ctx context.Context) ([]Record, error) { return p.k.store.Get(ctx, names...) })
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range recs {
-			found[r.Name] = r
-		}
+	names := make([]string, len(slots))
+	for i, s := range slots {
+		names[i] = p.slots[s].name
 	}
-	return found, nil
+	return p.k.get(ctx, names...)
 }
 
 // acquire asks for one slot, which is in use here from before that on; false if it was.

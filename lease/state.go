@@ -266,8 +266,7 @@ type op struct {
 	// The first attempt, if the caller makes it.
 	mayDirect bool
 	direct    *lane
-	caller    context.Context
-	values    context.Context // the requests bear its values
+	values    context.Context // of the caller: the requests bear its values
 	reserved  *session        // the session that counts an acquisition as pending
 
 	asked  []*session // sessions of attempts that may still land

@@ -170,7 +170,7 @@ func (k *waits) tick(now store.Reading, soon func(time.Duration)) {
 
 // look looks at names that are waited for.
 func (k *waits) look(names []string, marks map[string]Token) {
-	found, err := k.get(context.Background(), names)
+	found, err := k.get(context.Background(), names...)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err != nil {
