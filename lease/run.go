@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	mrand "math/rand/v2"
 	"reflect"
 	"sync"
@@ -54,7 +55,7 @@ func runTerm(
 		return o, err
 	}
 	defer end()
-	if err := await(ctx, l, before); err != nil {
+	if err := await(ctx, seekLease(l, before)); err != nil {
 		return o, err
 	}
 	return runUnder(ctx, l, f), nil
@@ -109,27 +110,39 @@ func runUnder(ctx context.Context, l Lease, f func(ctx context.Context, t Term) 
 	// Also if f panics.
 	defer release()
 	if t.CheckAlive() { // else it was lost before the work began
-		defer noteWork(l, t)()
+		noteWork(l, t, journal.Began)
+		defer noteWork(l, t, journal.Ended)
 		o.err = f(work, t)
 	}
 	return o
 }
 
-// noteWork notes that work begins under a term of l, and returns what notes its end.
-func noteWork(l Lease, t Term) (end func()) {
-	inner, _ := innermost(l)
-	h, ok := inner.(*Handle)
-	if !ok {
-		return func() {}
+// noteWork notes that work begins or ends under a term of l.
+func noteWork(l Lease, t Term, kind string) {
+	if h := handleOf(l); h != nil {
+		h.k.note(h.k.clock.Now(), kind, h.name, t.Token(), "", nil)
 	}
-	note := func(kind string) { h.k.note(h.k.clock.Now(), kind, h.name, t.Token(), "", nil) }
-	note(journal.Began)
-	return func() { note(journal.Ended) }
 }
 
-// await acquires l, however long that takes. Before each attempt it asks before, if there is
-// one, and ends with its error.
-func await(ctx context.Context, l Lease, before func() error) error {
+// sought is what is waited for: a lease, or a slot of a Pool.
+type sought struct {
+	try    func(ctx context.Context) (won bool, err error)
+	before func() error                    // is asked before each attempt, and ends it; nil: nothing
+	wait   func(ctx context.Context) error // until it may be free; nil: that can't be told
+	handle *Handle                         // nil: it is of another make
+	failed func(err error)                 // is told the first of several failures
+}
+
+func seekLease(l Lease, before func() error) sought {
+	s := sought{try: l.Acquire, before: before, handle: handleOf(l), failed: func(err error) { warn(l, "can't be acquired, trying on", err) }}
+	if w, ok := As[Waiter](l); ok {
+		s.wait = w.Wait
+	}
+	return s
+}
+
+// await acquires what is sought, however long that takes.
+func await(ctx context.Context, s sought) error {
 	pauses := backoff{least: time.Second, most: 10 * time.Second}
 	var last error // of the attempts, if they fail now
 	ended := func(err error) error {
@@ -139,12 +152,12 @@ func await(ctx context.Context, l Lease, before func() error) error {
 		return err
 	}
 	for {
-		if before != nil {
-			if err := before(); err != nil {
+		if s.before != nil {
+			if err := s.before(); err != nil {
 				return err
 			}
 		}
-		won, err := l.Acquire(ctx)
+		won, err := s.try(ctx)
 		switch {
 		case won:
 			return nil
@@ -153,46 +166,37 @@ func await(ctx context.Context, l Lease, before func() error) error {
 		case errors.Is(err, ErrClosed), errors.Is(err, ErrBadRecord), errors.Is(err, ErrInvalid):
 			return err
 		}
-		if err != nil && last == nil && !errors.Is(err, ErrParentLost) { // that is not out of order
-			warn(l)("can't be acquired, trying on", zap.String("lease", nameOf(l)), zap.Error(err))
+		orphaned := errors.Is(err, ErrParentLost)
+		if err != nil && last == nil && !orphaned { // that is not out of order
+			s.failed(err)
 		}
 		last = err
-		if w, ok := As[Waiter](l); ok && err == nil {
-			if err := w.Wait(ctx); err != nil {
+		if s.wait != nil && err == nil {
+			if err := s.wait(ctx); err != nil {
 				return err
 			}
 			continue
 		}
 		if err != nil && !errors.Is(err, ErrDenied) {
-			pauses.reset() // a store that failed may be back any moment
+			pauses.next = 0 // a store that failed may be back any moment
 		}
 		var begins <-chan struct{}
-		if errors.Is(err, ErrParentLost) {
-			begins = parentOf(l)
+		if orphaned && s.handle != nil {
+			begins = s.handle.k.parentBegins(&s.handle.entry)
 		}
-		if err := pauses.rest(ctx, begins, nil, nil); err != nil {
+		if err := pauses.rest(ctx, begins); err != nil {
 			return ended(err)
 		}
 	}
 }
 
-// warn returns where a warning about l is logged: its Keeper's log, which tells of an
-// outage by itself, or the default.
-func warn(l Lease) func(string, ...zap.Field) {
-	inner, _ := innermost(l)
-	if h, ok := inner.(*Handle); ok {
-		return h.k.reach.aside
+// warn logs a warning about l: in its Keeper's log, which tells of an outage by itself, or the default.
+func warn(l Lease, text string, err error) {
+	log := boundary.Default().Warn
+	if h := handleOf(l); h != nil {
+		log = h.k.reach.aside
 	}
-	return boundary.Default().Warn
-}
-
-// parentOf returns Handle.parentBegins of the innermost of l.
-func parentOf(l Lease) <-chan struct{} {
-	inner, _ := innermost(l)
-	if h, ok := inner.(*Handle); ok {
-		return h.k.parentBegins(&h.entry)
-	}
-	return nil
+	log(text, zap.String("lease", nameOf(l)), zap.Error(err))
 }
 
 func nameOf(l Lease) string {
@@ -333,14 +337,37 @@ func Once(
 	if done == nil {
 		return fmt.Errorf("%s: %w: done must not be nil", what, ErrInvalid)
 	}
-	o := once{l: l, done: done, f: f}
+	isDone := false
+	ask := func() error { // errDone: it is
+		is, err := done(ctx)
+		switch {
+		case err != nil:
+			return fmt.Errorf("%s, lease %q: whether it is done: %w", what, nameOf(l), err)
+		case is:
+			isDone = true
+			return errDone
+		}
+		return nil
+	}
+	work := func(ctx context.Context, t Term) error {
+		if err := ask(); err != nil {
+			return err
+		}
+		if !t.CheckAlive() { // the answer may be old
+			return context.Cause(t.Context())
+		}
+		if err := f(ctx, t); err != nil {
+			return err
+		}
+		return cmp.Or(ask(), fmt.Errorf("%s, lease %q: %w", what, nameOf(l), ErrNotDone))
+	}
 	pauses := backoff{least: 100 * time.Millisecond, most: 10 * time.Second}
 	for {
-		out, err := runTerm(ctx, what, l, func() error { return o.ask(ctx) }, o.run)
+		out, err := runTerm(ctx, what, l, ask, work)
 		switch {
-		case o.isDone:
+		case isDone:
 			if out.release != nil {
-				warn(l)("what is run once is done, and its lease could not be released", zap.String("lease", nameOf(l)), zap.Error(out.release))
+				warn(l, "what is run once is done, and its lease could not be released", out.release)
 			}
 			return nil
 		case err != nil:
@@ -348,53 +375,15 @@ func Once(
 		case out.loss == nil || ctx.Err() != nil || errors.Is(out.loss, ErrClosed):
 			return out.error()
 		}
-		warn(l)("the lease was lost while what is run once was not done", zap.String("lease", nameOf(l)), zap.Error(out.error()))
-		if err := cmp.Or(standBack(ctx, l, out.loss), pauses.pause(ctx)); err != nil {
+		warn(l, "the lease was lost while what is run once was not done", out.error())
+		if err := pauses.after(ctx, l, out.loss); err != nil {
 			return errors.Join(err, out.error())
 		}
 	}
 }
 
-// once is one call of Once.
-type once struct {
-	l      Lease
-	done   func(ctx context.Context) (bool, error)
-	f      func(ctx context.Context, t Term) error
-	isDone bool
-}
-
 // errDone ends the waiting for a lease that is not needed any more.
 var errDone = errors.New("it is done")
-
-// ask asks the user whether it is done: then the error is errDone.
-func (o *once) ask(ctx context.Context) error {
-	is, err := o.done(ctx)
-	switch {
-	case err != nil:
-		return fmt.Errorf("lease.Once, lease %q: whether it is done: %w", nameOf(o.l), err)
-	case is:
-		o.isDone = true
-		return errDone
-	}
-	return nil
-}
-
-// run is what is run under the lease.
-func (o *once) run(ctx context.Context, t Term) error {
-	if err := o.ask(ctx); err != nil {
-		return err
-	}
-	if !t.CheckAlive() { // the answer may be old
-		return context.Cause(t.Context())
-	}
-	if err := o.f(ctx, t); err != nil {
-		return err
-	}
-	if err := o.ask(ctx); err != nil {
-		return err
-	}
-	return fmt.Errorf("lease.Once, lease %q: %w", nameOf(o.l), ErrNotDone)
-}
 
 // RunOption sets something of RunForever.
 type RunOption func(*runOptions)
@@ -456,27 +445,16 @@ func RunForever(ctx context.Context, l Lease, f func(ctx context.Context, t Term
 			return ended
 		}
 		if !began.IsZero() && time.Since(began) > o.most {
-			pauses.reset()
+			pauses.next = 0
 		}
 		if err == nil || !waits { // it goes on to fail: that was told
-			warn(l)("the work under a lease has ended, it is begun again after a pause", zap.String("lease", nameOf(l)), zap.Error(ended))
+			warn(l, "the work under a lease has ended, it is begun again after a pause", ended)
 		}
 		waits = err != nil
-		if err := cmp.Or(standBack(ctx, l, out.loss), pauses.pause(ctx)); err != nil {
+		if err := pauses.after(ctx, l, out.loss); err != nil {
 			return fmt.Errorf("%w; before that: %w", err, ended)
 		}
 	}
-}
-
-// standBack leaves a lease that was released because that was asked for to others, for a TTL.
-func standBack(ctx context.Context, l Lease, loss error) error {
-	inner, _ := innermost(l)
-	h, ok := inner.(*Handle)
-	if !ok || !errors.Is(loss, ErrAsked) {
-		return nil
-	}
-	h.k.rest(ctx, h.pool.ttl, h.k.ctx.Done())
-	return ctx.Err()
 }
 
 // backoff is pauses that grow from least to most, each taken with jitter: between half of it and
@@ -486,38 +464,29 @@ type backoff struct {
 	next        time.Duration // 0: least
 }
 
-// pause waits, or ends with ctx and its error.
-func (b *backoff) pause(ctx context.Context) error { return b.rest(ctx, nil, nil, nil) }
+// after pauses after a term of l. A lease that was released because that was asked for is left to others for a
+// TTL first.
+func (b *backoff) after(ctx context.Context, l Lease, loss error) error {
+	if h := handleOf(l); h != nil && errors.Is(loss, ErrAsked) {
+		h.k.rest(ctx, h.pool.ttl, h.k.ctx.Done())
+	}
+	return b.rest(ctx, nil)
+}
 
-// rest is pause that ends when begins is closed, too, and with ErrClosed when left or gone is.
-func (b *backoff) rest(ctx context.Context, begins, left, gone <-chan struct{}) error {
-	t := time.NewTimer(b.grow())
+// rest waits until the pause that is due is over, or begins is closed, or ends with ctx and its error.
+func (b *backoff) rest(ctx context.Context, begins <-chan struct{}) error {
+	d := max(b.next, b.least)
+	b.next = min(2*d, b.most)
+	t := time.NewTimer(time.Duration(float64(d) * (0.5 + mrand.Float64()/2)))
 	defer t.Stop()
 	select {
 	case <-t.C:
-		return nil
 	case <-begins:
-		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-left:
-	case <-gone:
 	}
-	return ErrClosed
+	return nil
 }
-
-// grow returns the pause that is due.
-func (b *backoff) grow() time.Duration {
-	d := max(b.next, b.least)
-	b.next = b.most
-	if d < b.most/2 {
-		b.next = 2 * d
-	}
-	return time.Duration(float64(d) * (0.5 + mrand.Float64()/2))
-}
-
-// reset has pauses begin at the least again.
-func (b *backoff) reset() { b.next = 0 }
 
 // What follows makes the calls of Run for one lease take turns: each then has a term
 // of its own, and none releases under another's work.
@@ -537,9 +506,27 @@ type turn struct {
 // takeTurn begins the turn of a call of Run that is about l, and returns what ends it. If another call
 // is, it waits for that or, unless it waits, returns nil. what is called is for errors.
 func takeTurn(ctx context.Context, what string, l Lease, waits bool) (end func(), err error) {
-	t, leave, err := joinTurn(what, l)
-	if err != nil {
-		return nil, err
+	l, ok := innermost(l)
+	if !ok {
+		return nil, fmt.Errorf("%s: %w: a %T wraps itself, or is wrapped more than %d times (Unwrap)", what, ErrInvalid, l, mostWrappers)
+	}
+	if !reflect.ValueOf(l).Comparable() {
+		return nil, fmt.Errorf("%s: %w: a %T can't be told from another, must be a pointer or have Unwrap", what, ErrInvalid, l)
+	}
+	turns.Lock()
+	t := turns.of[l]
+	if t == nil {
+		t = &turn{taken: make(chan struct{}, 1)}
+		turns.of[l] = t
+	}
+	t.calls++
+	turns.Unlock()
+	leave := func() {
+		turns.Lock()
+		defer turns.Unlock()
+		if t.calls--; t.calls == 0 {
+			delete(turns.of, l)
+		}
 	}
 	end = func() { <-t.taken; leave() }
 	select {
@@ -559,50 +546,40 @@ func takeTurn(ctx context.Context, what string, l Lease, waits bool) (end func()
 	return nil, err
 }
 
-// joinTurn returns the turn of l, which stays until leave is called.
-func joinTurn(what string, l Lease) (t *turn, leave func(), err error) {
-	l, ok := innermost(l)
-	if !ok {
-		return nil, nil, fmt.Errorf("%s: %w: a %T wraps itself, or is wrapped more than %d times (Unwrap)", what, ErrInvalid, l, mostWrappers)
-	}
-	if !reflect.ValueOf(l).Comparable() {
-		return nil, nil, fmt.Errorf("%s: %w: a %T can't be told from another, must be a pointer or have Unwrap", what, ErrInvalid, l)
-	}
-	turns.Lock()
-	t = turns.of[l]
-	if t == nil {
-		t = &turn{taken: make(chan struct{}, 1)}
-		turns.of[l] = t
-	}
-	t.calls++
-	turns.Unlock()
-	return t, func() {
-		turns.Lock()
-		defer turns.Unlock()
-		if t.calls--; t.calls == 0 {
-			delete(turns.of, l)
+// layers yields l and what it wraps (Unwrap), the outermost first, but no more than mostWrappers.
+func layers(l Lease) iter.Seq[Lease] {
+	return func(yield func(Lease) bool) {
+		for range mostWrappers {
+			if input.Nil(l) || !yield(l) {
+				return
+			}
+			w, ok := l.(interface{ Unwrap() Lease })
+			if !ok {
+				return
+			}
+			l = w.Unwrap()
 		}
-	}, nil
+	}
 }
 
 // innermost returns what l wraps: the same for all wrappers of one lease. ok is false
 // if there is no end of wrappers.
 func innermost(l Lease) (inner Lease, ok bool) {
-	for range mostWrappers {
-		if h, ok := l.(interface{ handle() *Handle }); ok {
+	n := 0
+	for inner = range layers(l) {
+		if h, ok := inner.(interface{ handle() *Handle }); ok {
 			return h.handle(), true // also from what embeds one
 		}
-		w, ok := l.(interface{ Unwrap() Lease })
-		if !ok {
-			return l, true
-		}
-		next := w.Unwrap()
-		if input.Nil(next) {
-			return l, true
-		}
-		l = next
+		n++
 	}
-	return l, false
+	return inner, n < mostWrappers
+}
+
+// handleOf returns the handle that l is, or wraps; nil if it is a lease of another make.
+func handleOf(l Lease) *Handle {
+	inner, _ := innermost(l)
+	h, _ := inner.(*Handle)
+	return h
 }
 
 // handle is the handle itself, for a type that embeds it.

@@ -8,10 +8,11 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"time"
+	"sync/atomic"
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/store"
 )
@@ -31,16 +32,17 @@ type Pool struct {
 	k     *Keeper
 	name  string
 	slots []*Handle
+	names []string // of the slots
 
-	turn chan struct{} // held by the one call that looks for a slot, or waits for one
-
-	mu     sync.Mutex
-	busy   []bool
-	closed bool
-	left   chan struct{} // closed with Close
-	idle   chan struct{} // closed when, after Close, none is busy
-	parked chan struct{} // closed while the one that has the turn waits
+	turn   chan struct{} // held by the one call of Run that looks for a slot, or waits for one
+	parked atomic.Bool   // it has found none
 	freed  chan int      // has room for one: a slot that was given back here
+
+	mu    sync.Mutex
+	open  context.Context // ends with Close, under mu
+	close context.CancelFunc
+	busy  []bool
+	work  sync.WaitGroup // the busy ones
 }
 
 // NewPool makes a Pool of n slots. The options are for the lease of each. Nothing is asked of the
@@ -60,10 +62,8 @@ func NewPool(k *Keeper, name string, n int, opts ...Option) (*Pool, error) {
 	if last := slotName(name, n-1); len(last) > store.MaxName {
 		return nil, refused(fmt.Errorf("%w: with the number of a slot it has %d bytes, at most %d", ErrInvalid, len(last), store.MaxName))
 	}
-	p := &Pool{
-		k: k, name: name, turn: make(chan struct{}, 1), busy: make([]bool, n), left: make(chan struct{}),
-		idle: make(chan struct{}), parked: make(chan struct{}), freed: make(chan int, 1),
-	}
+	p := &Pool{k: k, name: name, turn: make(chan struct{}, 1), busy: make([]bool, n), freed: make(chan int, 1)}
+	p.open, p.close = context.WithCancel(context.Background())
 	for i := range n {
 		h, err := k.Lease(slotName(name, i), opts...)
 		if err != nil {
@@ -72,7 +72,7 @@ func NewPool(k *Keeper, name string, n int, opts ...Option) (*Pool, error) {
 			}
 			return nil, refused(err)
 		}
-		p.slots = append(p.slots, h)
+		p.slots, p.names = append(p.slots, h), append(p.names, h.name)
 	}
 	return p, nil
 }
@@ -95,7 +95,7 @@ func (p *Pool) TryRun(ctx context.Context, f func(ctx context.Context, slot int,
 }
 
 func (p *Pool) run(ctx context.Context, what string, waits bool, f func(ctx context.Context, slot int, t Term) error) error {
-	if err := p.check(ctx); err != nil {
+	if err := input.Context(ctx, ErrInvalid); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	if f == nil {
@@ -113,28 +113,17 @@ func (p *Pool) run(ctx context.Context, what string, waits bool, f func(ctx cont
 	return o.tried()
 }
 
-func (p *Pool) check(ctx context.Context) error {
-	return input.Context(ctx, ErrInvalid)
-}
-
 // Holders asks the store who has slots: their records, in the order of the slots, which
 // Record.Name ends with. What is no record has nothing but its Name. They are asked for in a few
 // requests, each bounded by AttemptTimeout; errors are those of Keeper.Get.
 func (p *Pool) Holders(ctx context.Context) ([]Record, error) {
-	if err := p.check(ctx); err != nil {
-		return nil, err
-	}
-	all := make([]int, len(p.slots))
-	for i := range all {
-		all[i] = i
-	}
-	found, err := p.look(ctx, all)
+	found, err := p.k.get(ctx, p.names...)
 	if err != nil {
 		return nil, p.k.errorf(p.name, err)
 	}
 	var held []Record
-	for _, h := range p.slots {
-		if r, ok := found[h.name]; ok {
+	for _, name := range p.names {
+		if r, ok := found[name]; ok {
 			held = append(held, r)
 		}
 	}
@@ -145,41 +134,25 @@ func (p *Pool) Holders(ctx context.Context) ([]Record, error) {
 // return, and frees the names on the Keeper. When ctx is done before, the error says how many work
 // yet; each of their slots is free once it is given back.
 func (p *Pool) Close(ctx context.Context) error {
-	if err := p.check(ctx); err != nil {
+	if err := input.Context(ctx, ErrInvalid); err != nil {
 		return err
 	}
 	p.mu.Lock()
-	if !p.closed {
-		p.closed = true
-		close(p.left)
+	if p.open.Err() == nil {
+		p.close()
 		for i, h := range p.slots {
 			if !p.busy[i] {
 				drop(h)
 			}
 		}
-		p.checkIdleLocked()
 	}
 	p.mu.Unlock()
-	select {
-	case <-p.idle:
-		return nil
-	case <-ctx.Done():
-	}
+	err := boundary.Wait(ctx, &p.work)
 	n := len(p.slots) - len(p.unused())
-	if n == 0 {
+	if err == nil || n == 0 {
 		return nil
 	}
-	return fmt.Errorf("pool %q: %d slots are in use: %w", p.name, n, ctx.Err())
-}
-
-func (p *Pool) checkIdleLocked() {
-	if p.closed && !slices.Contains(p.busy, true) {
-		select {
-		case <-p.idle:
-		default:
-			close(p.idle)
-		}
-	}
+	return fmt.Errorf("pool %q: %d slots are in use: %w", p.name, n, err)
 }
 
 // give gives a slot back that was in use, and wakes the one that waits.
@@ -195,10 +168,10 @@ func (p *Pool) unuse(i int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.busy[i] = false
-	if p.closed {
+	if p.open.Err() != nil {
 		drop(p.slots[i])
 	}
-	p.checkIdleLocked()
+	p.work.Done()
 }
 
 // drop is Close for a handle that was released, or never acquired: it asks nothing of the store.
@@ -209,108 +182,82 @@ func drop(h *Handle) {
 	h.leave()
 }
 
-// What follows finds a free slot of a Pool. One call of a process does at a time, the others wait for
-// their turn.
-//
-//	turn ─▶ try: ask which are free, acquire one ──▶ won
-//	         ▲    │ none                │ it failed
-//	         │    ▼                     ▼
-//	         │  park: until one       rest: for a pause
-//	         │  may be free           that grows
-//	         └────┴─────────────────────┘
+// What follows finds a free slot of a Pool. One call of Run of a process does at a time, the others wait
+// for their turn.
 
-// take waits for the turn, and then for a slot.
+// take finds a slot: if waits, in its turn, and however long that takes (await).
 func (p *Pool) take(ctx context.Context, waits bool) (slot int, err error) {
-	p.mu.Lock()
-	parked := p.parked
-	p.mu.Unlock()
-	if waits {
-		parked = nil
-	}
-	select {
-	case <-p.left:
-		return 0, ErrClosed
-	case p.turn <- struct{}{}:
-	case <-parked:
+	switch {
+	case waits:
+	case p.parked.Load():
 		return 0, fmt.Errorf("others wait for one: %w", ErrHeld)
-	case <-ctx.Done():
-		return 0, ctx.Err()
-	}
-	defer func() { <-p.turn }()
-	pauses := backoff{least: time.Second, most: 10 * time.Second}
-	var last error // of the attempts, if they fail now
-	for free := -1; ; {
-		i, err := p.try(ctx, free)
-		free = -1
-		switch {
-		case err == nil:
-			return i, nil
-		case !waits, errors.Is(err, ErrClosed), errors.Is(err, ErrInvalid):
-			return 0, err
-		case ctx.Err() != nil:
-			if last != nil {
-				return 0, fmt.Errorf("%w; none could be acquired: %w", ctx.Err(), last)
-			}
-			return 0, ctx.Err()
+	default:
+		won, err := p.try(ctx, &slot, -1)
+		if err == nil && !won {
+			err = ErrHeld
 		}
-		end := p.waiting()
-		if errors.Is(err, ErrHeld) {
-			last = nil
-			pauses.reset()
-			free, err = p.park(ctx)
-		} else {
-			if last == nil && !errors.Is(err, ErrParentLost) { // that is not out of order
+		return slot, err
+	}
+	within, end := context.WithCancel(ctx)
+	defer end()
+	defer context.AfterFunc(p.open, end)()
+	select {
+	case p.turn <- struct{}{}:
+		defer func() { <-p.turn }()
+		defer p.parked.Store(false)
+		free := -1
+		err = await(within, sought{
+			try: func(ctx context.Context) (won bool, err error) {
+				if won, err = p.try(ctx, &slot, free); !won {
+					p.parked.Store(true)
+				}
+				free = -1
+				return won, err
+			},
+			wait:   func(ctx context.Context) (err error) { free, err = p.park(ctx); return err },
+			handle: p.slots[0], // they hang on one
+			failed: func(err error) {
 				p.k.reach.aside("no slot can be acquired, trying on", zap.String("pool", p.name), zap.Error(err))
-			}
-			var begins <-chan struct{}
-			if last = err; errors.Is(err, ErrParentLost) {
-				begins = p.k.parentBegins(&p.slots[0].entry) // they hang on one
-			}
-			err = pauses.rest(ctx, begins, p.left, p.k.ctx.Done())
-		}
-		end()
-		if errors.Is(err, ErrClosed) {
-			return 0, err
-		}
+			},
+		})
+	case <-within.Done():
+		err = ctx.Err()
 	}
+	if err != nil && p.open.Err() != nil && ctx.Err() == nil {
+		err = ErrClosed
+	}
+	return slot, err
 }
 
 // try makes an attempt for the slot that is believed to be free, or, if it is -1, for each of which
-// that is found, in random order, until one is won. ErrHeld: each was held by another at some
+// that is found, in random order, until one is won. false: each was held by another at some
 // moment, or is in use here.
-func (p *Pool) try(ctx context.Context, free int) (slot int, err error) {
+func (p *Pool) try(ctx context.Context, slot *int, free int) (won bool, err error) {
 	open := []int{free}
 	if free < 0 {
-		if open, err = p.open(ctx); err != nil {
-			return 0, err
+		if open, err = p.looksFree(ctx); err != nil {
+			return false, err
 		}
 	}
-	for _, i := range open {
-		won, err := p.acquire(ctx, i)
-		switch {
-		case won:
-			return i, nil
-		case err != nil && !errors.Is(err, ErrBadRecord):
-			return 0, err
+	for _, *slot = range open {
+		won, err := p.acquire(ctx, *slot)
+		if won || err != nil && !errors.Is(err, ErrBadRecord) {
+			return won, err
 		}
 	}
-	return 0, ErrHeld
+	return false, nil
 }
 
-// open asks the store which slots are free, and returns them in random order. One that is this
+// looksFree asks the store which slots are free, and returns them in random order. One that is this
 // Keeper's, and not in use, is what a release has left.
-func (p *Pool) open(ctx context.Context) (open []int, err error) {
-	open = p.unused()
-	found, err := p.look(ctx, open)
-	if err != nil {
-		return nil, err
-	}
-	open = slices.DeleteFunc(open, func(i int) bool {
-		r, held := found[p.slots[i].name]
+func (p *Pool) looksFree(ctx context.Context) ([]int, error) {
+	found, err := p.k.get(ctx, p.names...)
+	open := slices.DeleteFunc(p.unused(), func(i int) bool {
+		r, held := found[p.names[i]]
 		return held && r.Owner.Incarnation != p.k.owner.Incarnation
 	})
 	mrand.Shuffle(len(open), func(i, j int) { open[i], open[j] = open[j], open[i] })
-	return open, nil
+	return open, err
 }
 
 // unused are the slots that are not in use here.
@@ -325,43 +272,25 @@ func (p *Pool) unused() (slots []int) {
 	return slots
 }
 
-// look reads the records of slots, by their names.
-func (p *Pool) look(ctx context.Context, slots []int) (map[string]Record, error) {
-	names := make([]string, len(slots))
-	for i, s := range slots {
-		names[i] = p.slots[s].name
-	}
-	return p.k.get(ctx, names...)
-}
-
 // acquire asks for one slot, which is in use here from before that on; false if it was.
 func (p *Pool) acquire(ctx context.Context, i int) (won bool, err error) {
 	p.mu.Lock()
-	if p.closed || p.busy[i] {
-		if p.closed {
-			err = ErrClosed
-		}
-		p.mu.Unlock()
-		return false, err
+	over, busy := p.open.Err() != nil, p.busy[i]
+	if !over && !busy {
+		p.busy[i] = true
+		p.work.Add(1)
 	}
-	p.busy[i] = true
 	p.mu.Unlock()
+	switch {
+	case over:
+		return false, ErrClosed
+	case busy:
+		return false, nil
+	}
 	if won, err = p.slots[i].Acquire(ctx); !won {
 		p.unuse(i)
 	}
 	return won, err
-}
-
-// waiting: the one that has the turn waits, until end is called.
-func (p *Pool) waiting() (end func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	close(p.parked)
-	return func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.parked = make(chan struct{})
-	}
 }
 
 // park waits until a slot is believed to be free, here or in the store, and returns it.
@@ -387,11 +316,9 @@ func (p *Pool) park(ctx context.Context) (slot int, err error) {
 		return i, nil
 	case i := <-p.freed:
 		return i, nil
-	case <-p.left:
 	case <-gone:
-	case <-p.k.ctx.Done():
+		return 0, ErrClosed
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
-	return 0, ErrClosed
 }

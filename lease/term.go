@@ -284,22 +284,15 @@ func (s *deadline) remaining(now store.Reading) time.Duration {
 // wraps a lease may trust less than what it wraps. It looks through a hundred wrappers
 // at the most, so that one which wraps itself is found to have nothing.
 func As[T any](l Lease) (T, bool) {
-	outer, wrapped := l, false
-	for range mostWrappers {
-		if input.Nil(l) {
-			break
-		}
-		if t, ok := l.(T); ok {
+	wrapped := false
+	for layer := range layers(l) {
+		if t, ok := layer.(T); ok {
 			if termed, ok := any(&t).(*Termed); ok && wrapped {
-				*termed = narrow{*termed, outer}
+				*termed = narrow{*termed, l}
 			}
 			return t, true
 		}
-		w, ok := l.(interface{ Unwrap() Lease })
-		if !ok {
-			break
-		}
-		l, wrapped = w.Unwrap(), true
+		wrapped = true
 	}
 	var zero T
 	return zero, false
