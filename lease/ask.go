@@ -226,33 +226,30 @@ func (k *Keeper) List(ctx context.Context, prefix string) ([]Record, error) {
 // and none begins after it. Errors: ErrInvalid (no f), ErrUnsupported if the
 // store can neither watch nor list, ErrClosed.
 func (k *Keeper) Watch(prefix string, f func(store.Event)) (stop func(), err error) {
-	refused := func(err error) error {
-		return fmt.Errorf("watch %q (keeper %s, store %s): %w", prefix, k.owner.ID, k.limits.Name, err)
-	}
 	if f == nil {
-		return nil, refused(fmt.Errorf("f: %w: nil", ErrInvalid))
+		return nil, k.errorf(prefix, fmt.Errorf("Watch: f: %w: nil", ErrInvalid))
 	}
 	can, err := ask(context.Background(), &k.core, request{"list", 0}, k.watches.canFollow)
 	switch {
 	case errors.Is(err, ErrClosed):
-		return nil, refused(err)
+		return nil, k.errorf(prefix, err)
 	case err == nil && !can: // else it failed, and is tried again
-		return nil, refused(ErrUnsupported)
+		return nil, k.errorf(prefix, ErrUnsupported)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.closing {
-		return nil, refused(ErrClosed)
+		return nil, k.errorf(prefix, ErrClosed)
 	}
-	ctx, cancel := context.WithCancel(k.ctx)
-	emit := func(ev store.Event) {
-		if ctx.Err() == nil {
+	x := &follower{k: &k.watches, prefix: prefix}
+	x.emit = func(ev store.Event) {
+		if x.ctx.Err() == nil {
 			k.see(ev)
 			k.guard("Watch", prefix, func() { f(ev) })
 		}
 	}
-	k.watches.followLocked(ctx, cancel, &follower{k: &k.watches, prefix: prefix, emit: emit})
-	return cancel, nil
+	k.watches.followLocked(x)
+	return x.stop, nil
 }
 
 // FollowHolder calls f with who holds name: as soon as that is known, and then with each change, until
@@ -281,20 +278,18 @@ func (k *Keeper) FollowHolder(name string, f func(Holding)) (stop func(), err er
 	if k.closing {
 		return nil, k.errorf(name, ErrClosed)
 	}
-	ctx, cancel := context.WithCancel(k.ctx)
 	h := &holderFeed{}
+	x := &follower{k: &k.watches, prefix: name, name: name, emit: h.hear, caughtUp: h.known, lapsed: h.unknown}
+	k.watches.followLocked(x)
 	first := true
 	unfollow := h.feed.Follow(func(previous, latest Holding, _ int) {
-		if ctx.Err() != nil || !first && previous.is(latest) { // what changed in between was undone
+		if x.ctx.Err() != nil || !first && previous.is(latest) { // nothing changed, or it was undone
 			return
 		}
 		first = false
 		k.guard("FollowHolder", name, func() { f(latest) })
 	})
-	k.watches.followLocked(ctx, cancel, &follower{
-		k: &k.watches, prefix: name, name: name, emit: h.hear, caughtUp: h.known, lapsed: h.unknown,
-	})
-	return func() { unfollow(); cancel() }, nil
+	return func() { unfollow(); x.stop() }, nil
 }
 
 // Setback returns nil, or why nothing can be acquired: the store's history has

@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"maps"
 	mrand "math/rand/v2"
-	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -25,9 +23,9 @@ type watches struct {
 	waits   *waits
 	offers  *offers
 	recon   *reconciler
-	told    func(*entry, settle.Event) // takes it up for what is under way for the name, or its claim
-	begun   bool                       // the Keeper's own was, if the store has one
-	polling int                        // followers that poll, as the store can't watch
+	ops     *operations
+	begun   bool // the Keeper's own was, if the store has one
+	polling int  // followers that poll, as the store can't watch
 }
 
 func (k *watches) begin() {
@@ -44,22 +42,17 @@ func (k *watches) beginLocked() {
 	}
 	k.begun = true
 	if _, ok := k.store.(store.Watcher); ok {
-		k.followLocked(k.ctx, func() {}, &follower{k: k, emit: k.onEvent, forKeeper: true, up: k.began, down: k.down})
+		k.followLocked(&follower{k: k, emit: k.onEvent, forKeeper: true})
 	}
 }
 
-// began: what happened before this was not told.
-func (k *watches) began() {
+// runs: the Keeper's watch does, or does not. What happened before it began was not told.
+func (k *watches) runs(does bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.watched = true
-	k.recon.listNowLocked()
-}
-
-func (k *watches) down() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.watched = false
+	if k.watched = does; does {
+		k.recon.listNowLocked()
+	}
 }
 
 // onEvent takes up a deletion of any name. It can end a term or wake a waiter, never
@@ -71,7 +64,7 @@ func (k *watches) onEvent(ev store.Event) {
 	if ev.Kind != store.EventDelete || h == nil {
 		return
 	}
-	k.told(h, settle.Event{What: settle.Deleted, Token: ev.Revision})
+	k.ops.toldLocked(h, settle.Event{What: settle.Deleted, Token: ev.Revision})
 	k.waits.freeLocked(h)
 }
 
@@ -80,20 +73,18 @@ func (k *watches) onEvent(ev store.Event) {
 func (k *watches) canFollow(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	cancel()
-	if w, ok := k.store.(store.Watcher); ok {
-		can := true
-		for _, err := range w.Watch(ctx, store.Scope{}) {
-			can = !errors.Is(err, ErrUnsupported)
-			break
-		}
-		if can {
-			return true, nil
-		}
+	if w, ok := k.store.(store.Watcher); ok && !errors.Is(first(w.Watch(ctx, store.Scope{})), ErrUnsupported) {
+		return true, nil
 	}
-	for _, err := range k.store.List(ctx, store.Query{}) {
-		return !errors.Is(err, ErrUnsupported), nil
+	return !errors.Is(first(k.store.List(ctx, store.Query{})), ErrUnsupported), nil
+}
+
+// first is the error that comes first, if one does.
+func first[T any](of iter.Seq2[T, error]) error {
+	for _, err := range of {
+		return err
 	}
-	return true, nil
+	return nil
 }
 
 // A watch is to say every so many TTLs that it runs, and is restarted if it has not for refreshRounds
@@ -117,14 +108,14 @@ var (
 // follower turns watches that end and lists that repeat into one stream.
 type follower struct {
 	k      *watches
+	ctx    context.Context // until when
+	stop   context.CancelFunc
 	prefix string
 	name   string // the one name that is followed, which is the prefix, too; empty: all under that
 	emit   func(store.Event)
 	// forKeeper: what the Keeper's own leases need. Deletions are enough; and where the store can't
 	// watch there are reconciliation and the waiters' looks, and no listing of its own.
 	forKeeper bool
-	up        func() // told when a watch has begun, after its snapshot if it has one
-	down      func() // told when the stream is interrupted
 	caughtUp  func() // told when all that stands has been told
 	lapsed    func() // told when nothing has succeeded for a TTL, or the store's history went back
 
@@ -136,17 +127,18 @@ type follower struct {
 	era    era   // of the store's history
 }
 
-// followLocked follows records by f until ctx ends, and then calls end.
-func (k *watches) followLocked(ctx context.Context, end func(), f *follower) {
+// followLocked follows records by f until f.stop is called, or the end of the Keeper.
+func (k *watches) followLocked(f *follower) {
 	f.heard.forget()
 	f.era = k.history.era
-	k.wg.Go(func() { defer end(); f.run(ctx) })
+	f.ctx, f.stop = context.WithCancel(k.ctx)
+	k.wg.Go(func() { defer f.stop(); f.run() })
 }
 
 // interrupted: the stream is. That is logged if it lasts.
 func (f *follower) interrupted(err error) {
-	if f.down != nil {
-		f.down()
+	if f.forKeeper {
+		f.k.runs(false)
 	}
 	if errors.Is(err, errRefresh) {
 		return
@@ -174,32 +166,30 @@ func (f *follower) lapse() {
 
 // run follows a watch where there is one, which it begins again when it ends. Where there is none it
 // follows looks, PollMin apart with jitter: each is a watch that ends with its snapshot.
-func (f *follower) run(ctx context.Context) {
-	w, watches := f.k.store.(store.Watcher)
+func (f *follower) run() {
 	pause := retryMax / 10
-	for watches && ctx.Err() == nil {
+	_, watches := f.k.store.(store.Watcher)
+	for watches && f.ctx.Err() == nil {
 		f.renew()
-		progress, err := f.follow(ctx, func(ctx context.Context) iter.Seq2[store.Event, error] { return f.watch(ctx, w) })
+		progress, err := f.follow(f.watch)
 		if progress {
-			f.fails = 0
-			pause = retryMax / 10
+			f.fails, pause = 0, retryMax/10
 		}
-		if errors.Is(err, ErrUnsupported) {
+		switch {
+		case errors.Is(err, ErrUnsupported):
 			watches = false
 			continue
-		}
-		if ctx.Err() != nil {
+		case f.ctx.Err() != nil:
 			return
 		}
-		f.interrupted(err)
-		if errors.Is(err, errRefresh) {
+		if f.interrupted(err); errors.Is(err, errRefresh) {
 			continue
 		}
 		f.k.meter.restarts.add(1)
 		if errors.Is(err, ErrDenied) {
 			pause = max(pause, f.k.cfg.TTL)
 		}
-		f.k.rest(ctx, time.Duration(float64(pause)*(0.5+mrand.Float64())), nil)
+		f.k.rest(f.ctx, time.Duration(float64(pause)*(0.5+mrand.Float64())), nil)
 		pause = min(retryMax, 2*pause)
 	}
 	if f.forKeeper {
@@ -207,14 +197,12 @@ func (f *follower) run(ctx context.Context) {
 	}
 	f.k.polls(+1)
 	defer f.k.polls(-1)
-	for ctx.Err() == nil {
+	for f.ctx.Err() == nil {
 		f.renew()
-		_, err := f.follow(ctx, f.look)
-		if ctx.Err() != nil {
-			return
+		if _, err := f.follow(f.look); f.ctx.Err() == nil {
+			f.interrupted(err)
 		}
-		f.interrupted(err)
-		f.k.rest(ctx, time.Duration(float64(f.k.cfg.PollMin)*(0.5+mrand.Float64())), f.era.ctx.Done())
+		f.k.rest(f.ctx, time.Duration(float64(f.k.cfg.PollMin)*(0.5+mrand.Float64())), f.era.ctx.Done())
 	}
 }
 
@@ -234,84 +222,78 @@ func (f *follower) failed() bool {
 
 // watch is a watch of the store. One may fall silent. While it begins that is noticed; later there may
 // be no changes, so it is restarted now and then unless it says that it runs.
-func (f *follower) watch(ctx context.Context, w store.Watcher) iter.Seq2[store.Event, error] {
-	return func(yield func(store.Event, error) bool) {
-		ctx, cancel := context.WithCancelCause(ctx)
-		defer cancel(nil)
-		defer context.AfterFunc(f.era.ctx, func() { cancel(errRefresh) })()
-		endIn := func(d time.Duration, cause error) store.Timer {
-			return f.k.clock.AfterFunc(d, func() { cancel(cause) })
+func (f *follower) watch(yield func(store.Event, error) bool) {
+	ctx, cancel := context.WithCancelCause(f.ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(f.era.ctx, func() { cancel(errRefresh) })()
+	var timer store.Timer
+	endIn := func(d time.Duration, cause error) {
+		if timer != nil {
+			timer.Stop()
 		}
-		timer, synced := endIn(f.k.cfg.AttemptTimeout, errSilent), false
-		defer func() { timer.Stop() }()
-		of := store.Scope{Prefix: f.prefix, Deletions: f.forKeeper, Progress: progressRounds * f.k.cfg.TTL}
-		for ev, err := range w.Watch(ctx, of) {
-			if err != nil {
-				if c := context.Cause(ctx); errors.Is(c, errSilent) || errors.Is(c, errRefresh) {
-					err = c
-				}
-				yield(ev, err)
-				return
-			}
-			synced = synced || ev.Kind == store.EventSynced
-			switch {
-			case !synced:
-				timer.Stop()
-				timer = endIn(f.k.cfg.AttemptTimeout, errSilent)
-			case ev.Kind == store.EventSynced, ev.Kind == store.EventProgress:
-				timer.Stop()
-				timer = endIn(f.k.refreshIn(), errRefresh)
-			}
-			if !yield(ev, nil) {
-				return
-			}
-		}
-		yield(store.Event{}, cmp.Or(context.Cause(ctx), errEnded))
+		timer = f.k.clock.AfterFunc(d, func() { cancel(cause) })
 	}
+	endIn(f.k.cfg.AttemptTimeout, errSilent)
+	defer func() { timer.Stop() }()
+	synced := false
+	of := store.Scope{Prefix: f.prefix, Deletions: f.forKeeper, Progress: progressRounds * f.k.cfg.TTL}
+	for ev, err := range f.k.store.(store.Watcher).Watch(ctx, of) {
+		if err != nil {
+			if c := context.Cause(ctx); errors.Is(c, errSilent) || errors.Is(c, errRefresh) {
+				err = c
+			}
+			yield(ev, err)
+			return
+		}
+		synced = synced || ev.Kind == store.EventSynced
+		switch {
+		case !synced:
+			endIn(f.k.cfg.AttemptTimeout, errSilent)
+		case ev.Kind == store.EventSynced, ev.Kind == store.EventProgress:
+			endIn(f.k.refreshIn(), errRefresh)
+		}
+		if !yield(ev, nil) {
+			return
+		}
+	}
+	yield(store.Event{}, cmp.Or(context.Cause(ctx), errEnded))
 }
 
 // look reads what stands: a listing, or the one name that is followed.
-func (f *follower) look(ctx context.Context) iter.Seq2[store.Event, error] {
-	return func(yield func(store.Event, error) bool) {
-		var recs []Record
-		var err error
+func (f *follower) look(yield func(store.Event, error) bool) {
+	recs, err := call(f.ctx, f.k.core, request{"list", 0}, func(ctx context.Context) ([]Record, error) {
 		if f.name != "" {
-			var found map[string]Record
-			found, err = f.k.get(ctx, f.name)
-			recs = slices.Collect(maps.Values(found))
-		} else {
-			recs, err = call(ctx, f.k.core, request{"list", 0}, func(ctx context.Context) ([]Record, error) {
-				return gather(ctx, f.k.store.List(ctx, store.Query{Prefix: f.prefix}), func(string, error) {}, nil)
-			})
+			return f.k.store.Get(ctx, f.name)
 		}
-		if err != nil {
-			yield(store.Event{}, err)
+		return gather(ctx, f.k.store.List(ctx, store.Query{Prefix: f.prefix}), func(string, error) {}, nil)
+	})
+	if err != nil {
+		yield(store.Event{}, err)
+		return
+	}
+	for _, rec := range recs {
+		ev := store.Event{Kind: store.EventPut, Record: rec, Revision: rec.Token}
+		if rec.Token == 0 { // it is no record
+			ev.Kind = store.EventBad
+		}
+		if !yield(ev, nil) {
 			return
 		}
-		for _, rec := range recs {
-			ev := store.Event{Kind: store.EventPut, Record: rec, Revision: rec.Token}
-			if rec.Token == 0 { // it is no record
-				ev.Kind = store.EventBad
-			}
-			if !yield(ev, nil) {
-				return
-			}
-		}
-		yield(store.Event{Kind: store.EventSynced}, nil)
 	}
+	yield(store.Event{Kind: store.EventSynced}, nil)
 }
 
 // follow passes on what a watch or a look tells, which may panic; synced if it came as far as
 // EventSynced.
-func (f *follower) follow(ctx context.Context, of func(context.Context) iter.Seq2[store.Event, error]) (synced bool, err error) {
+func (f *follower) follow(of iter.Seq2[store.Event, error]) (synced bool, err error) {
 	seen := map[string]struct{}{}
 	err = boundary.Call(func() error {
-		for ev, err := range of(ctx) {
+		for ev, err := range of {
+			if err != nil {
+				return err
+			}
 			name := ev.Record.Name
-			if err != nil || f.name != "" && name != "" && name != f.name {
-				if err != nil {
-					return err
-				}
+			if f.name != "" && name != "" && name != f.name {
 				continue
 			}
 			switch ev.Kind {
@@ -331,8 +313,8 @@ func (f *follower) follow(ctx context.Context, of func(context.Context) iter.Seq
 			case store.EventSynced:
 				f.sync(seen)
 				f.k.history.heed(nil)
-				if f.up != nil {
-					f.up()
+				if f.forKeeper {
+					f.k.runs(true)
 				}
 				synced, seen = true, nil
 			}
@@ -510,8 +492,6 @@ func (h Holding) is(other Holding) bool {
 type holderFeed struct {
 	stands  Holding // by what was heard
 	isKnown bool    // that is all there is
-	latest  Holding // that was passed on, if any was
-	any     bool
 	feed    feed.Latest[Holding]
 }
 
@@ -535,7 +515,7 @@ func (h *holderFeed) hear(ev store.Event) {
 		return
 	}
 	if h.isKnown {
-		h.tell(h.stands)
+		h.feed.Set(h.stands)
 	}
 }
 
@@ -545,19 +525,11 @@ func (h *holderFeed) known() {
 	if h.stands.State == HolderUnknown {
 		h.stands.State = NameFree
 	}
-	h.tell(h.stands)
+	h.feed.Set(h.stands)
 }
 
 // unknown: what stands may be another by now.
 func (h *holderFeed) unknown() {
 	h.isKnown = false
-	h.tell(Holding{})
-}
-
-// tell passes on what is the latest, unless it is as before: most looks find nothing new.
-func (h *holderFeed) tell(latest Holding) {
-	if !h.any || !h.latest.is(latest) {
-		h.latest, h.any = latest, true
-		h.feed.Set(latest)
-	}
+	h.feed.Set(Holding{})
 }

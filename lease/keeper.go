@@ -3,7 +3,6 @@ package lease
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
@@ -50,9 +49,6 @@ func NewKeeper(s store.Store, cfg Config) (*Keeper, error) {
 	if lim.Name == "" {
 		lim.Name = strings.TrimPrefix(fmt.Sprintf("%T", s), "*")
 	}
-	if err := checkLimits(lim); err != nil {
-		return nil, err
-	}
 	cfg, err := cfg.complete(lim)
 	if err != nil {
 		return nil, err
@@ -68,7 +64,7 @@ func NewKeeper(s store.Store, cfg Config) (*Keeper, error) {
 		limits: lim,
 		cfg:    cfg,
 		clock:  cfg.Clock,
-		owner:  Owner{ID: cfg.ID, Incarnation: newIncarnation(), Address: cfg.Address},
+		owner:  Owner{ID: cfg.ID, Incarnation: strings.ToLower(rand.Text()), Address: cfg.Address},
 		later:  later,
 		meter:  m,
 		traces: traces.New(cfg.TracerProvider, "lease"),
@@ -78,18 +74,17 @@ func NewKeeper(s store.Store, cfg Config) (*Keeper, error) {
 		idle:   make(chan struct{}),
 	}
 	k.log = k.later.logger().With(zap.String("incarnation", k.owner.Incarnation), zap.String("store", lim.Name))
-	k.reach = reach{core: &k.core, standing: k.standingLocked}
+	k.reach = reach{core: &k.core, sessions: &k.sessions}
 	k.names = names{core: &k.core, reach: &k.reach,
 		handles: map[string]*entry{}, leaving: map[*entry]struct{}{}, parting: map[string]*entry{}}
 	n, ss, h, w, o, r := &k.names, &k.sessions, &k.history, &k.waits, &k.offers, &k.recon
 	k.sessions = sessions{names: n, all: map[store.SessionID]*session{}, bygone: map[store.SessionID]*session{}, pools: map[sharing]*pool{}}
-	k.history.names, k.history.sessions = n, ss
-	k.history.told, k.history.again = k.ops.toldLocked, k.lookAgainLocked
+	h.names, h.sessions, h.waits, h.recon, h.ops = n, ss, w, r, &k.ops
 	k.waits = waits{names: n, history: h, waiting: map[*entry]*waiting{}}
 	k.offers = offers{names: n, sessions: ss, recon: r, open: map[string]*openOffer{}}
 	k.recon = reconciler{names: n, sessions: ss, history: h, waits: w, offers: o,
 		suspect: map[string]*suspicion{}, next: k.clock.Now().Mono + k.cfg.TTL}
-	k.watches = watches{names: n, history: h, waits: w, offers: o, recon: r, told: k.ops.toldLocked}
+	k.watches = watches{names: n, history: h, waits: w, offers: o, recon: r, ops: &k.ops}
 	k.ops = operations{names: n, sessions: ss, history: h, offers: o, recon: r, watches: &k.watches}
 	k.ops.releases = &lane{send: k.ops.sendReleases}
 	k.ops.moves = &lane{send: k.ops.sendMoves}
@@ -108,41 +103,17 @@ func NewKeeper(s store.Store, cfg Config) (*Keeper, error) {
 	return k, nil
 }
 
-// standingLocked is for the log of an outage.
-func (k *Keeper) standingLocked(now store.Reading) (held int, left time.Duration, handles int) {
-	held, left = k.sessions.heldLocked(now)
-	return held, left, len(k.handles)
-}
-
-// lookAgainLocked: the store's history goes on.
-func (k *Keeper) lookAgainLocked() {
-	k.waits.againLocked()
-	k.recon.listNowLocked()
-}
-
 // holding tells of each handle, by name, whether it is held.
 func (k *Keeper) holding(tell func(name string, held int64)) {
-	type one struct {
-		name string
-		held int64
-	}
-	var all []one
+	all := map[string]int64{}
 	visit(&k.core, k.handles, func(h *entry) {
-		x := one{name: h.name}
-		if h.alive() {
-			x.held = 1
+		if all[h.name] = 0; h.alive() {
+			all[h.name] = 1
 		}
-		all = append(all, x)
 	})
-	for _, x := range all { // the lock is free
-		tell(x.name, x.held)
+	for name, held := range all { // the lock is free
+		tell(name, held)
 	}
-}
-
-func newIncarnation() string {
-	var b [16]byte
-	rand.Read(b[:]) // never fails
-	return hex.EncodeToString(b[:])
 }
 
 // loop is the Keeper's one clockwork.

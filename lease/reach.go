@@ -14,9 +14,7 @@ import (
 // reach is how a Keeper reaches its store.
 type reach struct {
 	*core
-	// standing says how many terms live, for how long they are trusted if none is renewed, and how many
-	// handles there are.
-	standing func(now store.Reading) (held int, left time.Duration, handles int)
+	sessions *sessions
 	outage   outage
 	denial   denial
 }
@@ -58,9 +56,9 @@ func (k *reach) heard(what string, sent store.Reading, err error) {
 	if !o.told && now.Mono-o.since.Mono >= k.cfg.AttemptTimeout {
 		o.told = true
 		k.note(o.since, journal.Away, "store", 0, "", err)
-		held, left, handles := k.standing(now)
+		held, left := k.sessions.heldLocked(now)
 		k.log.Warn("store unreachable", zap.Time("since", time.Unix(0, o.since.Wall)), k.endpoints(),
-			zap.Int("held", held), zap.Duration("trusted", left), zap.Int("not_held", handles-held), zap.Error(err),
+			zap.Int("held", held), zap.Duration("trusted", left), zap.Int("not_held", len(k.sessions.handles)-held), zap.Error(err),
 			boundary.Do("see to the store and the way to it; this node tries on by itself"))
 	}
 }

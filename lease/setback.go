@@ -29,9 +29,10 @@ import (
 type history struct {
 	*names
 	sessions *sessions
-	told     func(*entry, settle.Event) // takes it up for what is under way for the name, or its claim
-	again    func()                     // looks at everything
-	setback  *setback                   // it went back, and that is not over
+	waits    *waits
+	recon    *reconciler
+	ops      *operations
+	setback  *setback // it went back, and that is not over
 	era      era
 	accepted atomic.Int64 // what the store's Historian.Accepted said last
 }
@@ -89,17 +90,11 @@ func (k *history) heed(err error) {
 }
 
 // acceptedNow is what the store's Historian.Accepted says, if it is one.
-func (k *history) acceptedNow() (n int64) {
-	h, ok := k.store.(store.Historian)
-	if !ok {
-		return 0
+func (k *history) acceptedNow() int64 {
+	if h, ok := k.store.(store.Historian); ok {
+		return int64(h.Accepted())
 	}
-	defer func() {
-		if recover() != nil {
-			n = k.accepted.Load() // nothing new
-		}
-	}()
-	return int64(h.Accepted())
+	return 0
 }
 
 // wentBackLocked: a token of name is below one that had been seen before it was
@@ -208,7 +203,7 @@ func (k *history) lookBack(s *setback, decided bool) {
 // the Keeper and for the followers of records by it.
 func (k *history) forgetLocked() {
 	for _, h := range k.handles {
-		k.told(h, settle.Event{What: settle.Forgotten})
+		k.ops.toldLocked(h, settle.Event{What: settle.Forgotten})
 	}
 	k.newEraLocked(k.era.forget + 1)
 }
@@ -223,7 +218,8 @@ func (k *history) goOnLocked(forget bool) {
 	}
 	close(k.setback.over)
 	k.setback = nil
-	k.again()
+	k.waits.againLocked()
+	k.recon.listNowLocked()
 	k.log.Warn("the store's history is accepted: leases are acquired again", zap.Bool("tokens may go back", forget))
 	k.kick()
 }

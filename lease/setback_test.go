@@ -378,23 +378,3 @@ func TestKeepersOfAStoreDoNotAcceptInTurns(t *testing.T) {
 		})
 	}
 }
-
-// rudeHistorian panics when it is asked for a number.
-type rudeHistorian struct{ *noticing }
-
-func (rudeHistorian) Accepted() int { panic("rude") }
-
-func TestAHistorianThatPanicsHarmsNobody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		db := rudeHistorian{&noticing{Switch: faultstore.NewSwitch(memory.New())}}
-		k, err := lease.NewKeeper(db, lease.Config{ID: "a", TTL: 3 * time.Second, Logger: zap.NewNop()})
-		require.NoError(t, err)
-		h, err := k.Lease("job")
-		require.NoError(t, err)
-		acquired(t, h)
-		time.Sleep(time.Minute)
-		require.True(t, h.CheckAlive())
-		require.NoError(t, h.Release(t.Context()))
-		require.NoError(t, k.Close(t.Context()))
-	})
-}
