@@ -236,26 +236,6 @@ func (c Config) margin(ttl time.Duration) time.Duration {
 	return max(ttl/10, 100*time.Millisecond)
 }
 
-// checkLimits returns an error that is ErrInvalid if no store has such limits.
-func checkLimits(l store.Limits) error {
-	bad := func(field string, got any, bound string) error {
-		return fmt.Errorf("store.Limits.%s: %w: %v, must be %s (store %s)", field, ErrInvalid, got, bound, l.Name)
-	}
-	switch {
-	case l.MinTTL < 0 || l.MinTTL > longest:
-		return bad("MinTTL", l.MinTTL, fmt.Sprintf("at least 0 and at most %v", longest))
-	case l.MaxTTL < 0:
-		return bad("MaxTTL", l.MaxTTL, "at least 0 (0: no bound)")
-	case l.MaxTTL > 0 && l.MaxTTL < max(MinTTL, l.MinTTL):
-		return bad("MaxTTL", l.MaxTTL, fmt.Sprintf("at least %v, or 0 for no bound", max(MinTTL, l.MinTTL)))
-	case l.Batch < 0:
-		return bad("Batch", l.Batch, "at least 0 (0: no bound)")
-	case l.MaxMetadata < 0:
-		return bad("MaxMetadata", l.MaxMetadata, "at least 0 (0: no bound)")
-	}
-	return nil
-}
-
 // ttls returns the shortest and the longest TTL of a Keeper's session.
 func ttls(l store.Limits) (least, most time.Duration) {
 	least, most = max(MinTTL, l.MinTTL), longest

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -142,21 +143,15 @@ func (h *Handle) Offer(ctx context.Context) (Offer, error) {
 
 // OnLost implements Lease.
 func (h *Handle) OnLost(f func(Loss)) (stop func() bool) {
-	e := &handler{f}
 	h.k.mu.Lock()
 	defer h.k.mu.Unlock()
-	// A new slice: one that is being dispatched stays as it is.
-	h.handlers = append(h.handlers[:len(h.handlers):len(h.handlers)], e)
+	h.handlers = append(slices.Clip(h.handlers), &f)
 	return func() bool {
 		h.k.mu.Lock()
 		defer h.k.mu.Unlock()
-		for i, x := range h.handlers {
-			if x == e {
-				h.handlers = append(h.handlers[:i:i], h.handlers[i+1:]...)
-				return true
-			}
-		}
-		return false
+		before := len(h.handlers)
+		h.handlers = slices.DeleteFunc(slices.Clone(h.handlers), func(x *func(Loss)) bool { return x == &f })
+		return len(h.handlers) < before
 	}
 }
 
@@ -490,7 +485,7 @@ func (h *Handle) renew(ctx context.Context) error {
 	s.wanted = max(s.wanted, asked)
 	k.kick()
 	for s.renewed < asked {
-		answered := s.answeredLocked()
+		answered := s.answered.next()
 		why := fmt.Errorf("no definite answer within %v", k.cfg.OperationTimeout)
 		k.mu.Unlock()
 		select {

@@ -376,23 +376,6 @@ func TestLimitsAreCheckedWhereTheyAreConfigured(t *testing.T) {
 	require.NoError(t, d.Close(t.Context()))
 }
 
-func TestLimitsThatNoStoreHas(t *testing.T) {
-	for says, l := range map[string]store.Limits{
-		"store.Limits.MinTTL: invalid: -1ns, must be at least 0":                                      {MinTTL: -1},
-		"store.Limits.MinTTL: invalid: 8760h0m0.000000001s, must be at least 0 and at most 8760h0m0s": {MinTTL: 365*24*time.Hour + 1},
-		"store.Limits.MaxTTL: invalid: -1s, must be at least 0":                                       {MaxTTL: -time.Second},
-		"store.Limits.MaxTTL: invalid: 299ms, must be at least 300ms, or 0 for no bound (store odd)":  {MaxTTL: 299 * time.Millisecond},
-		"store.Limits.MaxTTL: invalid: 4s, must be at least 5s":                                       {MinTTL: 5 * time.Second, MaxTTL: 4 * time.Second},
-		"store.Limits.Batch: invalid: -7":                                                             {Batch: -7},
-		"store.Limits.MaxMetadata: invalid: -1, must be at least 0 (0: no bound) (store odd)":         {MaxMetadata: -1},
-	} {
-		l.Name = "odd"
-		_, err := lease.NewKeeper(newBounded(l), lease.Config{ID: "a"})
-		require.ErrorIs(t, err, lease.ErrInvalid)
-		require.ErrorContains(t, err, says)
-	}
-}
-
 func TestWhatIsBeyondAStore(t *testing.T) {
 	limits := store.Limits{Name: "small", MaxTTL: time.Minute, CheckName: quiet, MaxMetadata: 10}
 	owner := lease.Owner{ID: "n", Incarnation: "i"}

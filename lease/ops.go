@@ -814,7 +814,7 @@ func (o *op) childrenHeld(within time.Duration) error {
 func (k *operations) winLocked(o *op, a *said, settled bool) {
 	h, rec := o.h, a.out.Record
 	t := &term{name: h.name, token: rec.Token, nonce: rec.Nonce, deadline: &a.by.deadline, since: a.at.Mono, continues: a.out.Replaced, parent: o.under}
-	t.origin = k.originLocked(rec, a.by)
+	t.info = infoOf(rec, a.at, a.by, k.limits.Name)
 	if o.Given == rec.Token {
 		t.adopted = o.Offer
 	}
@@ -823,7 +823,7 @@ func (k *operations) winLocked(o *op, a *said, settled bool) {
 	a.by.handles[h] = struct{}{}
 	a.by.held++
 	h.current.Store(t)
-	toldChildrenLocked(h)
+	h.begun.tell()
 	k.meter.held.add(1)
 	k.note(a.at, journal.Acquired, h.name, t.token, "", nil)
 	k.log.Info("won", zap.String("lease", h.name), zap.Uint64("token", uint64(t.token)))

@@ -304,18 +304,13 @@ func (k *sessions) endLocked(s *session, reason error) {
 	}
 	s.close()
 	s.dead = true
-	s.tellAnsweredLocked()
+	s.answered.tell()
 	delete(k.all, s.ID)
 	// Nothing is under way to one that was left to its end.
 	if k.limits.BySession && !errors.Is(reason, ErrRecordGone) && !errors.Is(reason, ErrLapsed) {
 		k.bygone[s.ID] = s
 	}
-	for i, x := range s.pool.sessions {
-		if x == s {
-			s.pool.sessions = append(s.pool.sessions[:i], s.pool.sessions[i+1:]...)
-			break
-		}
-	}
+	s.pool.sessions = slices.DeleteFunc(s.pool.sessions, func(x *session) bool { return x == s })
 	k.dropPoolLocked(s.pool)
 	for h := range s.handles {
 		k.loseLocked(h, reason)
@@ -378,7 +373,7 @@ func (k *sessions) renew(ss []*session) {
 		if s.dead {
 			continue
 		}
-		s.tellAnsweredLocked()
+		s.answered.tell()
 		now := k.clock.Now()
 		left := s.remaining(now)
 		g := store.Grant{Err: err}

@@ -158,6 +158,10 @@ func (p *Pool) Close(ctx context.Context) error {
 // give gives a slot back that was in use, and wakes the one that waits.
 func (p *Pool) give(i int) {
 	p.unuse(i)
+	p.wake(i)
+}
+
+func (p *Pool) wake(i int) {
 	select {
 	case p.freed <- i:
 	default:
@@ -195,6 +199,9 @@ func (p *Pool) take(ctx context.Context, waits bool) (slot int, err error) {
 		won, err := p.try(ctx, &slot, -1)
 		if err == nil && !won {
 			err = ErrHeld
+		}
+		if !won {
+			p.wake(slot) // one that waits passed over what was tried here
 		}
 		return slot, err
 	}

@@ -74,8 +74,8 @@ type entry struct {
 	op       *op                 // in flight: at most one
 	queue    []*op               // behind it, in order
 	children map[*entry]struct{} // made with this as their parent, until they are closed and at rest
-	begun    chan struct{}       // closed when a term begins; nil: no child's Run waits for that
-	handlers []*handler
+	begun    signal              // of a term, for the children's Runs
+	handlers []*func(Loss)       // replaced, never changed
 	closed   bool
 	lapsed   bool // the last term ended on time: work is not waited for
 }
@@ -85,8 +85,6 @@ func (h *entry) alive() bool {
 	t := h.current.Load()
 	return t != nil && t.CheckAlive()
 }
-
-type handler struct{ f func(Loss) }
 
 // unsettledLocked reports whether h claims something, or is about to, that its owner has to settle.
 // What ended on time ends in the store as well.
@@ -145,8 +143,8 @@ func (k *names) loseLocked(h *entry, reason error) {
 	k.note(k.clock.Now(), what, h.name, t.token, "", reason)
 	k.log.Info(what, zap.String("lease", h.name), zap.Uint64("token", uint64(t.token)), zap.Error(reason))
 	loss := Loss{Name: h.name, Token: t.token, Reason: reason}
-	for _, e := range h.handlers {
-		go k.guard("OnLost", h.name, func() { e.f(loss) })
+	for _, f := range h.handlers {
+		go k.guard("OnLost", h.name, func() { (*f)(loss) })
 	}
 }
 
@@ -217,17 +215,24 @@ func (k *names) parentBegins(h *entry) <-chan struct{} {
 	if p == nil || p.alive() {
 		return nil
 	}
-	if p.begun == nil {
-		p.begun = make(chan struct{})
-	}
-	return p.begun
+	return p.begun.next()
 }
 
-// toldChildrenLocked tells those that wait for it that a term of h has begun.
-func toldChildrenLocked(h *entry) {
-	if h.begun != nil {
-		close(h.begun)
-		h.begun = nil
+// signal wakes those that wait for it by then.
+type signal struct{ told chan struct{} }
+
+// next is closed by the next tell.
+func (s *signal) next() <-chan struct{} {
+	if s.told == nil {
+		s.told = make(chan struct{})
+	}
+	return s.told
+}
+
+func (s *signal) tell() {
+	if s.told != nil {
+		close(s.told)
+		s.told = nil
 	}
 }
 
@@ -308,7 +313,7 @@ type session struct {
 	trouble
 	wanted   time.Duration // when a renewal was asked for, last; not yet had if after renewed
 	slowest  time.Duration // that renewals took of late
-	answered chan struct{} // for those that wait; nil: none does
+	answered signal        // a renewal was, or failed
 	renewed  time.Duration // when the latest request that extended it was sent
 	idleAt   time.Duration // since when nothing counts on it
 	dead     bool          // its terms have been ended; off the pool
@@ -361,19 +366,4 @@ func (s *session) expiryLocked() error {
 		return ErrExpired // it was in use, and was not renewed in time
 	}
 	return ErrLapsed
-}
-
-// answeredLocked is closed when the next renewal of s is answered, or fails.
-func (s *session) answeredLocked() <-chan struct{} {
-	if s.answered == nil {
-		s.answered = make(chan struct{})
-	}
-	return s.answered
-}
-
-func (s *session) tellAnsweredLocked() {
-	if s.answered != nil {
-		close(s.answered)
-		s.answered = nil
-	}
 }

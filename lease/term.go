@@ -25,7 +25,7 @@ type term struct {
 
 	over atomic.Bool // set once, before the context is done
 
-	origin origin // for Info
+	info TermInfo // but for TrustedUntil; Renewals are the session's until it began
 
 	mu     sync.Mutex // guards the context, made on first use
 	ctx    context.Context
@@ -300,14 +300,6 @@ func As[T any](l Lease) (T, bool) {
 
 // mostWrappers bounds how far a lease is unwrapped: one that wraps itself is wrapped for ever.
 const mostWrappers = 100
-
-// origin is what is known of a term from its beginning.
-type origin struct {
-	granted  time.Time
-	renewals int64 // of the session, until then
-	store    string
-	renewal  Renewal
-}
 
 // activity tells a session's loop that its lease is in use.
 type activity struct{ atomic.Int32 }

@@ -1,6 +1,10 @@
 package lease
 
-import "time"
+import (
+	"time"
+
+	"github.com/holdfast-go/holdfast/store"
+)
 
 // This file is what terms and records tell of themselves, for people and tools. Nothing
 // decides by it.
@@ -31,22 +35,19 @@ var (
 	_ Informed = (*narrowTerm)(nil)
 )
 
-// originLocked is that of a term that is won now, by the record.
-func (k *names) originLocked(rec Record, s *session) origin {
-	o := origin{granted: rec.Granted, renewals: s.renewals.Load(), store: k.limits.Name, renewal: s.pool.renewal}
-	if o.granted.IsZero() {
-		o.granted = time.Unix(0, k.clock.Now().Wall)
+// infoOf is what is known of a term from its beginning, when its record was heard of.
+func infoOf(rec Record, heard store.Reading, by *session, in string) TermInfo {
+	i := TermInfo{Granted: rec.Granted, Renewals: int(by.renewals.Load()), Renewal: by.pool.renewal, Store: in}
+	if i.Granted.IsZero() {
+		i.Granted = time.Unix(0, heard.Wall)
 	}
-	return o
+	return i
 }
 
 // Info implements Informed.
 func (t *term) Info() TermInfo {
-	i := TermInfo{
-		Granted: t.origin.granted, Renewals: int(t.renewals.Load() - t.origin.renewals),
-		Renewal: t.origin.renewal,
-		Store:   t.origin.store,
-	}
+	i := t.info
+	i.Renewals = int(t.renewals.Load()) - i.Renewals
 	now := t.clock.Now()
 	left := t.remaining(now)
 	for p := t; p != nil; p = p.parent {

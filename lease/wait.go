@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"math"
 	mrand "math/rand/v2"
 	"slices"
 	"time"
@@ -201,16 +202,9 @@ func (k *waits) nextPoll(now time.Duration, polls int) time.Duration {
 
 // pollIn is the jittered exponential pause after a number of looks.
 func (k *waits) pollIn(polls int) time.Duration {
-	d := k.cfg.PollMax
+	d := float64(k.cfg.PollMax)
 	if !k.watched {
-		d = k.cfg.PollMin
-		for range min(polls, 62) {
-			if d >= k.cfg.PollMax/2 {
-				d = k.cfg.PollMax
-				break
-			}
-			d *= 2
-		}
+		d = min(d, math.Ldexp(float64(k.cfg.PollMin), polls))
 	}
-	return time.Duration(float64(d) * (0.75 + mrand.Float64()/4))
+	return time.Duration(d * (0.75 + mrand.Float64()/4))
 }
