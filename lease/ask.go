@@ -50,15 +50,16 @@ type Info struct {
 // (store.Limits.Endpoints), and nothing else.
 func (k *Keeper) Info() Info {
 	i := Info{Owner: k.owner, Store: k.limits.Name, Endpoints: k.store.Limits().Endpoints}
+	now := k.clock.Now()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	i.TTL = max(k.cfg.TTL, k.sessions.granted)
 	i.Margin = k.cfg.margin(i.TTL)
-	i.Held, _ = k.sessions.heldLocked(k.Clock().Now())
+	i.Held, _ = k.sessions.heldLocked(now)
 	i.Handles = len(k.handles)
-	i.Answers = k.sessions.answers.of(k.Clock().Now().Mono)
+	i.Answers = k.sessions.answers.of(now.Mono)
 	i.Answers.Attempt = k.cfg.AttemptTimeout
-	i.Sessions = k.sessions.infoLocked(k.Clock().Now())
+	i.Sessions = k.sessions.infoLocked(now)
 	i.Waiting = k.waits.namesLocked()
 	switch {
 	case k.reach.outage.on:

@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap/zapcore"
 
@@ -54,47 +53,6 @@ func TestAcquireTermTellsTheTermOrTheHolder(t *testing.T) {
 	})
 }
 
-// The holder is told however many attempts it took, and a win whose answer was lost is a term.
-func TestAcquireTermAfterLostAnswers(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
-		la, lb := a.lease("job"), b.lease("job")
-		a.once(faultstore.Acquire, 1, faultstore.Fault{Kind: faultstore.ApplyThenFail})
-		term, err := la.AcquireTerm(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, token(t, la), term.Token())
-		b.once(faultstore.Acquire, 1, faultstore.Fault{Kind: faultstore.Drop})
-		_, err = lb.AcquireTerm(t.Context())
-		var held *lease.HeldError
-		require.ErrorAs(t, err, &held)
-		require.Equal(t, term.Token(), held.Record.Token)
-		b.rule(faultstore.Acquire, faultstore.Fault{Kind: faultstore.Drop})
-		_, err = lb.AcquireTerm(t.Context())
-		require.ErrorIs(t, err, lease.ErrUnknown)
-		require.NotErrorIs(t, err, lease.ErrHeld)
-	})
-}
-
-// Who asks while another call is under way gets the term that this one wins.
-func TestAcquireTermBehindAnother(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
-		l := a.lease("job")
-		a.rule(faultstore.Acquire, faultstore.Fault{Kind: faultstore.ReplyLate, Delay: time.Second})
-		terms := make(chan lease.Term, 2)
-		for range 2 {
-			go func() {
-				term, err := l.AcquireTerm(t.Context())
-				assert.NoError(t, err)
-				terms <- term
-			}()
-		}
-		first, second := <-terms, <-terms
-		require.Equal(t, token(t, l), first.Token())
-		require.Equal(t, first, second)
-	})
-}
-
 func TestKeeperGet(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
 		a, b := start(t, store, "a"), start(t, store, "b")
@@ -104,6 +62,11 @@ func TestKeeperGet(t *testing.T) {
 			rec, err := n.Get(t.Context(), "job")
 			require.NoError(t, err)
 			require.Equal(t, want, rec)
+			all, err := n.List(t.Context(), "j")
+			require.NoError(t, err)
+			require.Equal(t, []lease.Record{want}, all)
+			require.NotNil(t, n.Logger())
+			require.NotNil(t, n.Clock())
 			_, err = n.Get(t.Context(), "none")
 			require.ErrorIs(t, err, lease.ErrNotHeld)
 			require.ErrorContains(t, err, `"none"`)
@@ -588,53 +551,39 @@ func TestWhatIsNotUnderItsSessionIsAskedFor(t *testing.T) {
 	})
 }
 
-// A session of which the store tells nothing, as when it does not know the handle any
-// more, does not hide what stands for nobody under the others; and it is not asked
-// about for ever.
-func TestASessionThatCantBeListedHidesNoOther(t *testing.T) {
-	for name, fault := range map[string]error{
-		"a word of the store": lease.ErrInvalid,
-		"a failure":           errors.New("broken"),
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *memory.Store) {
-				db := &unlisted{Store: s}
-				a := start(t, db, "a")
-				h := a.hold("own", lease.WithOwnSession())
-				rec, _ := standing(t, s, "own")
-				a.hold("other")
-				other, _ := standing(t, s, "other")
-				db.id, db.err = rec.Session, fault
-				a.store.SetRule(func(c faultstore.Call) faultstore.Fault { // it ends, and is not seen to end
-					if c.Op == faultstore.Renew && c.Session == rec.Session || c.Op == faultstore.CloseSession {
-						return faultstore.Fault{Kind: faultstore.Drop}
-					}
-					return faultstore.Fault{}
-				})
-				time.Sleep(2 * ttl)
-				require.False(t, h.CheckAlive())
-				require.NoError(t, h.Close(t.Context()))
-				land := func(name string) {
-					of := store.Session{ID: other.Session, Owner: other.Owner, TTL: other.TTL}
-					outs, err := s.Acquire(t.Context(), of, []store.Claim{{Name: name, Nonce: 1}})
-					require.NoError(t, err)
-					require.True(t, outs[0].OK)
-				}
-				if errors.Is(fault, lease.ErrInvalid) {
-					land("late")
-					time.Sleep(4 * ttl)
-					requireFree(t, s, "late")
-				}
-				time.Sleep(70 * ttl)
-				land("later")
-				time.Sleep(4 * ttl)
-				requireFree(t, s, "later")
-				asked := db.asked
-				time.Sleep(10 * ttl)
-				require.Equal(t, asked, db.asked, "it is not asked about any more")
-			})
+// A session that can't be listed is not asked about for ever, and hides no other then.
+func TestASessionThatCantBeListedIsForgotten(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store) {
+		db := &unlisted{Store: s}
+		a := start(t, db, "a")
+		h := a.hold("own", lease.WithOwnSession())
+		rec, _ := standing(t, s, "own")
+		a.hold("other")
+		other, _ := standing(t, s, "other")
+		db.id, db.err = rec.Session, errors.New("broken")
+		a.store.SetRule(func(c faultstore.Call) faultstore.Fault { // it ends, and is not seen to end
+			if c.Op == faultstore.Renew && c.Session == rec.Session || c.Op == faultstore.CloseSession {
+				return faultstore.Fault{Kind: faultstore.Drop}
+			}
+			return faultstore.Fault{}
 		})
-	}
+		time.Sleep(2 * ttl)
+		require.False(t, h.CheckAlive())
+		require.NoError(t, h.Close(t.Context()))
+		land := func(name string) {
+			of := store.Session{ID: other.Session, Owner: other.Owner, TTL: other.TTL}
+			outs, err := s.Acquire(t.Context(), of, []store.Claim{{Name: name, Nonce: 1}})
+			require.NoError(t, err)
+			require.True(t, outs[0].OK)
+		}
+		time.Sleep(70 * ttl)
+		land("later")
+		time.Sleep(4 * ttl)
+		requireFree(t, s, "later")
+		asked := db.asked
+		time.Sleep(10 * ttl)
+		require.Equal(t, asked, db.asked, "it is not asked about any more")
+	})
 }
 
 // unlisted answers the listing of one session with an error.

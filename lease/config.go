@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"math"
@@ -122,11 +123,6 @@ func invalid(field string, got any, bound string) error {
 
 // complete fills in defaults and checks every field and their relations.
 func (c Config) complete(lim store.Limits) (Config, error) {
-	def := func(d *time.Duration, v time.Duration) {
-		if *d == 0 {
-			*d = v
-		}
-	}
 	switch {
 	case c.ID == "":
 		return c, invalid("ID", `""`, "set: the node's name")
@@ -135,16 +131,9 @@ func (c Config) complete(lim store.Limits) (Config, error) {
 	case !utf8.ValidString(c.Address):
 		return c, invalid("Address", fmt.Sprintf("%.64q", c.Address), "UTF-8")
 	}
-	def(&c.TTL, 10*time.Second)
-	if c.RenewFraction == 0 {
-		c.RenewFraction = 1.0 / 3
-	}
-	switch {
-	case c.Jitter == 0:
-		c.Jitter = 0.1
-	case c.Jitter < 0:
-		c.Jitter = 0
-	}
+	c.TTL = cmp.Or(c.TTL, 10*time.Second)
+	c.RenewFraction = cmp.Or(c.RenewFraction, 1.0/3)
+	c.Jitter = max(cmp.Or(c.Jitter, 0.1), 0)
 	if !(c.RenewFraction > 0 && c.RenewFraction < 1) {
 		return c, invalid("RenewFraction", c.RenewFraction, "above 0 and below 1: renewal must come before the TTL ends")
 	}
@@ -154,10 +143,10 @@ func (c Config) complete(lim store.Limits) (Config, error) {
 	if err := c.checkTTL("lease.Config.TTL", c.TTL, lim, Renewal{}); err != nil {
 		return c, err
 	}
-	def(&c.AttemptTimeout, min(c.TTL/4, 5*time.Second))
-	def(&c.OperationTimeout, min(c.TTL, 30*time.Second))
-	def(&c.PollMin, time.Second)
-	def(&c.PollMax, max(10*time.Second, c.PollMin))
+	c.AttemptTimeout = cmp.Or(c.AttemptTimeout, min(c.TTL/4, 5*time.Second))
+	c.OperationTimeout = cmp.Or(c.OperationTimeout, min(c.TTL, 30*time.Second))
+	c.PollMin = cmp.Or(c.PollMin, time.Second)
+	c.PollMax = cmp.Or(c.PollMax, max(10*time.Second, c.PollMin))
 	for _, f := range []struct {
 		name string
 		d    time.Duration
@@ -172,43 +161,68 @@ func (c Config) complete(lim store.Limits) (Config, error) {
 			return c, invalid(f.name, f.d, fmt.Sprintf("at least %v and at most %v", f.min, longest))
 		}
 	}
-	switch {
-	case c.NamesPerSession < 0:
+	if c.NamesPerSession = cmp.Or(c.NamesPerSession, 1000); c.NamesPerSession < 0 {
 		return c, invalid("NamesPerSession", c.NamesPerSession, "at least 1")
-	case c.NamesPerSession == 0:
-		c.NamesPerSession = 1000
 	}
 	for field, v := range map[string]any{"MeterProvider": c.MeterProvider, "TracerProvider": c.TracerProvider, "Clock": c.Clock} {
 		if v != nil && input.Nil(v) {
 			return c, invalid(field, fmt.Sprintf("a nil %T", v), "left out or not nil")
 		}
 	}
-	if c.Logger == nil {
-		c.Logger = boundary.Default()
-	}
-	if c.MeterProvider == nil {
-		c.MeterProvider = otel.GetMeterProvider()
-	}
-	if c.Clock == nil {
-		c.Clock = store.SystemClock()
-	}
+	c.Logger = cmp.Or(c.Logger, boundary.Default())
+	c.MeterProvider = cmp.Or(c.MeterProvider, otel.GetMeterProvider())
+	c.Clock = cmp.Or(c.Clock, store.SystemClock())
 	return c, nil
 }
 
 // checkTTL checks a TTL and the policy of its renewal, a Keeper's or one lease's, against all that
 // depends on them.
 func (c Config) checkTTL(field string, ttl time.Duration, lim store.Limits, r Renewal) error {
-	if least, most := ttls(lim); ttl < least || ttl > most {
+	least, most := max(MinTTL, lim.MinTTL), cmp.Or(lim.MaxTTL, longest)
+	if most = min(most, longest); ttl < least || ttl > most {
 		return fmt.Errorf("%s: %w: %v, must be at least %v and at most %v", field, ErrInvalid, ttl, least, most)
 	}
 	if c.Margin < 0 {
 		return invalid("Margin", c.Margin, "at least 0 (0: max(TTL/10, 100ms)) and below the TTL")
 	}
-	return c.checkRenewal(field, r, ttl)
-}
-
-func (c Config) renewEvery(ttl time.Duration) time.Duration {
-	return time.Duration(float64(ttl) * c.RenewFraction)
+	if err := r.check(); err != nil {
+		return err
+	}
+	margin, window := c.margin(ttl), c.window(ttl)
+	if window <= 0 {
+		return fmt.Errorf("%s: %w: the margin of %v (lease.Config.Margin), must be below the TTL of %v", field, ErrInvalid, margin, ttl)
+	}
+	part, what := leastAttempt, ""
+	switch r.way {
+	case lazily:
+		part, what = window-c.lazyAt(ttl), "the renewal"
+	case adaptively:
+		part, what = window/quickAttempts, "each of two attempts"
+	}
+	switch {
+	case part < leastAttempt:
+		return fmt.Errorf("lease.WithRenewal: %w: %v: of a TTL of %v, less a margin of %v, it leaves %v for %s, must be at least %v",
+			ErrInvalid, r, ttl, margin, part, what, leastAttempt)
+	case what != "", r.way == byHand, r.way == notAtAll:
+		return nil
+	}
+	setting, fraction := "lease.Config.RenewFraction", c.RenewFraction
+	if r.way == atFraction {
+		setting, fraction = "lease.RenewAt", r.fraction
+	}
+	every := c.everyOf(r, ttl)
+	if every < leastRenewal {
+		return fmt.Errorf("%s: %w: %v, must be enough that renewals of a TTL of %v are %v apart or more", setting, ErrInvalid, fraction, ttl, leastRenewal)
+	}
+	latest, least := every+time.Duration(float64(every)*c.Jitter), max(window-c.lazyAt(ttl), leastAttempt)
+	if room := window - latest; room < least {
+		if r.way == atFraction {
+			field = setting
+		}
+		return fmt.Errorf("%s: %w: renewal × (1 + jitter) + margin = %v + %v leaves %v of the TTL of %v for two attempts, must be at least %v: a fraction of at most %.3g",
+			field, ErrInvalid, latest, margin, room, ttl, least, math.Floor(1000*float64(window-least)/float64(ttl)/(1+c.Jitter))/1000)
+	}
+	return nil
 }
 
 // attempt bounds a request to open or renew a session of ttl.
@@ -236,63 +250,8 @@ func (c Config) margin(ttl time.Duration) time.Duration {
 	return max(ttl/10, 100*time.Millisecond)
 }
 
-// ttls returns the shortest and the longest TTL of a Keeper's session.
-func ttls(l store.Limits) (least, most time.Duration) {
-	least, most = max(MinTTL, l.MinTTL), longest
-	if l.MaxTTL > 0 {
-		most = min(most, l.MaxTTL)
-	}
-	return least, most
-}
-
 // leastAttempt is the shortest time that a policy may leave a request to the store.
 const leastAttempt = 20 * time.Millisecond
-
-// checkRenewal checks a policy against the TTL of a lease, which is in its own bounds.
-func (c Config) checkRenewal(field string, r Renewal, ttl time.Duration) error {
-	if err := r.check(); err != nil {
-		return err
-	}
-	margin, window := c.margin(ttl), c.window(ttl)
-	if window <= 0 {
-		return fmt.Errorf("%s: %w: the margin of %v (lease.Config.Margin), must be below the TTL of %v", field, ErrInvalid, margin, ttl)
-	}
-	tight := func(what string, part, least time.Duration) error {
-		return fmt.Errorf("lease.WithRenewal: %w: %v: of a TTL of %v, less a margin of %v, it leaves %v for %s, must be at least %v",
-			ErrInvalid, r, ttl, margin, part, what, least)
-	}
-	switch r.way {
-	case byHand, notAtAll:
-		return nil
-	case lazily:
-		if part := window - c.lazyAt(ttl); part < leastAttempt {
-			return tight("the renewal", part, leastAttempt)
-		}
-		return nil
-	case adaptively:
-		if part := window / quickAttempts; part < leastAttempt {
-			return tight("each of two attempts", part, leastAttempt)
-		}
-		return nil
-	}
-	setting, fraction := "lease.Config.RenewFraction", c.RenewFraction
-	if r.way == atFraction {
-		setting, fraction = "lease.RenewAt", r.fraction
-	}
-	every := c.everyOf(r, ttl)
-	if every < leastRenewal {
-		return fmt.Errorf("%s: %w: %v, must be enough that renewals of a TTL of %v are %v apart or more", setting, ErrInvalid, fraction, ttl, leastRenewal)
-	}
-	latest, least := every+time.Duration(float64(every)*c.Jitter), max(window-c.lazyAt(ttl), leastAttempt)
-	if room := window - latest; room < least {
-		if r.way == atFraction {
-			field = setting
-		}
-		return fmt.Errorf("%s: %w: renewal × (1 + jitter) + margin = %v + %v leaves %v of the TTL of %v for two attempts, must be at least %v: a fraction of at most %.3g",
-			field, ErrInvalid, latest, margin, room, ttl, least, math.Floor(1000*float64(window-least)/float64(ttl)/(1+c.Jitter))/1000)
-	}
-	return nil
-}
 
 // window is the trust window of a session of ttl.
 func (c Config) window(ttl time.Duration) time.Duration { return ttl - c.margin(ttl) }
@@ -305,7 +264,7 @@ func (c Config) everyOf(r Renewal, ttl time.Duration) time.Duration {
 	if r.way == atFraction {
 		return time.Duration(float64(ttl) * r.fraction)
 	}
-	return c.renewEvery(ttl)
+	return time.Duration(float64(ttl) * c.RenewFraction)
 }
 
 // quickAttempts is into how many parts of the trust window RenewAdaptive cuts it for an attempt

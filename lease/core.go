@@ -41,9 +41,10 @@ type core struct {
 	mu sync.Mutex // guards all that a Keeper knows of names and sessions, and what follows
 	// watched: a watch tells of every change.
 	watched bool
-	closing bool          // Close was called
-	closed  bool          // and does not wait any more
-	idle    chan struct{} // closed when, while closing, nothing is claimed or in flight
+	closing bool            // Close was called
+	closed  bool            // and does not wait any more
+	idle    context.Context // ends when, while closing, nothing is claimed or in flight
+	rested  func()          // ends it
 }
 
 // life is what runs for as long as a Keeper does.
@@ -227,6 +228,15 @@ func (b bearing) Value(key any) any {
 		return v
 	}
 	return b.values.Value(key)
+}
+
+// inTime is ctx, for no longer than OperationTimeout.
+func (k *core) inTime(ctx context.Context) (within context.Context, end func()) {
+	within, cancel := context.WithCancelCause(ctx)
+	timer := k.clock.AfterFunc(k.cfg.OperationTimeout, func() {
+		cancel(fmt.Errorf("no definite answer within %v", k.cfg.OperationTimeout))
+	})
+	return within, func() { timer.Stop(); cancel(nil) }
 }
 
 // begin counts a goroutine that is not the Keeper's as one of k.wg, until it calls that's Done.

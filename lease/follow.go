@@ -94,11 +94,6 @@ const (
 	refreshRounds  = 3
 )
 
-// refreshIn is for how long a watch is trusted to run that says nothing of itself.
-func (k *watches) refreshIn() time.Duration {
-	return time.Duration(float64(refreshRounds*k.cfg.TTL) * (0.75 + mrand.Float64()/4))
-}
-
 var (
 	errSilent  = errors.New("the watch fell silent before it had begun")
 	errRefresh = errors.New("the watch starts again")
@@ -120,7 +115,7 @@ type follower struct {
 	lapsed    func() // told when nothing has succeeded for a TTL, or the store's history went back
 
 	failing time.Duration // since when no watch and no listing succeeds
-	fails   int           // failures in a row; -1: that was logged
+	fails   int           // 0: none; 1: some; -1: that was logged
 
 	heard  heard // of names
 	synced bool  // EventSynced was told
@@ -135,7 +130,7 @@ func (k *watches) followLocked(f *follower) {
 	k.wg.Go(func() { defer f.stop(); f.run() })
 }
 
-// interrupted: the stream is. That is logged if it lasts.
+// interrupted: the stream is. That is logged, once, if nothing has succeeded for a TTL.
 func (f *follower) interrupted(err error) {
 	if f.forKeeper {
 		f.k.runs(false)
@@ -147,12 +142,16 @@ func (f *follower) interrupted(err error) {
 	if f.forKeeper && errors.Is(err, ErrDenied) {
 		f.k.reach.deniedWatch(err)
 	}
+	now := f.k.clock.Now().Mono
 	switch {
 	case err == nil:
 		f.fails = 0
 	case errors.Is(err, ErrSetback): // that is logged once
 		f.lapse()
-	case f.failed():
+	case f.fails == 0:
+		f.failing, f.fails = now, 1
+	case f.fails > 0 && now >= f.failing+f.k.cfg.TTL: // what is shorter is made up for by the next snapshot
+		f.fails = -1
 		f.k.reach.aside("following records was interrupted", zap.String("prefix", f.prefix), zap.Error(err))
 		f.lapse()
 	}
@@ -206,20 +205,6 @@ func (f *follower) run() {
 	}
 }
 
-// failed counts a failure, and reports whether to log it: once, if nothing
-// has succeeded for a TTL. What is shorter is made up for by the next snapshot.
-func (f *follower) failed() bool {
-	now := f.k.clock.Now().Mono
-	switch {
-	case f.fails == 0:
-		f.failing, f.fails = now, 1
-	case f.fails > 0 && now >= f.failing+f.k.cfg.TTL:
-		f.fails = -1
-		return true
-	}
-	return false
-}
-
 // watch is a watch of the store. One may fall silent. While it begins that is noticed; later there may
 // be no changes, so it is restarted now and then unless it says that it runs.
 func (f *follower) watch(yield func(store.Event, error) bool) {
@@ -250,7 +235,7 @@ func (f *follower) watch(yield func(store.Event, error) bool) {
 		case !synced:
 			endIn(f.k.cfg.AttemptTimeout, errSilent)
 		case ev.Kind == store.EventSynced, ev.Kind == store.EventProgress:
-			endIn(f.k.refreshIn(), errRefresh)
+			endIn(time.Duration(float64(refreshRounds*f.k.cfg.TTL)*(0.75+mrand.Float64()/4)), errRefresh)
 		}
 		if !yield(ev, nil) {
 			return
@@ -345,7 +330,9 @@ func (f *follower) judge(rec Record) error {
 // renew takes up an era that has begun.
 func (f *follower) renew() {
 	was := f.era
-	f.era = f.k.history.eraNow()
+	f.k.mu.Lock()
+	f.era = f.k.history.era
+	f.k.mu.Unlock()
 	if f.era.forget != was.forget {
 		f.heard.forget()
 		f.emit(store.Event{Kind: store.EventReset})

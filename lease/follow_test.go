@@ -94,8 +94,11 @@ func TestWatchPollsWhereTheStoreCannot(t *testing.T) {
 		b := start(t, blind(db), "b")
 		x := a.hold("team/x")
 		var s told
+		require.Zero(t, b.LookEvery())
 		stop, err := b.Watch("team/", s.add)
 		require.NoError(t, err)
+		synctest.Wait()
+		require.Equal(t, 1500*time.Millisecond, b.LookEvery())
 		require.Equal(t, []string{"+team/x", "synced"}, s.take())
 		lists := db.Stats().List
 		time.Sleep(100 * time.Second)
@@ -625,42 +628,6 @@ func TestTheKeeperWatchesDeletionsAlone(t *testing.T) {
 		synctest.Wait()
 		require.Contains(t, s.noted(&s.all), "team/")
 		require.NotContains(t, s.noted(&s.deletions), "team/")
-	})
-}
-
-// The look that follows the beginning of a watch is repeated until it succeeds,
-// soon and then less often.
-func TestTheLookAfterTheBeginningOfAWatchIsRepeated(t *testing.T) {
-	bubble(t, func(t *testing.T, db *memory.Store) {
-		a, b := start(t, db, "a", func(c *lease.Config) { c.PollMin, c.PollMax = time.Hour, time.Hour }), start(t, db, "b")
-		theirs, waiting := b.hold("theirs"), a.lease("theirs")
-		mustNotWin(t, waiting)
-		time.Sleep(time.Second)
-		free := make(chan time.Time, 1)
-		waiting.OnFree(func() { free <- time.Now() })
-		synctest.Wait()
-		var listed atomic.Int64
-		a.store.SetRule(func(c faultstore.Call) faultstore.Fault {
-			switch c.Op {
-			case faultstore.ListSession:
-				listed.Add(1)
-			case faultstore.Get: // nor can it be looked by name
-			default:
-				return faultstore.Fault{}
-			}
-			return faultstore.Fault{Kind: faultstore.Drop}
-		})
-		a.store.CutWatches()
-		require.NoError(t, theirs.Release(t.Context()))
-		time.Sleep(3 * time.Second)
-		require.Empty(t, free)
-		require.Greater(t, listed.Load(), int64(2))
-		before := listed.Load()
-		time.Sleep(5 * ttl)
-		require.Less(t, listed.Load()-before, int64(10), "once per TTL in the end, and for each new watch")
-		a.store.SetRule(nil)
-		back := time.Now()
-		require.LessOrEqual(t, (<-free).Sub(back), ttl)
 	})
 }
 

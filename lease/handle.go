@@ -44,10 +44,7 @@ func (h *Handle) check(ctx context.Context) error {
 func (h *Handle) Name() string { return h.name }
 
 // CheckAlive implements Lease.
-func (h *Handle) CheckAlive() bool {
-	t := h.current.Load()
-	return t != nil && t.CheckAlive()
-}
+func (h *Handle) CheckAlive() bool { return h.alive() }
 
 // Term implements Termed.
 func (h *Handle) Term() (Term, bool) {
@@ -112,11 +109,8 @@ func (h *Handle) Offer(ctx context.Context) (Offer, error) {
 		return Offer{}, err
 	}
 	k := h.k
-	within, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer k.clock.AfterFunc(k.cfg.OperationTimeout, func() {
-		cancel(fmt.Errorf("no session within %v", k.cfg.OperationTimeout))
-	}).Stop()
+	within, end := k.inTime(ctx)
+	defer end()
 	if h.isClosed() {
 		return Offer{}, k.errorf(h.name, ErrClosed)
 	}
@@ -430,7 +424,8 @@ func (k *Keeper) Lease(name string, opts ...Option) (*Handle, error) {
 	if of := (sharing{o.ttl, o.renewal}); o.ownSession || !o.renewal.Automatic() {
 		h.pool = &pool{sharing: of}
 	} else {
-		h.pool = k.sessions.poolLocked(of)
+		h.pool = cmp.Or(k.sessions.pools[of], &pool{sharing: of})
+		k.sessions.pools[of] = h.pool
 	}
 	h.pool.handles++
 	k.handles[name] = &h.entry
@@ -468,57 +463,47 @@ func (h *Handle) renew(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	t := h.current.Load()
-	if t == nil || !t.CheckAlive() {
-		return notHeld(h)
-	}
-	over := t.Context() // made without the lock
-	late := make(chan struct{})
-	defer k.clock.AfterFunc(k.cfg.OperationTimeout, func() { close(late) }).Stop()
+	within, end := k.inTime(ctx)
+	defer end()
 
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if h.current.Load() != t {
-		return context.Cause(over)
+	t := h.current.Load()
+	switch {
+	case t != nil && t.CheckAlive():
+	case k.closing || h.closed:
+		return ErrClosed
+	default:
+		return ErrNotHeld
 	}
+	over := t.Context()
 	s, asked := h.sess, k.clock.Now().Mono
 	s.wanted = max(s.wanted, asked)
 	k.kick()
 	for s.renewed < asked {
 		answered := s.answered.next()
-		why := fmt.Errorf("no definite answer within %v", k.cfg.OperationTimeout)
 		k.mu.Unlock()
 		select {
 		case <-answered:
-			why = nil
 		case <-over.Done():
-			why = nil
-		case <-late:
-		case <-ctx.Done():
-			why = ctx.Err()
+		case <-within.Done():
 		}
+		why := cmp.Or(ctx.Err(), context.Cause(within)) // not under the lock: a context may be a user's
 		k.mu.Lock()
 		switch {
 		case s.renewed >= asked:
 		case over.Err() != nil:
 			return context.Cause(over)
-		case why == nil && s.failures > 0 && errors.Is(s.failure, ErrDenied):
+		case why == nil && errors.Is(s.failure, ErrDenied):
 			return s.failure
-		case why != nil && s.failures > 0:
+		case why != nil && s.failure != nil:
 			return fmt.Errorf("%w, the last attempt: %w", unknown(why), s.failure)
 		case why != nil:
 			return unknown(why)
 		}
 	}
-	if !t.CheckAlive() { // the Keeper sees it, and says why
-		k.mu.Unlock()
-		defer k.mu.Lock()
-		select {
-		case <-over.Done():
-			return context.Cause(over)
-		case <-k.ctx.Done():
-			return ErrClosed
-		}
+	if !t.CheckAlive() {
+		return cmp.Or(context.Cause(over), s.expiryLocked())
 	}
 	return nil
 }
@@ -530,15 +515,6 @@ func (h *Handle) ShouldRenew(fraction float64) bool {
 	h.k.mu.Lock()
 	defer h.k.mu.Unlock()
 	return h.alive() && float64(h.sess.remaining(h.k.clock.Now())) <= (1-fraction)*float64(h.k.cfg.window(h.sess.TTL))
-}
-
-func notHeld(h *Handle) error {
-	h.k.mu.Lock()
-	defer h.k.mu.Unlock()
-	if h.k.closing || h.closed {
-		return ErrClosed
-	}
-	return ErrNotHeld
 }
 
 // Touch says that the lease is in use. With RenewOnActivity that keeps it; with other policies, and
@@ -560,9 +536,14 @@ func (h *Handle) OnFree(f func()) (stop func() bool) {
 	if f == nil {
 		return func() bool { return false }
 	}
-	w := &waiter{f: func() {
+	call := func() {
 		if !h.isClosed() { // it may have been, while a herd was spread
 			h.k.guard("OnFree", h.name, f)
+		}
+	}
+	w := &waiter{func(free bool) {
+		if free {
+			go call()
 		}
 	}}
 	h.listen(w)
@@ -593,19 +574,20 @@ func (h *Handle) Wait(ctx context.Context) error {
 	if h.CheckAlive() {
 		return nil
 	}
-	ch := make(chan struct{})
-	w := &waiter{f: func() { close(ch) }, ours: true, gone: make(chan struct{})}
+	told := make(chan bool, 1)
+	w := &waiter{func(free bool) { told <- free }}
 	if !h.listen(w) {
 		return h.k.errorf(h.name, ErrClosed)
 	}
 	defer h.k.waits.remove(&h.entry, w)
 	select {
-	case <-ch:
-		return nil
+	case free := <-told:
+		if free {
+			return nil
+		}
 	case <-ctx.Done():
 		return h.k.errorf(h.name, ctx.Err())
-	case <-w.gone:
-	case <-h.k.ctx.Done():
+	case <-h.k.ctx.Done(): // or it waits while a herd is spread
 	}
 	return h.k.errorf(h.name, ErrClosed)
 }

@@ -170,19 +170,6 @@ func TestHealthNamesLostLeasesUntilTheirOwnersSpeak(t *testing.T) {
 	})
 }
 
-func TestHealthLeavesOutWhatIsBeingReleased(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
-		h := a.hold("job")
-		a.rule(faultstore.Release, faultstore.Fault{Kind: faultstore.Delay, Delay: time.Second})
-		released := meanwhile(func() error { return h.Release(t.Context()) })
-		synctest.Wait()
-		require.False(t, h.CheckAlive())
-		require.NoError(t, a.Health(t.Context()))
-		require.NoError(t, <-released)
-	})
-}
-
 func TestHealthAfterClose(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
 		a := start(t, store, "a")
@@ -460,19 +447,6 @@ func TestRunTellsWhyItTriesOn(t *testing.T) {
 		require.Equal(t, 1, logs.FilterMessage("can't be acquired, trying on").Len())
 		require.Equal(t, "job", logs.All()[0].ContextMap()["lease"])
 	})
-}
-
-// Without a logger the warning goes where the program's go.
-func TestRunIsNotSilentByDefault(t *testing.T) {
-	l := defaultLines(t)
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a", func(c *lease.Config) { c.Logger = nil })
-		a.store.Partition()
-		err := lease.Run(within(t, 3*ttl), a.lease("job"), func(context.Context, lease.Term) error { return nil })
-		require.ErrorIs(t, err, lease.ErrUnknown)
-		synctest.Wait()
-	})
-	require.Contains(t, l.read(), "WARN store unreachable")
 }
 
 // generous raises every TTL to a floor of its own.

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/metric/noop"
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
-	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/internal/inputtest"
@@ -109,53 +108,6 @@ func TestZeroValuesDoNotPanic(t *testing.T) {
 	require.ErrorIs(t, lease.Run(t.Context(), (*lease.Handle)(nil), func(context.Context, lease.Term) error { return nil }), lease.ErrInvalid)
 }
 
-// rings wrap each other.
-type ring struct {
-	lease.Lease
-	next *ring
-}
-
-func (r *ring) Unwrap() lease.Lease { return r.next }
-
-// TestALeaseThatWrapsItself: nobody looks through it for ever.
-func TestALeaseThatWrapsItself(t *testing.T) {
-	within := func(what string, f func()) {
-		t.Helper()
-		done := make(chan struct{})
-		go func() { defer close(done); f() }()
-		select {
-		case <-done:
-		case <-time.After(10 * time.Second):
-			require.FailNow(t, "it does not return", what)
-		}
-	}
-	inner := struct{ lease.Lease }{&plain{}} // hides all but a Lease
-	self := &ring{Lease: inner}
-	self.next = self
-	a, b := &ring{Lease: inner}, &ring{Lease: inner}
-	a.next, b.next = b, a
-	for what, l := range map[string]lease.Lease{"itself": self, "a ring": a} {
-		within("As, "+what, func() {
-			_, ok := lease.As[lease.Waiter](l)
-			require.False(t, ok)
-		})
-		within("TermOf, "+what, func() {
-			_, stop := lease.TermOf(l)
-			stop()
-		})
-		within("Run, "+what, func() {
-			err := lease.Run(t.Context(), l, func(context.Context, lease.Term) error { return nil })
-			require.ErrorIs(t, err, lease.ErrInvalid)
-			require.ErrorContains(t, err, "wraps itself")
-		})
-	}
-	// One that wraps nothing is what it is.
-	alone := &ring{Lease: inner}
-	ran := false
-	require.NoError(t, lease.Run(t.Context(), alone, func(context.Context, lease.Term) error { ran = true; return nil }))
-	require.True(t, ran)
-}
-
 // Bad settings are refused when the Keeper is made; the error names the field
 // and the bound.
 func TestConfigIsValidated(t *testing.T) {
@@ -237,52 +189,6 @@ func TestConfigRespectsTheStoresMinimum(t *testing.T) {
 	require.ErrorContains(t, err, "lease.WithTTL")
 }
 
-// Settings at their bounds, and what zero means.
-func TestConfigAccepts(t *testing.T) {
-	for name, cfg := range map[string]lease.Config{
-		"the defaults":          {},
-		"the shortest TTL":      {TTL: lease.MinTTL},
-		"the longest TTL":       {TTL: 365 * 24 * time.Hour},
-		"no jitter":             {Jitter: -1},
-		"poll bounds that meet": {PollMin: time.Second, PollMax: time.Second},
-		"a long poll minimum":   {PollMin: time.Minute},
-		"a logger":              {Logger: zap.NewNop()},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memory.Store) {
-				cfg.ID = "a"
-				a := start(t, store, "a", func(c *lease.Config) { clock := c.Clock; *c = cfg; c.Clock = clock })
-				a.hold("job")
-				rec, ok := standing(t, store, "job")
-				require.True(t, ok)
-				want := cfg.TTL
-				if want == 0 {
-					want = 10 * time.Second
-				}
-				require.Equal(t, want, rec.TTL)
-			})
-		})
-	}
-}
-
-func TestWithTTLIsBounded(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
-		for _, d := range []time.Duration{0, 1, -time.Second, lease.MinTTL - 1, math.MaxInt64} {
-			_, err := a.Lease("job", lease.WithTTL(d))
-			require.ErrorIs(t, err, lease.ErrInvalid, "%v", d)
-			require.ErrorContains(t, err, "lease.WithTTL")
-		}
-		a.hold("job", lease.WithTTL(lease.MinTTL))
-		rec, _ := standing(t, store, "job")
-		require.Equal(t, lease.MinTTL, rec.TTL)
-
-		tight := start(t, store, "tight", func(c *lease.Config) { c.Margin = time.Second })
-		_, err := tight.Lease("job", lease.WithTTL(time.Second))
-		require.ErrorIs(t, err, lease.ErrInvalid, "the Keeper's margin leaves it no time")
-	})
-}
-
 // Given more than once the keys of all are written, and later values count.
 func TestMetadataIsMerged(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
@@ -296,18 +202,6 @@ func TestMetadataIsMerged(t *testing.T) {
 		require.NoError(t, err, "what was replaced is not written")
 		_, err = a.Lease("third", lease.WithMetadata(map[string]string{"m": "\xff"}), lease.WithMetadata(first))
 		require.ErrorIs(t, err, lease.ErrInvalid)
-	})
-}
-
-func TestMetadataIsTheLeasesOwn(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
-		m := map[string]string{"k": "v"}
-		h := a.lease("job", lease.WithMetadata(m))
-		m["k"] = "changed"
-		mustWin(t, h)
-		rec, _ := standing(t, store, "job")
-		require.Equal(t, map[string]string{"k": "v"}, rec.Metadata)
 	})
 }
 
@@ -374,41 +268,6 @@ func TestLimitsAreCheckedWhereTheyAreConfigured(t *testing.T) {
 	require.ErrorIs(t, err, lease.ErrInvalid)
 	require.ErrorContains(t, err, "11 bytes, at most 10", "with what it was made with")
 	require.NoError(t, d.Close(t.Context()))
-}
-
-func TestWhatIsBeyondAStore(t *testing.T) {
-	limits := store.Limits{Name: "small", MaxTTL: time.Minute, CheckName: quiet, MaxMetadata: 10}
-	owner := lease.Owner{ID: "n", Incarnation: "i"}
-	require.NoError(t, limits.ValidateSession(store.Session{ID: 1, Owner: owner, TTL: time.Minute}))
-	err := limits.ValidateSession(store.Session{ID: 1, Owner: owner, TTL: time.Minute + 1})
-	require.ErrorIs(t, err, lease.ErrInvalid)
-	require.EqualError(t, err, "session 1: invalid: TTL 1m0.000000001s, must be at most 1m0s (a bound of store small)")
-	require.ErrorContains(t, limits.ValidateSession(store.Session{Owner: owner, TTL: 1}), "ID 0", "and what no store takes")
-
-	require.NoError(t, limits.ValidateClaim(store.Claim{Name: "a", Metadata: map[string]string{"": "1234567890"}}))
-	require.ErrorIs(t, limits.ValidateClaim(store.Claim{Name: "A"}), errShouting)
-	require.ErrorIs(t, limits.ValidateClaim(store.Claim{Name: "a//b"}), lease.ErrInvalid)
-	err = limits.ValidateClaim(store.Claim{Name: "a", Metadata: map[string]string{"ß": "123456789"}})
-	require.EqualError(t, err, `lease "a": metadata: invalid: its keys and values have 11 bytes, at most 10 (a bound of store small)`)
-
-	move := store.Transfer{Held: store.Held{Name: "a"}, To: lease.Offer{Name: "a", Owner: owner, Session: 7, TTL: time.Second}}
-	require.NoError(t, limits.ValidateTransfer(move))
-	move.Metadata = map[string]string{"12345": "123456"}
-	require.ErrorContains(t, limits.ValidateTransfer(move), "11 bytes, at most 10")
-	move.To.Name = "b"
-	require.ErrorContains(t, limits.ValidateTransfer(move), "store.Offer.Name")
-}
-
-// TestACheckNameThatPanics: the error says so.
-func TestACheckNameThatPanics(t *testing.T) {
-	limits := store.Limits{Name: "rude", CheckName: func(string) error { panic("rude") }}
-	k, err := lease.NewKeeper(newBounded(limits), lease.Config{ID: "a"})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, k.Close(t.Context())) }()
-	_, err = k.Lease("job")
-	require.ErrorIs(t, err, lease.ErrInvalid)
-	require.EqualError(t, err, `lease name "job": invalid: it panicked: rude (a bound of store rude)`)
-	require.ErrorIs(t, limits.ValidateClaim(store.Claim{Name: "job"}), lease.ErrInvalid)
 }
 
 // TestMetadataIsCheckedWhereItIsGiven: a handle that no acquisition could write is

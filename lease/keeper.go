@@ -71,8 +71,8 @@ func NewKeeper(s store.Store, cfg Config) (*Keeper, error) {
 		past:   &journal.Journal{},
 		heed:   k.history.heed,
 		life:   life{wake: make(chan struct{}, 1)},
-		idle:   make(chan struct{}),
 	}
+	k.idle, k.rested = context.WithCancel(context.Background())
 	k.log = k.later.logger().With(zap.String("incarnation", k.owner.Incarnation), zap.String("store", lim.Name))
 	k.reach = reach{core: &k.core, sessions: &k.sessions}
 	k.names = names{core: &k.core, reach: &k.reach,
@@ -92,8 +92,9 @@ func NewKeeper(s store.Store, cfg Config) (*Keeper, error) {
 	k.history.newEraLocked(0)
 	k.history.accepted.Store(k.history.acceptedNow())
 	if k.unnamed = func() {}; cfg.MeterNames {
-		k.unnamed = m.maker.ObserveEach("holding", "1 while this node holds the lease that holdfast.lease names, else 0; with lease.Config.MeterNames.",
-			"holdfast.lease", k.holding)
+		k.unnamed = m.maker.Observe(m.maker.ObservedBy("holding",
+			"1 while this node holds the lease that holdfast.lease names, else 0; with lease.Config.MeterNames.",
+			"holdfast.lease", k.holding))
 		if err := m.maker.Err(); err != nil {
 			return nil, fmt.Errorf("lease.NewKeeper: metrics: %w", err)
 		}
@@ -191,7 +192,7 @@ func (k *Keeper) Close(ctx context.Context) error {
 	k.mu.Unlock()
 
 	select {
-	case <-k.idle:
+	case <-k.idle.Done():
 	case <-ctx.Done():
 	}
 
@@ -278,9 +279,13 @@ func (k *Keeper) shutLocked() (rest []string, empty []store.Session) {
 		if unsettledLocked(h) {
 			rest = append(rest, h.name)
 		}
-		for _, o := range k.ops.takeLocked(h) {
+		if h.op != nil {
+			h.queue = append(h.queue, h.op)
+		}
+		for _, o := range h.queue {
 			o.cutOff(ErrClosed)
 		}
+		h.queue = nil
 	}
 	slices.Sort(rest)
 	rest = slices.Compact(rest)
@@ -290,10 +295,6 @@ func (k *Keeper) shutLocked() (rest []string, empty []store.Session) {
 		}
 		s.close()
 	}
-	select {
-	case <-k.idle:
-	default:
-		close(k.idle)
-	}
+	k.rested()
 	return rest, empty
 }

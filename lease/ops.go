@@ -380,16 +380,6 @@ func (k *operations) abandonAcquiresLocked(h *entry, cause error) {
 	}
 }
 
-// takeLocked takes every operation of h away.
-func (k *operations) takeLocked(h *entry) []*op {
-	ops := h.queue
-	if h.op != nil {
-		ops = append(ops, h.op)
-	}
-	h.queue = nil
-	return ops
-}
-
 // laneOf is where o is sent from.
 func (k *operations) laneOf(o *op) *lane {
 	switch o.Kind {
@@ -471,36 +461,38 @@ func (k *operations) sendAcquires(p *pool, ops []*op) {
 		k.mu.Unlock()
 
 		outs, err := k.callFor("acquire", batch, func(ctx context.Context) ([]store.Outcome, error) { return k.store.Acquire(ctx, sess, claims) })
-		k.acquired(s, batch, outs, err)
+		k.answered(s, batch, outs, err)
 		ops = ops[n:]
 	}
 }
 
-// acquired takes up what came of a batch under s.
-func (k *operations) acquired(s *session, batch []*op, outs []store.Outcome, err error) {
+// answered takes up what came of a batch: of acquisitions under s or, if that is nil, of releases or transfers.
+func (k *operations) answered(s *session, batch []*op, outs []store.Outcome, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if errors.Is(err, store.ErrSessionGone) {
-		k.sessions.endLocked(s, ErrRecordGone)
+	if s != nil {
+		if errors.Is(err, store.ErrSessionGone) {
+			k.sessions.endLocked(s, ErrRecordGone)
+		}
+		defer func() { s.pending -= len(batch); s.idleLocked() }()
 	}
 	for i, o := range batch {
 		if err != nil {
-			if f := fault(err); f != settle.SessionGone && f != settle.Denied {
+			if f := fault(err); s != nil && f != settle.SessionGone && f != settle.Denied {
 				o.asked = append(slices.DeleteFunc(o.asked, func(x *session) bool { return x.dead }), s)
 			}
 			k.unansweredLocked(o, err)
 			continue
 		}
 		switch out := &outs[i]; {
+		case s == nil:
 		case out.OK && out.Record.Nonce == o.Nonce && out.Record.Token != 0 && out.Record.Token <= o.mark:
 			_ = k.history.wentBackLocked(out.Record.Name, out.Record.Token, o.mark) // it is given back, and told
 		case !out.OK && out.Err == nil && out.Record.Name != "":
 			_ = k.history.readLocked(out.Record.Name, out.Record.Token, o.mark)
 		}
-		k.answeredLocked(o, s, &outs[i])
+		k.stepLocked(o, settle.Event{What: settle.Answered, Answer: k.answer(o, &outs[i])}, &said{by: s, out: &outs[i], err: outs[i].Err})
 	}
-	s.pending -= len(batch)
-	s.idleLocked()
 }
 
 // wanted ends those of ops whose callers are gone before they were asked for: what
@@ -523,11 +515,6 @@ func (k *operations) wanted(ops []*op) []*op {
 // unansweredLocked: err came in place of an answer.
 func (k *operations) unansweredLocked(o *op, err error) {
 	k.stepLocked(o, settle.Event{What: settle.NoAnswer, Fault: fault(err)}, &said{err: err})
-}
-
-// answeredLocked takes up an outcome, of an acquisition under s.
-func (k *operations) answeredLocked(o *op, s *session, out *store.Outcome) {
-	k.stepLocked(o, settle.Event{What: settle.Answered, Answer: k.answer(o, out)}, &said{by: s, out: out, err: out.Err})
 }
 
 func (k *operations) answer(o *op, out *store.Outcome) settle.Answer {
@@ -626,20 +613,7 @@ func (k *operations) sendReleases(ops []*op) {
 		return
 	}
 	outs, err := k.callFor("release", batch, func(ctx context.Context) ([]store.Outcome, error) { return k.store.Release(ctx, held) })
-	k.settled(batch, outs, err)
-}
-
-// settled takes up what came of a batch of releases or transfers.
-func (k *operations) settled(batch []*op, outs []store.Outcome, err error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for i, o := range batch {
-		if err != nil {
-			k.unansweredLocked(o, err)
-		} else {
-			k.answeredLocked(o, nil, &outs[i])
-		}
-	}
+	k.answered(nil, batch, outs, err)
 }
 
 // othersLocked reports whether rec, of this incarnation, came of no acquisition of h: it
@@ -664,7 +638,7 @@ func (k *operations) sendMoves(ops []*op) {
 	k.mu.Unlock()
 	mover := k.store.(store.Transferrer) // Handle.Transfer has looked
 	outs, err := k.callFor("transfer", ops, func(ctx context.Context) ([]store.Outcome, error) { return mover.Transfer(ctx, moves) })
-	k.settled(ops, outs, err)
+	k.answered(nil, ops, outs, err)
 }
 
 // What follows takes the first attempt of an operation to the store on the
@@ -683,7 +657,7 @@ func (l *lane) directLocked(k *operations, o *op) bool {
 	switch o.Kind {
 	case settle.Acquire:
 		s := k.sessions.roomLocked(o.h.pool)
-		if s == nil || s.remaining(k.clock.Now()) < k.cfg.renewEvery(s.TTL) {
+		if s == nil || s.remaining(k.clock.Now()) < k.cfg.everyOf(Renewal{}, s.TTL) {
 			return false
 		}
 		s.pending++

@@ -713,25 +713,6 @@ func TestHandleCloseReleases(t *testing.T) {
 	})
 }
 
-// However a handle is closed, nothing is held by it afterwards.
-func TestHandleCloseWithNoTimeLeft(t *testing.T) {
-	bubble(t, func(t *testing.T, db *memory.Store) {
-		a := start(t, db, "a")
-		a.hold("another") // keeps the session alive
-		la := a.hold("job")
-		done, cancel := context.WithCancel(t.Context())
-		cancel()
-		a.once(faultstore.Release, 1, faultstore.Fault{Kind: faultstore.Drop})
-		err := la.Close(done)
-		require.ErrorIs(t, err, lease.ErrUnknown)
-		require.ErrorIs(t, err, context.Canceled)
-		require.False(t, la.CheckAlive())
-		time.Sleep(ttl + time.Second)
-		requireFree(t, db, "job")
-		a.hold("job") // and its name is free on the Keeper
-	})
-}
-
 func TestHandleCloseDuringAcquire(t *testing.T) {
 	bubble(t, func(t *testing.T, db *memory.Store) {
 		a := start(t, db, "a")

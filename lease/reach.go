@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
@@ -73,16 +74,9 @@ func answered(err error) bool {
 	return err == nil
 }
 
-// endpoints is evaluated by the logger: it calls the store.
-func (k *reach) endpoints() zap.Field { return zap.Stringer("endpoint", located{k.store}) }
-
-type located struct{ store store.Store }
-
-func (l located) String() string {
-	if at := l.store.Limits().Endpoints; len(at) > 0 {
-		return abbreviate(at)
-	}
-	return "not told by the store"
+// endpoints says where the store is reached, if it tells.
+func (k *reach) endpoints() zap.Field {
+	return zap.String("endpoint", cmp.Or(abbreviate(k.limits.Endpoints), "not told by the store"))
 }
 
 // aside logs at a lower level while an outage or a denial has been logged, or is about to be.

@@ -32,9 +32,8 @@ type reconciler struct {
 	round    int
 	noList   bool // the store said that it can't
 	// behind: a watch began that had no snapshot, and no look at everything has
-	// begun since and succeeded. lag is the pause before that is tried again.
+	// begun since and succeeded.
 	behind bool
-	lag    time.Duration
 }
 
 // fullRound: with a watch that runs, every so many rounds lists all the same.
@@ -75,24 +74,14 @@ func (r *reconciler) tick(now store.Reading, soon func(time.Duration)) {
 		return
 	}
 	if now.Mono >= r.next {
-		r.next = now.Mono + r.cfg.TTL
+		r.next, r.running = now.Mono+r.cfg.TTL, true
 		r.round++
-		r.start()
+		full := !r.noList && (!r.watched || r.behind || r.round%fullRound == 0 || r.doubtLocked())
+		behind := r.behind
+		r.behind = false // one that begins meanwhile counts again
+		r.wg.Go(func() { r.run(full, behind) })
 	}
 	soon(r.next)
-}
-
-// start runs a round.
-func (r *reconciler) start() {
-	r.running = true
-	full := !r.noList && (!r.watched || r.behind || r.round%fullRound == 0 || r.doubtLocked())
-	var names []string
-	if !full {
-		names = r.namesLocked(r.noList)
-	}
-	behind := r.behind
-	r.behind = false // one that begins meanwhile counts again
-	r.wg.Go(func() { r.run(names, full, behind) })
 }
 
 // namesLocked returns the suspects, and those of all handles too if there is no
@@ -112,27 +101,28 @@ func (r *reconciler) namesLocked(handles bool) (names []string) {
 	return names
 }
 
-func (r *reconciler) run(names []string, full, behind bool) {
+// run is a round: a look at everything, if it is to be full, or at names.
+func (r *reconciler) run(full, behind bool) {
 	var listed map[string]Record // by a listing that came to no end
 	began := r.clock.Now().Mono
-	l := look{names: names}
+	var l look
 	var err error
 	if full {
-		if l, err = r.mine(behind); err != nil {
+		l, err = r.mine(behind)
+	}
+	if !full || err != nil {
+		r.mu.Lock()
+		if full {
 			// What this Keeper knows of is looked at by name, whatever keeps a listing
 			// from coming to its end.
-			full = false
-			r.mu.Lock()
+			full, listed = false, l.found
 			r.noList = errors.Is(err, ErrUnsupported)
 			if r.secondLocked(&r.unlisted) && !r.noList {
 				r.reach.asideLocked("listing for reconciliation fails, looking at names instead", zap.Error(err))
 			}
-			listed = l.found
-			l = look{names: r.namesLocked(true)}
-			r.mu.Unlock()
 		}
-	}
-	if !full {
+		l = look{names: r.namesLocked(r.noList || err != nil)}
+		r.mu.Unlock()
 		l.found, err = r.get(context.Background(), l.names...)
 	}
 
@@ -149,14 +139,8 @@ func (r *reconciler) run(names []string, full, behind bool) {
 		if r.secondLocked(&r.fails) && r.history.setback == nil { // which was logged
 			r.reach.asideLocked("reconciling fails, to be repeated", zap.Error(err))
 		}
-		if behind {
-			r.lag = min(r.cfg.TTL, max(2*r.lag, retryMax/10))
-			r.behind, r.next = true, min(r.next, r.clock.Now().Mono+r.lag)
-		}
+		r.behind = r.behind || behind
 	} else {
-		if behind {
-			r.lag = 0
-		}
 		r.fails = 0
 		if full {
 			r.unlisted = 0
@@ -384,7 +368,6 @@ func (r *reconciler) bySession(waiters bool) (look, error) {
 	}
 	r.mu.Unlock()
 	l := look{found: map[string]Record{}}
-	var failed error
 	for _, s := range sessions {
 		recs, err := call(context.Background(), r.core, request{"list", 0}, func(ctx context.Context) ([]Record, error) {
 			return gather(ctx, r.store.List(ctx, store.Query{Session: s.ID}), r.badRecord, nil)
@@ -394,17 +377,12 @@ func (r *reconciler) bySession(waiters bool) (look, error) {
 			r.mu.Lock()
 			delete(r.sessions.bygone, s.ID)
 			r.mu.Unlock()
-		case err != nil && !answered(err):
+		case err != nil:
 			return l, err
-		case err != nil: // the store's word on this session: the others may be listed
-			failed = err
 		}
 		for _, rec := range recs {
 			l.found[rec.Name] = rec
 		}
-	}
-	if failed != nil {
-		return l, failed
 	}
 	var missed []string
 	r.mu.Lock()

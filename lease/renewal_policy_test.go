@@ -361,22 +361,6 @@ func TestLongLeasesDoNotKeepTheirCallersWaiting(t *testing.T) {
 	}
 }
 
-// What a session of half an hour had is looked for as long as something may stand there.
-func TestLongLeasesAreReconciled(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
-		h := a.lease("run", lease.WithRenewal(lease.RenewByHand()), lease.WithTTL(30*time.Minute))
-		a.rule(faultstore.Acquire, faultstore.Fault{Kind: faultstore.LandLate, Delay: 5 * time.Second})
-		soon := within(t, time.Second)
-		_, err := h.Acquire(soon)
-		require.ErrorIs(t, err, lease.ErrUnknown)
-		a.store.SetRule(nil)
-		time.Sleep(5 * ttl)
-		_, stands := standing(t, store, "run")
-		require.False(t, stands, "held for nobody")
-	})
-}
-
 func TestOnActivity(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
 		a := start(t, store, "a", noJitter)

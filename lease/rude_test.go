@@ -3,10 +3,7 @@ package lease_test
 import (
 	"context"
 	"errors"
-	"log/slog"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,53 +19,6 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/store"
 )
-
-// backAgain is a context whose every method calls f.
-type backAgain struct {
-	context.Context
-	f func()
-}
-
-func (c backAgain) Err() error                  { c.f(); return c.Context.Err() }
-func (c backAgain) Done() <-chan struct{}       { c.f(); return c.Context.Done() }
-func (c backAgain) Value(key any) any           { c.f(); return c.Context.Value(key) }
-func (c backAgain) Deadline() (time.Time, bool) { c.f(); return c.Context.Deadline() }
-
-// TestAContextMayCallTheKeeper: it is code of the user's, and runs under no lock.
-func TestAContextMayCallTheKeeper(t *testing.T) {
-	k, err := lease.NewKeeper(memory.New(), lease.Config{ID: "a"})
-	require.NoError(t, err)
-	h, err := k.Lease("job")
-	require.NoError(t, err)
-	other, err := k.Lease("other")
-	require.NoError(t, err)
-	ctx := backAgain{t.Context(), func() {
-		_ = other.Describe(nil)
-		_, _ = k.Get(context.Background(), "other")
-	}}
-	for _, x := range []struct {
-		name string
-		call func() error
-	}{
-		{"Acquire", func() error { _, err := h.Acquire(ctx); return err }},
-		{"Get", func() error { _, err := k.Get(ctx, "job"); return err }},
-		{"List", func() error { _, err := k.List(ctx, ""); return err }},
-		{"Wait", func() error { return h.Wait(ctx) }},
-		{"Release", func() error { return h.Release(ctx) }},
-		{"AcquireTerm", func() error { _, err := h.AcquireTerm(ctx); return err }},
-		{"Close of the handle", func() error { return h.Close(ctx) }},
-		{"Offer", func() error { _, err := other.Offer(ctx); return err }},
-		{"Close", func() error { return k.Close(ctx) }},
-	} {
-		done := meanwhile(func() error { return x.call() })
-		select {
-		case err := <-done:
-			require.NoError(t, err, x.name)
-		case <-time.After(20 * time.Second):
-			t.Fatalf("%s does not return", x.name)
-		}
-	}
-}
 
 // brokenStore answers with one token, whatever it has issued.
 type brokenStore struct {
@@ -242,57 +192,6 @@ type measuringHistogram struct {
 
 func (m measuringHistogram) Record(context.Context, float64, ...metric.RecordOption) { m.f() }
 
-// What loggers and meters do harms no term: the others are renewed, and what is over
-// is told.
-func TestRudeLoggersAndMetersHoldNothingUp(t *testing.T) {
-	for name, rude := range map[string]func(*lease.Keeper, chan struct{}){
-		"they block": func(_ *lease.Keeper, end chan struct{}) { <-end },
-		"they panic": func(*lease.Keeper, chan struct{}) { panic("rude") },
-		"they call the keeper": func(k *lease.Keeper, _ chan struct{}) {
-			_ = k.Health(context.Background())
-			if h, err := k.Lease("another"); err == nil {
-				_ = h.Close(context.Background())
-			}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memory.Store) {
-				end := make(chan struct{})
-				var k atomic.Pointer[lease.Keeper]
-				do := func() {
-					if k := k.Load(); k != nil {
-						rude(k, end)
-					}
-				}
-				a := start(t, store, "a", func(c *lease.Config) {
-					c.Logger, c.MeterProvider = calling(func(string) { do() }), measuring{f: do}
-				})
-				t.Cleanup(func() { close(end) })
-				k.Store(a.Keeper)
-				one, two := a.hold("one"), a.hold("two", lease.WithOwnSession())
-				time.Sleep(time.Second) // the watch runs
-				lost := watchLosses(one)
-				rec, _ := standing(t, store, "one")
-				remove(t, store, rec)
-				lost.one(t, lease.ErrRecordGone)
-				time.Sleep(5 * ttl)
-				require.True(t, two.CheckAlive(), "what is well is renewed")
-				lost = watchLosses(two)
-				a.store.Partition()
-				time.Sleep(ttl)
-				lost.one(t, lease.ErrExpired)
-				a.store.Heal()
-				mustWin(t, one)
-				require.NoError(t, one.Release(t.Context()))
-				require.NoError(t, two.Release(t.Context()))
-				began := time.Now()
-				require.NoError(t, a.Close(t.Context()))
-				require.Less(t, time.Since(began), time.Second)
-			})
-		})
-	}
-}
-
 // A logger that is slow loses lines, and is told how many.
 func TestLinesThatALoggerCannotTakeAreCounted(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
@@ -321,38 +220,6 @@ func TestLinesThatALoggerCannotTakeAreCounted(t *testing.T) {
 		require.Positive(t, dropped)
 		require.LessOrEqual(t, logs.Len(), 10_010, "what waits is bounded")
 	})
-}
-
-// logLines is a slog.Handler that collects.
-type logLines struct {
-	mu  sync.Mutex
-	all []string
-}
-
-func (l *logLines) Enabled(context.Context, slog.Level) bool { return true }
-func (l *logLines) WithAttrs([]slog.Attr) slog.Handler       { return l }
-func (l *logLines) WithGroup(string) slog.Handler            { return l }
-func (l *logLines) Handle(_ context.Context, r slog.Record) error {
-	text := r.Level.String() + " " + r.Message
-	r.Attrs(func(a slog.Attr) bool { text += " " + a.String(); return true })
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.all = append(l.all, text)
-	return nil
-}
-
-func (l *logLines) read() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Join(l.all, "\n")
-}
-
-// defaultLines makes slog's default logger collect, for the time of a test.
-func defaultLines(t *testing.T) *logLines {
-	l, before := &logLines{}, slog.Default()
-	slog.SetDefault(slog.New(l))
-	t.Cleanup(func() { slog.SetDefault(before) })
-	return l
 }
 
 func TestANilOptionIsRefused(t *testing.T) {

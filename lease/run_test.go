@@ -883,15 +883,6 @@ func TestATermIsAsNarrowAsWhatWrapsItsLease(t *testing.T) {
 	})
 }
 
-// The term of a lease that has none of its own can be asked of itself, and tells nothing.
-func TestATermThatIsMadeTellsNothing(t *testing.T) {
-	p := &plain{}
-	mustWin(t, p)
-	term, stop := lease.TermOf(p)
-	defer stop()
-	require.Zero(t, term.(lease.Informed).Info())
-}
-
 // What TermOf registers is freed by stop: a lease that is held for long is asked for its term again and
 // again.
 func TestTermOfKeepsNothing(t *testing.T) {

@@ -91,15 +91,6 @@ func (k *sessions) infoLocked(now store.Reading) []SessionInfo {
 	return all
 }
 
-func (k *sessions) poolLocked(of sharing) *pool {
-	p := k.pools[of]
-	if p == nil {
-		p = &pool{sharing: of}
-		k.pools[of] = p
-	}
-	return p
-}
-
 // dropPoolLocked forgets a pool that nothing needs: or as many would be kept as there were ever
 // TTLs and policies.
 func (k *sessions) dropPoolLocked(p *pool) {
@@ -121,7 +112,7 @@ func (k *sessions) reserve(caller context.Context, p *pool) (*session, error) {
 		}
 		if s := k.roomLocked(p); s != nil {
 			s.pending++
-			fresh := s.remaining(k.clock.Now()) >= k.cfg.renewEvery(s.TTL)
+			fresh := s.remaining(k.clock.Now()) >= k.cfg.everyOf(Renewal{}, s.TTL)
 			k.mu.Unlock()
 			if fresh {
 				return s, nil

@@ -232,22 +232,6 @@ func TestAnOvertakenRenewalChangesNothing(t *testing.T) {
 	})
 }
 
-// Nor does it matter if what is overtaken fails.
-func TestAnOvertakenFailureIsNoTrouble(t *testing.T) {
-	const short = time.Second
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a", func(c *lease.Config) { c.TTL, c.AttemptTimeout, c.Jitter = short, short, -1 })
-		a.hold("one")
-		a.store.SetRule(firstRenewal(faultstore.Fault{Kind: faultstore.Drop, Hang: true})) // fails at 1.33 s
-		time.Sleep(700 * time.Millisecond)
-		a.hold("two")
-		// The next renewal, 0.33 s later, hangs until after that.
-		a.rule(faultstore.Renew, faultstore.Fault{Kind: faultstore.ReplyLate, Delay: 500 * time.Millisecond})
-		time.Sleep(650 * time.Millisecond)
-		require.NoError(t, a.Health(t.Context()), "the latest renewal that was answered succeeded")
-	})
-}
-
 // A lease with a shorter TTL than its Keeper's outlives one renewal that stalls,
 // and the shortest there is does, too.
 func TestAShortLeaseOutlivesAStalledRenewal(t *testing.T) {
@@ -454,25 +438,5 @@ func TestWhatWasNeverSentIsInNoDoubt(t *testing.T) {
 		})
 		time.Sleep(10 * ttl)
 		require.Zero(t, looks.Load(), "names that are looked at")
-	})
-}
-
-// A Keeper keeps nothing of a TTL that no lease has any more.
-func TestTTLsThatNobodyHasAreForgotten(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
-		var size []int64
-		for round := range 3 {
-			for i := range 3000 {
-				h := a.lease("job", lease.WithTTL(ttl+time.Duration(round*3000+i)*time.Millisecond))
-				if i%100 == 0 {
-					mustWin(t, h)
-				}
-				require.NoError(t, h.Close(t.Context()))
-			}
-			time.Sleep(10 * ttl) // sessions are closed when they were empty for a TTL
-			size = append(size, heap())
-		}
-		require.Less(t, size[2], size[1]+200_000, "bytes after 3000, 6000 and 9000 TTLs: %d", size)
 	})
 }

@@ -64,12 +64,6 @@ func (k *history) newEraLocked(forget int) {
 	k.era = era{ctx, end, forget}
 }
 
-func (k *history) eraNow() era {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.era
-}
-
 // heed notices what an answer of the store says of its history: by the error, or if
 // another Keeper of this Store has accepted one.
 func (k *history) heed(err error) {
@@ -218,7 +212,9 @@ func (k *history) goOnLocked(forget bool) {
 	}
 	close(k.setback.over)
 	k.setback = nil
-	k.waits.againLocked()
+	for _, of := range k.waits.waiting { // all names are looked at soon
+		of.pollAt, of.polls = k.clock.Now().Mono, 0
+	}
 	k.recon.listNowLocked()
 	k.log.Warn("the store's history is accepted: leases are acquired again", zap.Bool("tokens may go back", forget))
 	k.kick()

@@ -14,7 +14,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/input"
-	"github.com/holdfast-go/holdfast/store"
 )
 
 // MaxSlots is the most slots of a Pool.
@@ -56,16 +55,10 @@ func NewPool(k *Keeper, name string, n int, opts ...Option) (*Pool, error) {
 	case n < 1 || n > MaxSlots:
 		return nil, refused(fmt.Errorf("%w: %d slots, must be at least 1 and at most %d", ErrInvalid, n, MaxSlots))
 	}
-	if err := store.ValidateName(name); err != nil {
-		return nil, refused(err)
-	}
-	if last := slotName(name, n-1); len(last) > store.MaxName {
-		return nil, refused(fmt.Errorf("%w: with the number of a slot it has %d bytes, at most %d", ErrInvalid, len(last), store.MaxName))
-	}
 	p := &Pool{k: k, name: name, turn: make(chan struct{}, 1), busy: make([]bool, n), freed: make(chan int, 1)}
 	p.open, p.close = context.WithCancel(context.Background())
 	for i := range n {
-		h, err := k.Lease(slotName(name, i), opts...)
+		h, err := k.Lease(name+"/"+strconv.Itoa(i), opts...)
 		if err != nil {
 			for _, made := range p.slots {
 				drop(made)
@@ -76,8 +69,6 @@ func NewPool(k *Keeper, name string, n int, opts ...Option) (*Pool, error) {
 	}
 	return p, nil
 }
-
-func slotName(name string, i int) string { return name + "/" + strconv.Itoa(i) }
 
 // Run waits until a slot is free, runs f with it, and gives the slot back when f has returned: all
 // as lease.Run does it, which see for f's context, losses, errors and panics. slot counts from 0; no
@@ -228,7 +219,7 @@ func (p *Pool) take(ctx context.Context, waits bool) (slot int, err error) {
 			},
 		})
 	case <-within.Done():
-		err = ctx.Err()
+		err = within.Err()
 	}
 	if err != nil && p.open.Err() != nil && ctx.Err() == nil {
 		err = ErrClosed
@@ -302,17 +293,16 @@ func (p *Pool) acquire(ctx context.Context, i int) (won bool, err error) {
 
 // park waits until a slot is believed to be free, here or in the store, and returns it.
 func (p *Pool) park(ctx context.Context) (slot int, err error) {
-	free, gone := make(chan int, 1), make(chan struct{})
-	for n, i := range p.unused() {
-		w := &waiter{ours: true, gone: make(chan struct{}), f: func() {
-			select {
-			case free <- i:
-			default: // the next look finds it
+	unused := p.unused()
+	free, gone := make(chan int, len(unused)), make(chan struct{}, len(unused))
+	for _, i := range unused {
+		w := &waiter{func(is bool) {
+			if is {
+				free <- i
+			} else {
+				gone <- struct{}{}
 			}
 		}}
-		if n == 0 {
-			w.gone = gone // a Keeper closes all together
-		}
 		if !p.slots[i].listen(w) {
 			return 0, ErrClosed
 		}

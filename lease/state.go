@@ -51,11 +51,7 @@ func (k *names) checkIdleLocked() {
 			return
 		}
 	}
-	select {
-	case <-k.idle:
-	default:
-		close(k.idle)
-	}
+	k.rested()
 }
 
 // entry is what a Keeper keeps of a handle's name, guarded by mu but for what never changes and

@@ -105,15 +105,13 @@ func (n narrow) Term() (Term, bool) {
 }
 
 func narrowed(t Term, outer Lease) *narrowTerm {
-	return &narrowTerm{Term: t, name: t.Name(), token: t.Token(), outer: outer, ctx: t.Context()}
+	return &narrowTerm{Term: t, outer: outer, ctx: t.Context()}
 }
 
 // narrowTerm is a term that is alive only while what wraps its lease is, too, and while both
 // can be asked.
 type narrowTerm struct {
 	Term
-	name   string
-	token  Token
 	outer  Lease // nil: nothing wraps it
 	ctx    context.Context
 	cancel context.CancelCauseFunc // nil: it is not followed
@@ -122,8 +120,6 @@ type narrowTerm struct {
 
 var _ Continuing = (*narrowTerm)(nil)
 
-func (t *narrowTerm) Name() string             { return t.name }
-func (t *narrowTerm) Token() Token             { return t.token }
 func (t *narrowTerm) Context() context.Context { return t.ctx }
 
 func (t *narrowTerm) CheckAlive() bool {

@@ -27,12 +27,9 @@ type waiting struct {
 	polls   int
 }
 
-// waiter is one pending OnFree, or one Wait.
-type waiter struct {
-	f    func()
-	ours bool          // f is not the user's: it needs no goroutine of its own
-	gone chan struct{} // closed when the handle or its Keeper is; nil: there is no listener
-}
+// waiter is one pending OnFree, or one Wait. It is told, under the lock, that the name is believed to be free
+// or, with false, that its handle or its Keeper was closed.
+type waiter struct{ told func(free bool) }
 
 // mostWaiting bounds how many names Info tells.
 const mostWaiting = 1000
@@ -95,16 +92,7 @@ func (k *waits) takeLocked(h *entry) []*waiter {
 // dropLocked tells waiters that they will be told nothing.
 func (k *waits) dropLocked(h *entry) {
 	for _, w := range k.takeLocked(h) {
-		if w.gone != nil {
-			close(w.gone)
-		}
-	}
-}
-
-// againLocked has all names looked at soon.
-func (k *waits) againLocked() {
-	for _, of := range k.waiting {
-		of.pollAt, of.polls = k.clock.Now().Mono, 0
+		w.told(false)
 	}
 }
 
@@ -118,11 +106,7 @@ func (k *waits) freeLocked(h *entry) {
 	spread := k.herd.next(k.clock.Now().Mono)
 	fire := func() {
 		for _, w := range waiters {
-			if w.ours {
-				w.f()
-			} else {
-				go w.f()
-			}
+			w.told(true)
 		}
 	}
 	if spread <= 0 {
@@ -192,19 +176,14 @@ func (k *waits) look(names []string, marks map[string]Token) {
 	}
 }
 
-// nextPoll puts the time of the next look on a grid, so that the names of a
-// thousand waiters are looked at by few requests. It rounds down: no pause
-// becomes longer than PollMax.
+// nextPoll is when the jittered exponential pause after a number of looks is over. It is put on a grid, so
+// that the names of a thousand waiters are looked at by few requests, and rounded down: no pause becomes
+// longer than PollMax.
 func (k *waits) nextPoll(now time.Duration, polls int) time.Duration {
-	at, grid := now+k.pollIn(polls), k.cfg.PollMin/4
-	return at - (at%grid+grid)%grid // a clock may be below zero
-}
-
-// pollIn is the jittered exponential pause after a number of looks.
-func (k *waits) pollIn(polls int) time.Duration {
 	d := float64(k.cfg.PollMax)
 	if !k.watched {
 		d = min(d, math.Ldexp(float64(k.cfg.PollMin), polls))
 	}
-	return time.Duration(d * (0.75 + mrand.Float64()/4))
+	at, grid := now+time.Duration(d*(0.75+mrand.Float64()/4)), k.cfg.PollMin/4
+	return at - (at%grid+grid)%grid // a clock may be below zero
 }

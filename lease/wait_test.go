@@ -197,24 +197,6 @@ func TestAHerdIsSpreadByWhatBecameFree(t *testing.T) {
 	})
 }
 
-// One name that changes hands again and again is no herd: each time its waiter is told at once.
-func TestOneNameIsNoHerd(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
-		la, lb := a.lease("job"), b.lease("job")
-		for range 100 { // within a second
-			mustWin(t, la)
-			free := make(chan struct{}, 1)
-			lb.OnFree(func() { free <- struct{}{} })
-			time.Sleep(5 * time.Millisecond)
-			require.Empty(t, free)
-			require.NoError(t, la.Release(t.Context()))
-			synctest.Wait()
-			require.Len(t, free, 1, "no time has passed")
-		}
-	})
-}
-
 // closing gives the handles up as soon as their Keeper is closed.
 func closing(t *testing.T, hs []*lease.Handle) context.Context {
 	for _, h := range hs {
@@ -266,32 +248,5 @@ func TestOnFreeIsNotCalledAfterClose(t *testing.T) {
 				require.Zero(t, after.Load())
 			})
 		})
-	}
-}
-
-// noStop is a lease of the user's that has nothing to end a registration with.
-type noStop struct{ plain }
-
-func (*noStop) OnLost(func(lease.Loss)) func() bool { return nil }
-
-// noStopAround wraps a lease in the same manner.
-type noStopAround struct{ lease.Lease }
-
-func (noStopAround) OnLost(func(lease.Loss)) func() bool { return nil }
-func (n noStopAround) Unwrap() lease.Lease               { return n.Lease }
-
-func TestALeaseWhoseOnLostReturnsNothing(t *testing.T) {
-	k, err := lease.NewKeeper(memory.New(), lease.Config{ID: "a"})
-	require.NoError(t, err)
-	defer k.Close(t.Context())
-	h, err := k.Lease("a")
-	require.NoError(t, err)
-	for _, l := range []lease.Lease{&noStop{}, noStopAround{h}} {
-		ran := false
-		require.NoError(t, lease.TryRun(t.Context(), l, func(_ context.Context, held lease.Term) error {
-			ran = held.CheckAlive()
-			return nil
-		}))
-		require.True(t, ran, "%T", l)
 	}
 }

@@ -31,7 +31,7 @@ var alone = map[string]struct {
 	"internal/transport/node.go":    {2, "has remote give a link up, subscribers of users come before it; tells of a link that broke"},
 	"internal/transport/peer.go":    {3, "sends what is queued, for a caller that has sent enough, or that reads a link; remote may hold it up"},
 	"lease/state.go":                {1, "OnLost of users, which may not return"},
-	"lease/wait.go":                 {1, "OnFree of users, which may not return"},
+	"lease/handle.go":               {1, "OnFree of users, which may not return"},
 	"internal/feed/latest.go":       {1, "a follower of users, which may not return"},
 	"internal/feed/queue.go":        {1, "subscribers, loggers and instruments of users; ends when nothing waits"},
 	"node/stop.go":                  {2, "waits for signals, and stops the node itself; ends a stop that is of no use, and with it"},

@@ -53,16 +53,14 @@ const (
 	ours
 )
 
-// prefixes are how the names begin that Holdfast makes.
-var prefixes = []string{"singleton/", "host/", "member/", "leader/", "leaving/", "coordinator/", "region/", "candidate/", "objection/", "layout/", "shard/"}
+// kinds are those of the leases that Holdfast makes.
+var kinds = []string{"singleton", "host", "member", "leader", "leaving", "coordinator", "region", "candidate", "objection", "layout", "shard"}
 
 // KindOf returns what a lease's name says that it is for: its first segment if Holdfast made it,
 // else "application".
 func KindOf(name string) string {
-	for _, p := range prefixes {
-		if strings.HasPrefix(name, p) {
-			return p[:len(p)-1]
-		}
+	if kind, _, ok := strings.Cut(name, "/"); ok && slices.Contains(kinds, kind) {
+		return kind
 	}
 	return "application"
 }
@@ -101,7 +99,7 @@ const mostSeen = 4096
 
 // See notes that another node holds a name, by the store's records, if that is news.
 func (j *Journal) See(at time.Time, name string, token uint64, peer string) {
-	if j.look(name, seen{token, peer}) {
+	if slices.Contains(followed, KindOf(name)) && j.news(name, seen{token, peer}) {
 		j.Add(Event{At: at, Kind: Seen, Name: name, Token: token, Peer: peer})
 	}
 }
@@ -120,10 +118,7 @@ func (j *Journal) Free(at time.Time, name string, revision uint64) {
 	}
 }
 
-func (j *Journal) look(name string, now seen) (news bool) {
-	if !slices.Contains(followed, KindOf(name)) {
-		return false
-	}
+func (j *Journal) news(name string, now seen) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	was, ok := j.seen[name]

@@ -8,6 +8,7 @@ package meters
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -50,27 +51,33 @@ func of[T any](m *Maker, ask func() (T, error)) (made T) {
 	return made
 }
 
-// Counter counts up or, if it came from UpDown, down too.
-type Counter struct {
-	to interface {
-		Add(ctx context.Context, n int64, opts ...metric.AddOption)
-	}
-	attrs []attribute.KeyValue
-	at    []metric.AddOption // made once, so that an Add makes none
+// attributes are those of all that is measured, and more, as an option.
+func (m *Maker) attributes(more ...attribute.KeyValue) metric.MeasurementOption {
+	return metric.WithAttributeSet(attribute.NewSet(append(slices.Clip(m.attrs), more...)...))
 }
 
-func (m *Maker) counter(to interface {
+// adder is an instrument of a Counter.
+type adder interface {
 	Add(ctx context.Context, n int64, opts ...metric.AddOption)
-}) Counter {
-	c := Counter{to: to, attrs: m.attrs}
+}
+
+// Counter counts up or, if it came from UpDown, down too.
+type Counter struct {
+	to adder
+	at []metric.AddOption // made once, so that an Add makes none
+}
+
+// counter makes a Counter, unless something failed. It begins by adding 0: the first event is a change,
+// which alarms see.
+func (m *Maker) counter(to adder, more ...attribute.KeyValue) Counter {
+	c := Counter{to, []metric.AddOption{m.attributes(more...)}}
 	if m.err == nil {
-		return c.with()
+		_ = boundary.Contained(func() { c.Add(0) })
 	}
 	return c
 }
 
-// Counter makes a counter. It begins by adding 0: the first event is a change, which
-// alarms see.
+// Counter makes a counter.
 func (m *Maker) Counter(name, what string) Counter {
 	return m.counter(of(m, func() (metric.Int64Counter, error) {
 		return m.meter.Int64Counter(m.prefix+name, metric.WithDescription(what))
@@ -83,9 +90,7 @@ func (m *Maker) CounterBy(name, what, key string, values ...string) map[string]C
 		return m.meter.Int64Counter(m.prefix+name, metric.WithDescription(what))
 	}), map[string]Counter{}
 	for _, v := range values {
-		if m.err == nil {
-			all[v] = Counter{to: to, attrs: m.attrs}.with(attribute.String(key, v))
-		}
+		all[v] = m.counter(to, attribute.String(key, v))
 	}
 	return all
 }
@@ -95,14 +100,6 @@ func (m *Maker) UpDown(name, what string) Counter {
 	return m.counter(of(m, func() (metric.Int64UpDownCounter, error) {
 		return m.meter.Int64UpDownCounter(m.prefix+name, metric.WithDescription(what))
 	}))
-}
-
-// with returns the counter with more attributes.
-func (c Counter) with(more ...attribute.KeyValue) Counter {
-	c.attrs = append(c.attrs[:len(c.attrs):len(c.attrs)], more...)
-	c.at = []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(c.attrs...))}
-	_ = boundary.Contained(func() { c.Add(0) })
-	return c
 }
 
 // Add counts n.
@@ -118,7 +115,7 @@ type Gauge struct {
 func (m *Maker) Gauge(name, what string) Gauge {
 	return Gauge{of(m, func() (metric.Int64Gauge, error) {
 		return m.meter.Int64Gauge(m.prefix+name, metric.WithDescription(what))
-	}), m.everywhere()}
+	}), m.attributes()}
 }
 
 // Set sets the number.
@@ -126,9 +123,9 @@ func (g Gauge) Set(n int64) { g.to.Record(context.Background(), n, g.at) }
 
 // Times is a histogram of durations, in seconds.
 type Times struct {
-	to    metric.Float64Histogram
-	attrs []attribute.KeyValue
-	at    []metric.RecordOption // made once, so that a Record makes none
+	to metric.Float64Histogram
+	by *Maker
+	at []metric.RecordOption // made once, so that a Record makes none
 }
 
 // usual are the bounds of buckets where none are given, in seconds.
@@ -143,41 +140,20 @@ func (m *Maker) Times(name, what string, bounds ...float64) Times {
 	return Times{of(m, func() (metric.Float64Histogram, error) {
 		return m.meter.Float64Histogram(m.prefix+name, metric.WithUnit("s"), metric.WithDescription(what),
 			metric.WithExplicitBucketBoundaries(bounds...))
-	}), m.attrs, nil}.With()
+	}), m, nil}.With()
 }
 
 // With returns the histogram with more attributes.
 func (t Times) With(more ...attribute.KeyValue) Times {
-	t.attrs = append(t.attrs[:len(t.attrs):len(t.attrs)], more...)
-	t.at = []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(t.attrs...))}
+	t.at = []metric.RecordOption{t.by.attributes(more...)}
 	return t
 }
-
-// Unmade reports whether t is the zero Times, which can't record.
-func (t Times) Unmade() bool { return t.to == nil }
 
 // Enabled reports whether a provider takes what is recorded.
 func (t Times) Enabled() bool { return t.to.Enabled(context.Background()) }
 
 // Record counts one duration.
 func (t Times) Record(d time.Duration) { t.to.Record(context.Background(), d.Seconds(), t.at...) }
-
-// ObserveEach makes a gauge that is asked for when metrics are read, with a number for each value of
-// the attribute key, until stop. now, which must not block, calls tell with them.
-func (m *Maker) ObserveEach(name, what, key string, now func(tell func(value string, n int64))) (stop func()) {
-	gauge := of(m, func() (metric.Int64ObservableGauge, error) {
-		return m.meter.Int64ObservableGauge(m.prefix+name, metric.WithDescription(what))
-	})
-	reg := of(m, func() (metric.Registration, error) {
-		return m.meter.RegisterCallback(func(_ context.Context, to metric.Observer) error {
-			now(func(value string, n int64) {
-				to.ObserveInt64(gauge, n, metric.WithAttributeSet(attribute.NewSet(append(m.attrs[:len(m.attrs):len(m.attrs)], attribute.String(key, value))...)))
-			})
-			return nil
-		}, gauge)
-	})
-	return func() { _ = reg.Unregister() }
-}
 
 var refusals = sync.OnceValue(func() Counter {
 	m := New(otel.GetMeterProvider(), "fence")
@@ -192,29 +168,38 @@ var refusals = sync.OnceValue(func() Counter {
 // MeterProvider: a fence has no other.
 func RefusedByFence() { refusals().Add(1) }
 
-func (m *Maker) everywhere() metric.MeasurementOption {
-	return metric.WithAttributeSet(attribute.NewSet(m.attrs...))
-}
-
-// Observed is a number that is asked for when metrics are read.
+// Observed is a number, or some, that are asked for when metrics are read. now must not block: the user's
+// reader calls it.
 type Observed struct {
 	of  metric.Int64Observable
-	now func() int64
+	now func(tell func(n int64, at ...attribute.KeyValue))
 }
 
-// ObservedUpDown makes a number that goes up and down. now must not block: the user's
-// reader calls it.
+func single(now func() int64) func(tell func(n int64, at ...attribute.KeyValue)) {
+	return func(tell func(n int64, at ...attribute.KeyValue)) { tell(now()) }
+}
+
+// ObservedUpDown makes a number that goes up and down.
 func (m *Maker) ObservedUpDown(name, what string, now func() int64) Observed {
 	return Observed{of(m, func() (metric.Int64ObservableUpDownCounter, error) {
 		return m.meter.Int64ObservableUpDownCounter(m.prefix+name, metric.WithDescription(what))
-	}), now}
+	}), single(now)}
 }
 
-// ObservedCounter is ObservedUpDown for a number that grows only.
+// ObservedCounter makes a number that grows only.
 func (m *Maker) ObservedCounter(name, what string, now func() int64) Observed {
 	return Observed{of(m, func() (metric.Int64ObservableCounter, error) {
 		return m.meter.Int64ObservableCounter(m.prefix+name, metric.WithDescription(what))
-	}), now}
+	}), single(now)}
+}
+
+// ObservedBy makes a gauge with a number for each value of the attribute key, with which now calls tell.
+func (m *Maker) ObservedBy(name, what, key string, now func(tell func(value string, n int64))) Observed {
+	return Observed{of(m, func() (metric.Int64ObservableGauge, error) {
+		return m.meter.Int64ObservableGauge(m.prefix+name, metric.WithDescription(what))
+	}), func(tell func(n int64, at ...attribute.KeyValue)) {
+		now(func(value string, n int64) { tell(n, attribute.String(key, value)) })
+	}}
 }
 
 // Observe has the numbers asked for until stop.
@@ -223,11 +208,10 @@ func (m *Maker) Observe(all ...Observed) (stop func()) {
 	for i, o := range all {
 		instruments[i] = o.of
 	}
-	at := m.everywhere()
 	reg := of(m, func() (metric.Registration, error) {
 		return m.meter.RegisterCallback(func(_ context.Context, to metric.Observer) error {
 			for _, o := range all {
-				to.ObserveInt64(o.of, o.now(), at)
+				o.now(func(n int64, at ...attribute.KeyValue) { to.ObserveInt64(o.of, n, m.attributes(at...)) })
 			}
 			return nil
 		}, instruments...)

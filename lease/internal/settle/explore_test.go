@@ -428,9 +428,9 @@ func visit(t *testing.T, models []model, most int) {
 
 // An accepted history forgets every token but that of a held term.
 func TestAcceptedHistory(t *testing.T) {
-	at := settle.State{Claim: settle.Claim{Last: 7, Seen: 9}, Op: settle.Op{Gone: 8}}
+	at := state{Claim: settle.Claim{Last: 7, Seen: 9}, Op: settle.Op{Gone: 8}}
 	after, todo := next(at, settle.Event{What: settle.Forgotten})
-	require.Equal(t, settle.State{}, after)
+	require.Equal(t, state{}, after)
 	require.Zero(t, todo)
 	at.Status, at.Stands = settle.Held, settle.Ref{Token: 5, Nonce: 1}
 	after, _ = next(at, settle.Event{What: settle.Forgotten})

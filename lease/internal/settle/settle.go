@@ -1,6 +1,6 @@
 // Package settle decides how an operation of a lease goes on: acquire, release, transfer or adopt, from
 // the call to its definite end. It is a pure function, [Next], of what a node knows of the name, and of
-// what happens. Nothing here asks a store, waits, or tells anybody; the owner of a [State] carries its
+// what happens. Nothing here asks a store, waits, or tells anybody; the owner of an [Op] carries its
 // effects out, in order.
 //
 // The one rule behind it: an outcome that is not known is never settled by reading, as the request may
@@ -100,12 +100,6 @@ type Op struct {
 	Nonce uint64      // of the claim that was sent last
 	Gone  store.Token // the highest token that is known to have been deleted
 	Given store.Token // the token of the record that was transferred to Offer, or has replaced it since
-}
-
-// State is all that decisions are made from, beside the circumstances.
-type State struct {
-	Claim
-	Op
 }
 
 // What is what can happen.

@@ -78,7 +78,7 @@ type queued struct {
 
 // node is a Keeper with a lease of the name.
 type node struct {
-	At    settle.State
+	At    state
 	Queue [2]queued
 	Out   bool // the bound of the operation has passed
 
@@ -259,7 +259,7 @@ func (w *world) begin(i int) {
 }
 
 // held: a term begins.
-func (w *world) held(i int, was settle.State) {
+func (w *world) held(i int, was state) {
 	n := &w.N[i]
 	n.HeldBy = n.Request.Session
 	if n.At.Stands.Token <= was.Last {
@@ -286,7 +286,7 @@ func (n *node) clean(e settle.Event) {
 }
 
 // judge looks at one step of the operation of node i.
-func (w *world) judge(i int, was settle.State, e settle.Event, todo settle.Effects) {
+func (w *world) judge(i int, was state, e settle.Event, todo settle.Effects) {
 	n := &w.N[i]
 	lost, ended := false, false
 	for _, do := range todo.Of[:todo.N] {
@@ -343,7 +343,7 @@ func (w *world) judge(i int, was settle.State, e settle.Event, todo settle.Effec
 }
 
 // judgeFailure looks at a step after a request that got no answer.
-func (w *world) judgeFailure(i int, was settle.State, e settle.Event) {
+func (w *world) judgeFailure(i int, was state, e settle.Event) {
 	n := &w.N[i]
 	over := n.At.Phase == settle.Idle
 	definite := e.Fault == settle.Denied || was.Kind == settle.Acquire && e.Fault == settle.SessionGone || was.Kind == settle.Transfer && e.Fault == settle.Unsupported
@@ -376,7 +376,7 @@ func (n *node) unsure(e settle.Event) bool {
 }
 
 // reply judges an answer to a caller.
-func (w *world) reply(i int, was settle.State, e settle.Event, do settle.Effect) {
+func (w *world) reply(i int, was state, e settle.Event, do settle.Effect) {
 	n := &w.N[i]
 	ours := int(w.Rec.Node) == i+1
 	a := e.Answer
@@ -530,8 +530,14 @@ func (w world) renumbered() world {
 	return w
 }
 
+// state is all that decisions are made from, beside the circumstances.
+type state struct {
+	settle.Claim
+	settle.Op
+}
+
 // next is Next on a copy.
-func next(at settle.State, e settle.Event) (settle.State, settle.Effects) {
+func next(at state, e settle.Event) (state, settle.Effects) {
 	out := settle.Next(&at.Claim, &at.Op, &e)
 	return at, out
 }
