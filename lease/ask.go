@@ -55,7 +55,7 @@ func (k *Keeper) Info() Info {
 	defer k.mu.Unlock()
 	i.TTL = max(k.cfg.TTL, k.sessions.granted)
 	i.Margin = k.cfg.margin(i.TTL)
-	i.Held, _ = k.sessions.heldLocked(now)
+	i.Held, _, _ = k.sessions.heldLocked(now)
 	i.Handles = len(k.handles)
 	i.Answers = k.sessions.answers.of(now.Mono)
 	i.Answers.Attempt = k.cfg.AttemptTimeout
@@ -126,8 +126,11 @@ func (k *Keeper) Health(ctx context.Context) error {
 	if err != nil && !errors.Is(err, ErrSetback) { // which is an answer, too
 		errs = append(errs, unwell(fmt.Errorf("the store does not answer: %w", err)))
 	}
-	if denied := k.reach.deniedNow(); denied != nil && !errors.Is(err, ErrDenied) { // else err says so
-		errs = append(errs, unwell(fmt.Errorf("the store denies: %w", denied)))
+	k.mu.Lock()
+	denial := k.reach.denial
+	k.mu.Unlock()
+	if denial.on && !errors.Is(err, ErrDenied) { // else err says so
+		errs = append(errs, unwell(fmt.Errorf("the store denies: %w", denial.err)))
 	}
 	if names := unreleased(k); len(names) > 0 {
 		errs = append(errs, unwell(fmt.Errorf("%d leases were lost and are not released: %s", len(names), abbreviate(names))))
@@ -206,7 +209,7 @@ func (k *Keeper) Get(ctx context.Context, name string) (Record, error) {
 // What is no record is left out and logged. Errors: ErrUnsupported, ErrClosed, ctx's,
 // and those of the store; then nothing is known.
 func (k *Keeper) List(ctx context.Context, prefix string) ([]Record, error) {
-	recs, err := ask(ctx, &k.core, request{"list", 0}, func(ctx context.Context) ([]Record, error) {
+	recs, err := ask(ctx, &k.core, request{operation: "list"}, func(ctx context.Context) ([]Record, error) {
 		return gather(ctx, k.store.List(ctx, store.Query{Prefix: prefix}), k.badRecord, nil)
 	})
 	if err != nil {
@@ -230,7 +233,7 @@ func (k *Keeper) Watch(prefix string, f func(store.Event)) (stop func(), err err
 	if f == nil {
 		return nil, k.errorf(prefix, fmt.Errorf("Watch: f: %w: nil", ErrInvalid))
 	}
-	can, err := ask(context.Background(), &k.core, request{"list", 0}, k.watches.canFollow)
+	can, err := ask(context.Background(), &k.core, request{operation: "list"}, k.watches.canFollow)
 	switch {
 	case errors.Is(err, ErrClosed):
 		return nil, k.errorf(prefix, err)

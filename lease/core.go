@@ -52,7 +52,6 @@ type life struct {
 	ctx    context.Context // ends with the Keeper; parent of every store call
 	cancel context.CancelCauseFunc
 	wake   chan struct{}
-	timer  store.Timer    // guarded by mu
 	wg     sync.WaitGroup // every goroutine but those inside a store call
 	calls  sync.WaitGroup // goroutines inside a store call
 }
@@ -142,6 +141,7 @@ func (k *core) rest(ctx context.Context, d time.Duration, wake <-chan struct{}) 
 type request struct {
 	operation string
 	of        int
+	direct    bool // on this goroutine: the store is trusted to end with its context
 }
 
 // send makes one request, which is measured and, for a caller under a span, traced. A panic of the store is
@@ -162,6 +162,12 @@ func send[T any](ctx context.Context, k *core, r request, f func(context.Context
 	return v, err
 }
 
+// reply is what a goroutine has for another.
+type reply[T any] struct {
+	v   T
+	err error
+}
+
 // call runs one request to the store for a caller, with whom it ends, and whose values it bears: bounded by
 // AttemptTimeout, by the Keeper's life, and safe from a store that panics or does not honour its context. It
 // must be called without the lock, on a goroutine of k.wg.
@@ -171,16 +177,20 @@ func call[T any](caller context.Context, k *core, r request, f func(context.Cont
 
 // callWithin is call with a bound of its own.
 func callWithin[T any](caller context.Context, k *core, limit time.Duration, r request, f func(context.Context) (T, error)) (v T, err error) {
-	type reply struct {
-		v   T
-		err error
+	ctx, cancel := context.WithCancelCause(k.ctx)
+	defer cancel(nil)
+	defer k.clock.AfterFunc(limit, func() { cancel(fmt.Errorf("no answer within %v: %w", limit, context.DeadlineExceeded)) }).Stop()
+	if caller.Done() != nil {
+		defer context.AfterFunc(caller, func() { cancel(caller.Err()) })()
 	}
-	ctx, end := k.bound(caller, limit)
-	defer end()
-	ch := make(chan reply, 1)
+	within := bear(ctx, caller)
+	if r.direct {
+		return send(within, k, r, f)
+	}
+	ch := make(chan reply[T], 1)
 	k.calls.Go(func() {
-		v, err := send(ctx, k, r, f)
-		ch <- reply{v, err}
+		v, err := send(within, k, r, f)
+		ch <- reply[T]{v, err}
 	})
 	select {
 	case r := <-ch:
@@ -201,21 +211,6 @@ func callWithin[T any](caller context.Context, k *core, limit time.Duration, r r
 	return v, context.Cause(ctx)
 }
 
-// bound returns the context of a request: it ends with the Keeper, with the caller, whose values it bears,
-// and after limit.
-func (k *core) bound(caller context.Context, limit time.Duration) (ctx context.Context, end func()) {
-	ctx, cancel := context.WithCancelCause(k.ctx)
-	timer := k.clock.AfterFunc(limit, func() { cancel(fmt.Errorf("no answer within %v: %w", limit, context.DeadlineExceeded)) })
-	alone := func() bool { return true }
-	if caller.Done() != nil {
-		alone = context.AfterFunc(caller, func() { cancel(caller.Err()) })
-	}
-	if caller != context.Background() {
-		ctx = bearing{ctx, caller}
-	}
-	return ctx, func() { alone(); timer.Stop(); cancel(nil) }
-}
-
 // bearing is a context with the values of another beside its own, such as a trace.
 type bearing struct {
 	context.Context
@@ -228,6 +223,14 @@ func (b bearing) Value(key any) any {
 		return v
 	}
 	return b.values.Value(key)
+}
+
+// bear returns ctx with the values of caller; context.Background() has none.
+func bear(ctx, caller context.Context) context.Context {
+	if caller == context.Background() {
+		return ctx
+	}
+	return bearing{ctx, caller}
 }
 
 // inTime is ctx, for no longer than OperationTimeout.
@@ -275,7 +278,7 @@ func ask[T any](ctx context.Context, k *core, r request, f func(context.Context)
 func (k *core) get(ctx context.Context, names ...string) (map[string]Record, error) {
 	found := make(map[string]Record, len(names))
 	for part := range slices.Chunk(names, k.batch()) {
-		recs, err := ask(ctx, k, request{"get", len(part)}, func(ctx context.Context) ([]Record, error) { return k.store.Get(ctx, part...) })
+		recs, err := ask(ctx, k, request{operation: "get", of: len(part)}, func(ctx context.Context) ([]Record, error) { return k.store.Get(ctx, part...) })
 		if err != nil {
 			return nil, err
 		}
@@ -307,7 +310,7 @@ func gather(
 
 // closeSession gives a session back.
 func (k *core) closeSession(caller context.Context, s store.Session) error {
-	_, err := call(caller, k, request{"close", 0}, func(ctx context.Context) (any, error) { return nil, k.store.CloseSession(ctx, s) })
+	_, err := call(caller, k, request{operation: "close"}, func(ctx context.Context) (any, error) { return nil, k.store.CloseSession(ctx, s) })
 	return err
 }
 

@@ -23,15 +23,9 @@ type watches struct {
 	waits   *waits
 	offers  *offers
 	recon   *reconciler
-	ops     *operations
-	begun   bool // the Keeper's own was, if the store has one
-	polling int  // followers that poll, as the store can't watch
-}
-
-func (k *watches) begin() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.beginLocked()
+	told    func(*entry, settle.Event) // takes it up for what is under way for the name, or its claim
+	begun   bool                       // the Keeper's own was, if the store has one
+	polling int                        // followers that poll, as the store can't watch
 }
 
 // beginLocked starts the Keeper's watch, if the store has one, with the first
@@ -64,7 +58,7 @@ func (k *watches) onEvent(ev store.Event) {
 	if ev.Kind != store.EventDelete || h == nil {
 		return
 	}
-	k.ops.toldLocked(h, settle.Event{What: settle.Deleted, Token: ev.Revision})
+	k.told(h, settle.Event{What: settle.Deleted, Token: ev.Revision})
 	k.waits.freeLocked(h)
 }
 
@@ -246,7 +240,7 @@ func (f *follower) watch(yield func(store.Event, error) bool) {
 
 // look reads what stands: a listing, or the one name that is followed.
 func (f *follower) look(yield func(store.Event, error) bool) {
-	recs, err := call(f.ctx, f.k.core, request{"list", 0}, func(ctx context.Context) ([]Record, error) {
+	recs, err := call(f.ctx, f.k.core, request{operation: "list"}, func(ctx context.Context) ([]Record, error) {
 		if f.name != "" {
 			return f.k.store.Get(ctx, f.name)
 		}

@@ -23,14 +23,12 @@ type Handle struct {
 	entry
 }
 
-var (
-	_ Lease         = (*Handle)(nil)
-	_ Termed        = (*Handle)(nil)
-	_ HolderFinder  = (*Handle)(nil)
-	_ Waiter        = (*Handle)(nil)
-	_ TransferLease = (*Handle)(nil)
-	_ Describer     = (*Handle)(nil)
-)
+var _ interface {
+	Lease
+	HolderFinder
+	TransferLease
+	Describer
+} = (*Handle)(nil)
 
 // check is the beginning of the calls that a user may make with no context.
 func (h *Handle) check(ctx context.Context) error {
@@ -111,9 +109,6 @@ func (h *Handle) Offer(ctx context.Context) (Offer, error) {
 	k := h.k
 	within, end := k.inTime(ctx)
 	defer end()
-	if h.isClosed() {
-		return Offer{}, k.errorf(h.name, ErrClosed)
-	}
 	s, err := k.sessions.reserveFor(within, h.pool)
 	if err != nil {
 		if within.Err() != nil && ctx.Err() == nil {
@@ -188,8 +183,6 @@ func (h *Handle) leave() {
 				k.parting[h.name] = e
 			}
 		}
-		h.pool.handles--
-		k.sessions.dropPoolLocked(h.pool)
 	}
 	k.ops.restedLocked(e)
 	k.checkIdleLocked()
@@ -427,7 +420,6 @@ func (k *Keeper) Lease(name string, opts ...Option) (*Handle, error) {
 		h.pool = cmp.Or(k.sessions.pools[of], &pool{sharing: of})
 		k.sessions.pools[of] = h.pool
 	}
-	h.pool.handles++
 	k.handles[name] = &h.entry
 	return h, nil
 }
@@ -537,7 +529,10 @@ func (h *Handle) OnFree(f func()) (stop func() bool) {
 		return func() bool { return false }
 	}
 	call := func() {
-		if !h.isClosed() { // it may have been, while a herd was spread
+		h.k.mu.Lock()
+		over := h.closed || h.k.closing // while a herd was spread
+		h.k.mu.Unlock()
+		if !over {
 			h.k.guard("OnFree", h.name, f)
 		}
 	}
@@ -552,18 +547,14 @@ func (h *Handle) OnFree(f func()) (stop func() bool) {
 
 // listen registers w; false if the handle or its Keeper is closed.
 func (h *Handle) listen(w *waiter) bool {
-	if !h.k.waits.add(&h.entry, w) {
-		return false
-	}
-	h.k.watches.begin()
-	return true
-}
-
-// isClosed reports whether the handle or its Keeper is.
-func (h *Handle) isClosed() bool {
 	h.k.mu.Lock()
 	defer h.k.mu.Unlock()
-	return h.closed || h.k.closing
+	if h.closed || h.k.closing {
+		return false
+	}
+	h.k.waits.addLocked(&h.entry, w)
+	h.k.watches.beginLocked()
+	return true
 }
 
 // Wait implements Waiter. Errors: the context's, ErrClosed.

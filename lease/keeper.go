@@ -74,17 +74,21 @@ func NewKeeper(s store.Store, cfg Config) (*Keeper, error) {
 	}
 	k.idle, k.rested = context.WithCancel(context.Background())
 	k.log = k.later.logger().With(zap.String("incarnation", k.owner.Incarnation), zap.String("store", lim.Name))
-	k.reach = reach{core: &k.core, sessions: &k.sessions}
+	k.reach = reach{core: &k.core, standing: k.sessions.heldLocked}
 	k.names = names{core: &k.core, reach: &k.reach,
 		handles: map[string]*entry{}, leaving: map[*entry]struct{}{}, parting: map[string]*entry{}}
 	n, ss, h, w, o, r := &k.names, &k.sessions, &k.history, &k.waits, &k.offers, &k.recon
 	k.sessions = sessions{names: n, all: map[store.SessionID]*session{}, bygone: map[store.SessionID]*session{}, pools: map[sharing]*pool{}}
-	h.names, h.sessions, h.waits, h.recon, h.ops = n, ss, w, r, &k.ops
+	h.names, h.sessions, h.told = n, ss, k.ops.toldLocked
+	h.again = func() {
+		w.againLocked()
+		r.listNowLocked()
+	}
 	k.waits = waits{names: n, history: h, waiting: map[*entry]*waiting{}}
 	k.offers = offers{names: n, sessions: ss, recon: r, open: map[string]*openOffer{}}
 	k.recon = reconciler{names: n, sessions: ss, history: h, waits: w, offers: o,
 		suspect: map[string]*suspicion{}, next: k.clock.Now().Mono + k.cfg.TTL}
-	k.watches = watches{names: n, history: h, waits: w, offers: o, recon: r, ops: &k.ops}
+	k.watches = watches{names: n, history: h, waits: w, offers: o, recon: r, told: k.ops.toldLocked}
 	k.ops = operations{names: n, sessions: ss, history: h, offers: o, recon: r, watches: &k.watches}
 	k.ops.releases = &lane{send: k.ops.sendReleases}
 	k.ops.moves = &lane{send: k.ops.sendMoves}
@@ -100,7 +104,6 @@ func NewKeeper(s store.Store, cfg Config) (*Keeper, error) {
 		}
 	}
 	k.wg.Go(k.loop)
-	k.kick()
 	return k, nil
 }
 
@@ -119,35 +122,24 @@ func (k *Keeper) holding(tell func(name string, held int64)) {
 
 // loop is the Keeper's one clockwork.
 func (k *Keeper) loop() {
-	defer func() {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		if k.timer != nil {
-			k.timer.Stop()
-		}
-	}()
 	for {
-		select {
-		case <-k.ctx.Done():
-			return
-		case <-k.wake:
-		}
 		k.mu.Lock()
 		next := k.tick(k.clock.Now())
-		if k.timer != nil {
-			k.timer.Stop()
-			k.timer = nil
-		}
-		if next < never {
-			k.timer = k.clock.AfterFunc(next, k.kick)
-		}
 		k.mu.Unlock()
+		timer := k.clock.AfterFunc(next, k.kick)
+		select {
+		case <-k.ctx.Done():
+			timer.Stop()
+			return
+		case <-k.wake:
+			timer.Stop()
+		}
 	}
 }
 
 // tick does what is due and says in how long to look again.
 func (k *Keeper) tick(now store.Reading) time.Duration {
-	next := never
+	next := time.Hour
 	soon := func(at time.Duration) { next = min(next, max(at-now.Mono, 0)) }
 	k.sessions.tick(now, soon)
 	k.offers.tick(now, soon)

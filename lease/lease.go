@@ -277,13 +277,10 @@ func Name(kind string, segments ...string) (string, error) {
 
 // escape writes s with '%', '/' and control characters as %XX.
 func escape(b *strings.Builder, s string) {
-	const hex = "0123456789ABCDEF"
 	for i := 0; i < len(s); i++ {
 		c := s[i]
 		if c == '%' || c == '/' || c < ' ' || c == 0x7f {
-			b.WriteByte('%')
-			b.WriteByte(hex[c>>4])
-			b.WriteByte(hex[c&15])
+			fmt.Fprintf(b, "%%%02X", c)
 			continue
 		}
 		b.WriteByte(c)

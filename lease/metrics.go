@@ -53,33 +53,26 @@ func (t *tally) add(by int64) {
 
 func newInstruments(mp metric.MeterProvider, queue *feed.Queue, keeper, store string) (*instruments, error) {
 	m := meters.New(mp, "lease", attribute.String("holdfast.keeper", keeper), attribute.String("holdfast.store", store))
+	i := &instruments{queue: queue, durations: map[[2]string]meters.Times{}, maker: m}
+	i.flush = i.tell
+	of := func(c meters.Counter) *tally {
+		i.all = append(i.all, &tally{Counter: c, of: i})
+		return i.all[len(i.all)-1]
+	}
 	acquisitions := m.CounterBy("acquisitions", "Acquisitions by outcome: won, held by another, given back, error.",
 		"outcome", "won", "held by another", "given back", "error")
-	var all []*tally
-	of := func(c meters.Counter) *tally {
-		t := &tally{Counter: c}
-		all = append(all, t)
-		return t
-	}
-	outcome := func(o string) *tally { return of(acquisitions[o]) }
-	i := &instruments{
-		won: outcome("won"), refused: outcome("held by another"), givenBack: outcome("given back"), failed: outcome("error"),
-		renewals: m.CounterBy("renewals", "Session renewals by outcome: ok, error, gone, overtaken.", "outcome", "ok", "error", "gone", "overtaken"),
-		losses: m.CounterBy("losses", "Terms that ended against their holder's will, by reason; lapsed: on time, by their policy.",
-			"reason", "expired", "taken over", "record gone", "inconsistent", "closed", "asked", "parent lost", "lapsed", "other"),
-		settlements: of(m.Counter("settlements", "Terms that began by settling what an earlier operation had left.")),
-		restarts:    of(m.Counter("watch.restarts", "Watches of the store that broke off and were begun again.")),
-		duration:    m.Times("store.duration", "Requests to the store by operation and outcome: ok, gone, denied, timeout, canceled, error."),
-		durations:   map[[2]string]meters.Times{},
-		reconciled:  of(m.Counter("reconciled", "Records of this node that no lease claimed and that were released.")),
-		held:        of(m.UpDown("held", "Leases held.")),
-		left: m.Times("renewal.left", "Time left to the deadline when a renewal was answered.",
-			0.1, 0.25, 0.5, 1, 2, 3, 4, 5, 6, 7, 8, 10, 15, 30, 60),
-	}
-	for _, t := range all {
-		t.of = i
-	}
-	i.maker, i.queue, i.all, i.flush = m, queue, all, i.tell
+	i.won, i.refused = of(acquisitions["won"]), of(acquisitions["held by another"])
+	i.givenBack, i.failed = of(acquisitions["given back"]), of(acquisitions["error"])
+	i.renewals = m.CounterBy("renewals", "Session renewals by outcome: ok, error, gone, overtaken.", "outcome", "ok", "error", "gone", "overtaken")
+	i.losses = m.CounterBy("losses", "Terms that ended against their holder's will, by reason; lapsed: on time, by their policy.",
+		"reason", "expired", "taken over", "record gone", "inconsistent", "closed", "asked", "parent lost", "lapsed", "other")
+	i.settlements = of(m.Counter("settlements", "Terms that began by settling what an earlier operation had left."))
+	i.restarts = of(m.Counter("watch.restarts", "Watches of the store that broke off and were begun again."))
+	i.reconciled = of(m.Counter("reconciled", "Records of this node that no lease claimed and that were released."))
+	i.held = of(m.UpDown("held", "Leases held."))
+	i.duration = m.Times("store.duration", "Requests to the store by operation and outcome: ok, gone, denied, timeout, canceled, error.")
+	i.left = m.Times("renewal.left", "Time left to the deadline when a renewal was answered.",
+		0.1, 0.25, 0.5, 1, 2, 3, 4, 5, 6, 7, 8, 10, 15, 30, 60)
 	return i, m.Err()
 }
 

@@ -77,18 +77,14 @@ func (k *operations) do(ctx context.Context, o *op) (bool, error) {
 		o.mayDirect = false
 	}
 	direct := o.direct != nil
-	finished := o.Replied
 	k.mu.Unlock()
 
 	if direct {
 		k.sendDirect(o)
-		select {
-		case <-o.done:
-			finished = true
-		default:
-		}
 	}
-	if !finished {
+	select {
+	case <-o.done:
+	default:
 		limit := k.clock.AfterFunc(max(0, o.until-k.clock.Now().Mono), func() {
 			k.leave(o, unknown(fmt.Errorf("no definite answer within %v", k.cfg.OperationTimeout)))
 		})
@@ -633,7 +629,8 @@ func (k *operations) sendMoves(ops []*op) {
 		return
 	}
 	for i, o := range ops {
-		moves[i] = store.Transfer{Held: standing(o.h), To: *o.offer, Metadata: o.h.passedOnLocked()}
+		// Without what this holder said of itself, and never nil: that the store would have to look up.
+		moves[i] = store.Transfer{Held: standing(o.h), To: *o.offer, Metadata: merged(o.h.metadata, nil)}
 	}
 	k.mu.Unlock()
 	mover := k.store.(store.Transferrer) // Handle.Transfer has looked
@@ -687,17 +684,14 @@ func (k *operations) sendDirect(o *op) {
 // callFor is call for an attempt of ops, which has an outcome for each, on this goroutine if that is
 // the caller of the one op there is. It bears the values of the first of them.
 func (k *operations) callFor(operation string, ops []*op, f func(context.Context) ([]store.Outcome, error)) (outs []store.Outcome, err error) {
-	o, r, sent := ops[0], request{operation, len(ops)}, k.clock.Now()
-	caller := o.values
-	if o.direct == nil {
-		caller = context.WithoutCancel(caller)
-		outs, err = call(caller, k.core, r, f)
+	o, caller, limit, sent := ops[0], ops[0].values, k.cfg.AttemptTimeout, k.clock.Now()
+	r := request{operation, len(ops), o.direct != nil}
+	if o.direct = nil; r.direct { // only the first attempt
+		limit = min(limit, k.cfg.OperationTimeout)
 	} else {
-		o.direct = nil // only the first attempt
-		ctx, end := k.bound(caller, min(k.cfg.AttemptTimeout, k.cfg.OperationTimeout))
-		defer end()
-		outs, err = send(ctx, k.core, r, f)
+		caller = context.WithoutCancel(caller)
 	}
+	outs, err = callWithin(caller, k.core, limit, r, f)
 	if caller.Err() == nil {
 		k.reach.heard(ofRecords, sent, err)
 	}

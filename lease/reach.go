@@ -15,7 +15,9 @@ import (
 // reach is how a Keeper reaches its store.
 type reach struct {
 	*core
-	sessions *sessions
+	// standing says how many terms live, for how long they are trusted if none is renewed, and how many
+	// handles have none.
+	standing func(now store.Reading) (held int, left time.Duration, idle int)
 	outage   outage
 	denial   denial
 }
@@ -57,9 +59,9 @@ func (k *reach) heard(what string, sent store.Reading, err error) {
 	if !o.told && now.Mono-o.since.Mono >= k.cfg.AttemptTimeout {
 		o.told = true
 		k.note(o.since, journal.Away, "store", 0, "", err)
-		held, left := k.sessions.heldLocked(now)
+		held, left, idle := k.standing(now)
 		k.log.Warn("store unreachable", zap.Time("since", time.Unix(0, o.since.Wall)), k.endpoints(),
-			zap.Int("held", held), zap.Duration("trusted", left), zap.Int("not_held", len(k.sessions.handles)-held), zap.Error(err),
+			zap.Int("held", held), zap.Duration("trusted", left), zap.Int("not_held", idle), zap.Error(err),
 			boundary.Do("see to the store and the way to it; this node tries on by itself"))
 	}
 }
@@ -178,14 +180,4 @@ func heardOf(grants []store.Grant, err error) error {
 		return nil
 	}
 	return err
-}
-
-// deniedNow returns what the store denies by, or nil.
-func (k *reach) deniedNow() error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if !k.denial.on {
-		return nil
-	}
-	return k.denial.err
 }

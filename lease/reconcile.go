@@ -217,7 +217,7 @@ func (r *reconciler) lookedLocked(l look, full bool, began time.Duration) {
 // meanwhile, under a newer token, stays.
 func (r *reconciler) release(held []store.Held) {
 	for part := range slices.Chunk(held, r.batch()) {
-		outs, err := call(context.Background(), r.core, request{"release", len(part)}, func(ctx context.Context) ([]store.Outcome, error) { return r.store.Release(ctx, part) })
+		outs, err := call(context.Background(), r.core, request{operation: "release", of: len(part)}, func(ctx context.Context) ([]store.Outcome, error) { return r.store.Release(ctx, part) })
 		r.mu.Lock()
 		for i, h := range part {
 			if err != nil {
@@ -236,7 +236,7 @@ func (r *reconciler) release(held []store.Held) {
 // list reads every record that is this incarnation's or bears the name of one of
 // its handles, and what is no record.
 func (r *reconciler) list() (map[string]Record, error) {
-	recs, err := call(context.Background(), r.core, request{"list", 0}, func(ctx context.Context) ([]Record, error) {
+	recs, err := call(context.Background(), r.core, request{operation: "list"}, func(ctx context.Context) ([]Record, error) {
 		return gather(ctx, r.store.List(ctx, store.Query{}), r.badRecord, func(rec Record) bool {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -369,7 +369,7 @@ func (r *reconciler) bySession(waiters bool) (look, error) {
 	r.mu.Unlock()
 	l := look{found: map[string]Record{}}
 	for _, s := range sessions {
-		recs, err := call(context.Background(), r.core, request{"list", 0}, func(ctx context.Context) ([]Record, error) {
+		recs, err := call(context.Background(), r.core, request{operation: "list"}, func(ctx context.Context) ([]Record, error) {
 			return gather(ctx, r.store.List(ctx, store.Query{Session: s.ID}), r.badRecord, nil)
 		})
 		switch {

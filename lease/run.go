@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	mrand "math/rand/v2"
 	"reflect"
 	"sync"
@@ -130,7 +129,7 @@ type sought struct {
 	before func() error                    // is asked before each attempt, and ends it; nil: nothing
 	wait   func(ctx context.Context) error // until it may be free; nil: that can't be told
 	handle *Handle                         // nil: it is of another make
-	failed func(err error)                 // is told the first of several failures
+	failed func(err error)                 // hears of the first of several failures
 }
 
 func seekLease(l Lease, before func() error) sought {
@@ -544,22 +543,6 @@ func takeTurn(ctx context.Context, what string, l Lease, waits bool) (end func()
 	}
 	leave()
 	return nil, err
-}
-
-// layers yields l and what it wraps (Unwrap), the outermost first, but no more than mostWrappers.
-func layers(l Lease) iter.Seq[Lease] {
-	return func(yield func(Lease) bool) {
-		for range mostWrappers {
-			if input.Nil(l) || !yield(l) {
-				return
-			}
-			w, ok := l.(interface{ Unwrap() Lease })
-			if !ok {
-				return
-			}
-			l = w.Unwrap()
-		}
-	}
 }
 
 // innermost returns what l wraps: the same for all wrappers of one lease. ok is false

@@ -91,14 +91,6 @@ func (k *sessions) infoLocked(now store.Reading) []SessionInfo {
 	return all
 }
 
-// dropPoolLocked forgets a pool that nothing needs: or as many would be kept as there were ever
-// TTLs and policies.
-func (k *sessions) dropPoolLocked(p *pool) {
-	if p.handles == 0 && len(p.sessions) == 0 && p.opening == nil && k.pools[p.sharing] == p {
-		delete(k.pools, p.sharing)
-	}
-}
-
 // reserve returns a live session of p with room for at least one more name and
 // enough time left, counting one as pending: opened or renewed for that if need
 // be, in two requests at the most. The caller undoes the count with
@@ -141,7 +133,6 @@ func (k *sessions) reserve(caller context.Context, p *pool) (*session, error) {
 		k.mu.Lock()
 		p.opening, o.err = nil, err
 		close(o.done)
-		k.dropPoolLocked(p) // if it was for no handle
 		k.mu.Unlock()
 		return s, err
 	}
@@ -152,16 +143,12 @@ func (k *sessions) reserveFor(ctx context.Context, p *pool) (*session, error) {
 	if err := k.begin(); err != nil {
 		return nil, err
 	}
-	type reply struct {
-		s   *session
-		err error
-	}
 	defer k.wg.Done()
-	got := make(chan reply)
+	got := make(chan reply[*session])
 	k.wg.Go(func() {
 		s, err := k.reserve(context.WithoutCancel(ctx), p)
 		select {
-		case got <- reply{s, err}:
+		case got <- reply[*session]{s, err}:
 			return
 		case <-ctx.Done():
 		case <-k.ctx.Done():
@@ -174,7 +161,7 @@ func (k *sessions) reserveFor(ctx context.Context, p *pool) (*session, error) {
 	})
 	select {
 	case r := <-got:
-		return r.s, r.err
+		return r.v, r.err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-k.ctx.Done():
@@ -212,7 +199,7 @@ func (k *sessions) open(caller context.Context, p *pool) (*session, error) {
 		littered: math.MinInt64, wanted: math.MinInt64, // a clock may be below zero
 	}
 	sent := k.clock.Now()
-	g, err := callWithin(caller, k.core, k.cfg.attempt(p.ttl), request{"open", 0}, func(ctx context.Context) (store.Grant, error) {
+	g, err := callWithin(caller, k.core, k.cfg.attempt(p.ttl), request{operation: "open"}, func(ctx context.Context) (store.Grant, error) {
 		return k.store.OpenSession(ctx, s.Session)
 	})
 	if err == nil {
@@ -227,7 +214,14 @@ func (k *sessions) open(caller context.Context, p *pool) (*session, error) {
 	if g.TTL > 0 {
 		s.TTL = g.TTL
 	}
-	k.grantedLocked(p, s.TTL)
+	// What fails is taken over later then. The log has that once for each.
+	if s.TTL > p.ttl && s.TTL != p.granted {
+		k.log.Warn("the store raised the TTL", zap.Duration("asked", p.ttl), zap.Duration("granted", s.TTL),
+			boundary.Do("set lease.Config.TTL to what is granted, so that the settings say what is"))
+	}
+	if p.granted = s.TTL; p.ttl == k.cfg.TTL {
+		k.granted = s.TTL
+	}
 	trust := k.cfg.window(s.TTL)
 	s.window.Store(&window{mono: sent.Mono + trust, wall: sent.Wall + int64(trust)})
 	now := k.clock.Now()
@@ -302,7 +296,6 @@ func (k *sessions) endLocked(s *session, reason error) {
 		k.bygone[s.ID] = s
 	}
 	s.pool.sessions = slices.DeleteFunc(s.pool.sessions, func(x *session) bool { return x == s })
-	k.dropPoolLocked(s.pool)
 	for h := range s.handles {
 		k.loseLocked(h, reason)
 	}
@@ -349,7 +342,7 @@ func (k *sessions) renew(ss []*session) {
 	}
 	k.mu.Unlock()
 	sent := k.clock.Now() // before the request, whatever the reply takes
-	grants, err := callWithin(context.Background(), k.core, limit, request{"renew", len(ss)}, func(ctx context.Context) ([]store.Grant, error) { return k.store.Renew(ctx, asked) })
+	grants, err := callWithin(context.Background(), k.core, limit, request{operation: "renew", of: len(ss)}, func(ctx context.Context) ([]store.Grant, error) { return k.store.Renew(ctx, asked) })
 	if err == nil && len(grants) != len(ss) {
 		err = errors.New("the store answered with a wrong number of grants")
 	}
@@ -479,8 +472,8 @@ func (s *session) dueLocked(now store.Reading) time.Duration {
 }
 
 // heldLocked returns how many terms live, and for how long the first that is to
-// be renewed is still trusted if none is.
-func (k *sessions) heldLocked(now store.Reading) (held int, left time.Duration) {
+// be renewed is still trusted if none is; and how many handles have none.
+func (k *sessions) heldLocked(now store.Reading) (held int, left time.Duration, idle int) {
 	for _, s := range k.all {
 		if s.held == 0 || !s.trusts(now) {
 			continue
@@ -490,18 +483,5 @@ func (k *sessions) heldLocked(now store.Reading) (held int, left time.Duration) 
 		}
 		held += s.held
 	}
-	return held, left
-}
-
-// grantedLocked takes up the TTL that a session of p was granted, and tells, once for
-// each, if that is more than was asked for: what fails is then taken over later.
-func (k *sessions) grantedLocked(p *pool, ttl time.Duration) {
-	if p.ttl == k.cfg.TTL {
-		k.granted = ttl
-	}
-	if ttl > p.ttl && ttl != p.granted {
-		k.log.Warn("the store raised the TTL", zap.Duration("asked", p.ttl), zap.Duration("granted", ttl),
-			boundary.Do("set lease.Config.TTL to what is granted, so that the settings say what is"))
-	}
-	p.granted = ttl
+	return held, left, len(k.handles) - held
 }

@@ -29,10 +29,9 @@ import (
 type history struct {
 	*names
 	sessions *sessions
-	waits    *waits
-	recon    *reconciler
-	ops      *operations
-	setback  *setback // it went back, and that is not over
+	told     func(*entry, settle.Event) // takes it up for what is under way for the name, or its claim
+	again    func()                     // looks at everything
+	setback  *setback                   // it went back, and that is not over
 	era      era
 	accepted atomic.Int64 // what the store's Historian.Accepted said last
 }
@@ -165,7 +164,7 @@ func (k *history) lookBack(s *setback, decided bool) {
 	// What another Keeper of this Store has accepted is not accepted once more: that
 	// one would have to forget again.
 	accept, byOther := decided && h != nil, before > k.accepted.Load()
-	_, err := call(context.Background(), k.core, request{"get", 1}, func(ctx context.Context) ([]Record, error) {
+	_, err := call(context.Background(), k.core, request{operation: "get", of: 1}, func(ctx context.Context) ([]Record, error) {
 		if accept && !byOther {
 			return nil, h.AcceptHistory(ctx)
 		}
@@ -197,7 +196,7 @@ func (k *history) lookBack(s *setback, decided bool) {
 // the Keeper and for the followers of records by it.
 func (k *history) forgetLocked() {
 	for _, h := range k.handles {
-		k.ops.toldLocked(h, settle.Event{What: settle.Forgotten})
+		k.told(h, settle.Event{What: settle.Forgotten})
 	}
 	k.newEraLocked(k.era.forget + 1)
 }
@@ -212,10 +211,7 @@ func (k *history) goOnLocked(forget bool) {
 	}
 	close(k.setback.over)
 	k.setback = nil
-	for _, of := range k.waits.waiting { // all names are looked at soon
-		of.pollAt, of.polls = k.clock.Now().Mono, 0
-	}
-	k.recon.listNowLocked()
+	k.again()
 	k.log.Warn("the store's history is accepted: leases are acquired again", zap.Bool("tokens may go back", forget))
 	k.kick()
 }

@@ -160,10 +160,6 @@ func (h *entry) metadataLocked() map[string]string {
 	return merged(h.metadata, h.about)
 }
 
-// passedOnLocked is the metadata of a record that is transferred, without what this
-// holder said of itself. It is never nil: that the store would have to look up.
-func (h *entry) passedOnLocked() map[string]string { return merged(h.metadata, nil) }
-
 // hangLocked makes h a child of parent.
 func (h *entry) hangLocked(parent *entry) error {
 	if name, closed := closedOf(parent); closed {
@@ -325,7 +321,6 @@ type trouble struct {
 // pool is the sessions of one TTL and policy that leases share; or one lease's own.
 type pool struct {
 	sharing
-	handles  int           // open ones
 	granted  time.Duration // by the store, last
 	sessions []*session    // live ones
 	opening  *opening      // one session at a time is opened

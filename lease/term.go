@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -294,8 +295,45 @@ func As[T any](l Lease) (T, bool) {
 	return zero, false
 }
 
+// layers yields l and what it wraps (Unwrap), the outermost first, but no more than mostWrappers.
+func layers(l Lease) iter.Seq[Lease] {
+	return func(yield func(Lease) bool) {
+		for range mostWrappers {
+			if input.Nil(l) || !yield(l) {
+				return
+			}
+			w, ok := l.(interface{ Unwrap() Lease })
+			if !ok {
+				return
+			}
+			l = w.Unwrap()
+		}
+	}
+}
+
 // mostWrappers bounds how far a lease is unwrapped: one that wraps itself is wrapped for ever.
 const mostWrappers = 100
+
+// TermInfo is what a term tells of itself. CheckAlive decides; this does not.
+type TermInfo struct {
+	// Granted is when the term was won, by the store's word (Record.Granted) or, if that
+	// does not tell, by this node's wall clock when it heard.
+	Granted time.Time
+	// TrustedUntil is when trust ends if nothing is renewed, by this node's wall clock, in
+	// this term or in one that it hangs on (WithParent); zero if the term has ended.
+	TrustedUntil time.Time
+	// Renewals is how often the session was renewed since, Renewal by which policy.
+	Renewals int
+	Renewal  Renewal
+	// Store is the store's name (store.Limits.Name).
+	Store string
+}
+
+// Informed is implemented by terms that tell of themselves; those of a Keeper do.
+type Informed interface {
+	// Info asks nothing of the store.
+	Info() TermInfo
+}
 
 // activity tells a session's loop that its lease is in use.
 type activity struct{ atomic.Int32 }

@@ -9,27 +9,6 @@ import (
 // This file is what terms and records tell of themselves, for people and tools. Nothing
 // decides by it.
 
-// TermInfo is what a term tells of itself. CheckAlive decides; this does not.
-type TermInfo struct {
-	// Granted is when the term was won, by the store's word (Record.Granted) or, if that
-	// does not tell, by this node's wall clock when it heard.
-	Granted time.Time
-	// TrustedUntil is when trust ends if nothing is renewed, by this node's wall clock, in
-	// this term or in one that it hangs on (WithParent); zero if the term has ended.
-	TrustedUntil time.Time
-	// Renewals is how often the session was renewed since, Renewal by which policy.
-	Renewals int
-	Renewal  Renewal
-	// Store is the store's name (store.Limits.Name).
-	Store string
-}
-
-// Informed is implemented by terms that tell of themselves; those of a Keeper do.
-type Informed interface {
-	// Info asks nothing of the store.
-	Info() TermInfo
-}
-
 var (
 	_ Informed = (*term)(nil)
 	_ Informed = (*narrowTerm)(nil)

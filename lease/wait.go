@@ -27,7 +27,7 @@ type waiting struct {
 	polls   int
 }
 
-// waiter is one pending OnFree, or one Wait. It is told, under the lock, that the name is believed to be free
+// waiter is one pending OnFree, or one Wait. It hears, under the lock, that the name is believed to be free
 // or, with false, that its handle or its Keeper was closed.
 type waiter struct{ told func(free bool) }
 
@@ -46,19 +46,12 @@ func (k *waits) namesLocked() []string {
 	return names
 }
 
-// add registers w; false if the handle or its Keeper is closed.
-func (k *waits) add(h *entry, w *waiter) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if h.closed || k.closing {
-		return false
-	}
+func (k *waits) addLocked(h *entry, w *waiter) {
 	if k.waiting[h] == nil {
 		k.waiting[h] = &waiting{pollAt: k.clock.Now().Mono}
 	}
 	k.waiting[h].waiters = append(k.waiting[h].waiters, w)
 	k.kick()
-	return true
 }
 
 // remove reports whether w was still registered.
@@ -93,6 +86,13 @@ func (k *waits) takeLocked(h *entry) []*waiter {
 func (k *waits) dropLocked(h *entry) {
 	for _, w := range k.takeLocked(h) {
 		w.told(false)
+	}
+}
+
+// againLocked has all names looked at soon.
+func (k *waits) againLocked() {
+	for _, of := range k.waiting {
+		of.pollAt, of.polls = k.clock.Now().Mono, 0
 	}
 }
 

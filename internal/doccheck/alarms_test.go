@@ -44,8 +44,8 @@ func TestTheExporterNamesInstrumentsSo(t *testing.T) {
 	m.UpDown("an.up.down", "b")
 	m.Gauge("a.gauge", "c").Set(1)
 	m.Times("a.time", "d").Record(1)
-	m.Observe(m.ObservedCounter("seen", "e", func() int64 { return 1 }), m.ObservedUpDown("waiting", "f", func() int64 { return 1 }))
-	m.ObserveEach("holding", "g", "holdfast.lease", func(tell func(string, int64)) { tell("x", 1) })
+	m.Observe(m.ObservedCounter("seen", "e", func() int64 { return 1 }), m.ObservedUpDown("waiting", "f", func() int64 { return 1 }),
+		m.ObservedBy("holding", "g", "holdfast.lease", func(tell func(string, int64)) { tell("x", 1) }))
 	require.NoError(t, m.Err())
 	want := []string{"target_info", "otel_scope_info"}
 	for name, kind := range map[string]string{"a.counter": "counter", "an.up.down": "up-down counter", "a.gauge": "gauge",
