@@ -15,7 +15,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
-	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/internal/journal"
 	"github.com/holdfast-go/holdfast/lease/internal/settle"
 	"github.com/holdfast-go/holdfast/store"
@@ -49,6 +48,9 @@ type Info struct {
 // Info says how the Keeper stands, as far as it knows: it asks the store where it is reached
 // (store.Limits.Endpoints), and nothing else.
 func (k *Keeper) Info() Info {
+	if k.store == nil {
+		return Info{Failure: errUnmade}
+	}
 	i := Info{Owner: k.owner, Store: k.limits.Name, Endpoints: k.store.Limits().Endpoints}
 	now := k.clock.Now()
 	k.mu.Lock()
@@ -90,6 +92,9 @@ func (k *core) see(ev store.Event) {
 // the store watches, and while nothing is followed. A look itself takes time, too. It asks the store
 // nothing. It is safe for concurrent use.
 func (k *Keeper) LookEvery() time.Duration {
+	if k.store == nil {
+		return 0
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.watches.polling == 0 {
@@ -115,6 +120,9 @@ func (k *Keeper) LookEvery() time.Duration {
 // was called. Safe for concurrent use: it makes one request and takes the
 // Keeper's lock for moments only, however many leases there are.
 func (k *Keeper) Health(ctx context.Context) error {
+	if k.store == nil {
+		return errUnmade
+	}
 	unwell := func(err error) error {
 		return fmt.Errorf("keeper %s (store %s): %w", k.owner.ID, k.limits.Name, err)
 	}
@@ -187,7 +195,7 @@ func unrenewed(k *Keeper) (late []string) {
 // record, ErrInvalid (the name), ErrClosed, ctx's, and those of the store; of all but the
 // first two nothing is known.
 func (k *Keeper) Get(ctx context.Context, name string) (Record, error) {
-	if err := cmp.Or(input.Context(ctx, ErrInvalid), store.ValidateName(name)); err != nil {
+	if err := cmp.Or(k.check(ctx), store.ValidateName(name)); err != nil {
 		return Record{}, err
 	}
 	recs, err := k.get(ctx, name)
@@ -209,6 +217,9 @@ func (k *Keeper) Get(ctx context.Context, name string) (Record, error) {
 // What is no record is left out and logged. Errors: ErrUnsupported, ErrClosed, ctx's,
 // and those of the store; then nothing is known.
 func (k *Keeper) List(ctx context.Context, prefix string) ([]Record, error) {
+	if err := k.check(ctx); err != nil {
+		return nil, err
+	}
 	recs, err := ask(ctx, &k.core, request{operation: "list"}, func(ctx context.Context) ([]Record, error) {
 		return gather(ctx, k.store.List(ctx, store.Query{Prefix: prefix}), k.badRecord, nil)
 	})
@@ -230,6 +241,9 @@ func (k *Keeper) List(ctx context.Context, prefix string) ([]Record, error) {
 // and none begins after it. Errors: ErrInvalid (no f), ErrUnsupported if the
 // store can neither watch nor list, ErrClosed.
 func (k *Keeper) Watch(prefix string, f func(store.Event)) (stop func(), err error) {
+	if k.store == nil {
+		return nil, errUnmade
+	}
 	if f == nil {
 		return nil, k.errorf(prefix, fmt.Errorf("Watch: f: %w: nil", ErrInvalid))
 	}
@@ -271,7 +285,7 @@ func (k *Keeper) Watch(prefix string, f func(store.Event)) (stop func(), err err
 // is made. A panic of it is logged. stop may be called from f; it does not wait for a call that has
 // begun, and none begins after it. Errors: ErrInvalid (the name, or no f), ErrClosed.
 func (k *Keeper) FollowHolder(name string, f func(Holding)) (stop func(), err error) {
-	if err := store.ValidateName(name); err != nil {
+	if err := cmp.Or(k.check(context.Background()), store.ValidateName(name)); err != nil {
 		return nil, err
 	}
 	if f == nil {
@@ -300,6 +314,9 @@ func (k *Keeper) FollowHolder(name string, f func(Holding)) (stop func(), err er
 // gone back, and the one that stands was not accepted. The error is ErrSetback and
 // says what to do. It asks nothing of the store.
 func (k *Keeper) Setback() error {
+	if k.store == nil {
+		return errUnmade
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.history.setback == nil {
@@ -324,7 +341,7 @@ func (k *Keeper) AcceptHistory(ctx context.Context) error {
 	failed := func(err error) error {
 		return fmt.Errorf("keeper %s: accepting the store's history: %w", k.owner.ID, err)
 	}
-	if err := input.Context(ctx, ErrInvalid); err != nil {
+	if err := k.check(ctx); err != nil {
 		return failed(err)
 	}
 	if _, ok := k.store.(store.Historian); ok && k.Setback() == nil {

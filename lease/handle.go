@@ -30,8 +30,11 @@ var _ interface {
 	Describer
 } = (*Handle)(nil)
 
-// check is the beginning of the calls that a user may make with no context.
+// check is the beginning of the calls that a user may make of a zero Handle, or with no context.
 func (h *Handle) check(ctx context.Context) error {
+	if h.k == nil {
+		return fmt.Errorf("lease.Handle: %w: the zero value, must come from Keeper.Lease", ErrInvalid)
+	}
 	if err := input.Context(ctx, ErrInvalid); err != nil {
 		return h.k.errorf(h.name, err)
 	}
@@ -132,6 +135,9 @@ func (h *Handle) Offer(ctx context.Context) (Offer, error) {
 
 // OnLost implements Lease.
 func (h *Handle) OnLost(f func(Loss)) (stop func() bool) {
+	if h.k == nil { // it has nothing to lose
+		return func() bool { return false }
+	}
 	h.k.mu.Lock()
 	defer h.k.mu.Unlock()
 	h.handlers = append(slices.Clip(h.handlers), &f)
@@ -244,6 +250,9 @@ var opNames = [...]string{settle.Acquire: "acquire", settle.Release: "release", 
 
 // Holder implements HolderFinder, by Keeper.Get.
 func (h *Handle) Holder(ctx context.Context) (Record, bool, error) {
+	if err := h.check(ctx); err != nil {
+		return Record{}, false, err
+	}
 	rec, err := h.k.Get(ctx, h.name)
 	if errors.Is(err, ErrNotHeld) {
 		return Record{}, false, nil
@@ -253,6 +262,9 @@ func (h *Handle) Holder(ctx context.Context) (Record, bool, error) {
 
 // Describe implements Describer.
 func (h *Handle) Describe(about map[string]string) error {
+	if err := h.check(context.Background()); err != nil {
+		return err
+	}
 	for key := range about {
 		if _, taken := h.metadata[key]; taken {
 			return h.k.errorf(h.name, fmt.Errorf("metadata: %w: the key %.64q is in use", ErrInvalid, key))
@@ -298,7 +310,7 @@ func WithOwnSession() Option { return func(o *options) { o.ownSession = true } }
 // configure applies the options of a lease and checks them.
 func (k *Keeper) configure(name string, opts []Option) (options, error) {
 	if k.store == nil {
-		return options{}, fmt.Errorf("keeper: %w: the zero value, must come from lease.NewKeeper", ErrInvalid)
+		return options{}, errUnmade
 	}
 	if err := k.limits.ValidateName(name); err != nil {
 		return options{}, err
@@ -425,7 +437,12 @@ func (k *Keeper) Lease(name string, opts ...Option) (*Handle, error) {
 }
 
 // Renewal returns the policy that the lease was made with.
-func (h *Handle) Renewal() Renewal { return h.pool.renewal }
+func (h *Handle) Renewal() Renewal {
+	if h.pool == nil { // the zero value
+		return Renewal{}
+	}
+	return h.pool.renewal
+}
 
 // Renew asks the store to extend the present term's session, and returns once that is so: from then
 // on it is trusted for a trust window from a moment after the call began. It is for RenewByHand;
@@ -504,6 +521,9 @@ func (h *Handle) renew(ctx context.Context) error {
 // passed since a renewal was sent that the store confirmed: whether it is time to call Renew, for
 // RenewByHand. It asks nothing of the store.
 func (h *Handle) ShouldRenew(fraction float64) bool {
+	if h.k == nil {
+		return false
+	}
 	h.k.mu.Lock()
 	defer h.k.mu.Unlock()
 	return h.alive() && float64(h.sess.remaining(h.k.clock.Now())) <= (1-fraction)*float64(h.k.cfg.window(h.sess.TTL))
@@ -525,7 +545,7 @@ func (h *Handle) Touch() {
 // tells, or looks that grow apart from PollMin to PollMax. After Close, the
 // handle's or the Keeper's, f is not called any more.
 func (h *Handle) OnFree(f func()) (stop func() bool) {
-	if f == nil {
+	if f == nil || h.k == nil {
 		return func() bool { return false }
 	}
 	call := func() {

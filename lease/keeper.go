@@ -158,6 +158,20 @@ func (k *Keeper) tick(now store.Reading) time.Duration {
 	return next
 }
 
+// errUnmade is what a Keeper answers that NewKeeper did not make.
+var errUnmade = fmt.Errorf("keeper: %w: the zero value, must come from lease.NewKeeper", ErrInvalid)
+
+// check is the beginning of the calls that a user may make of a zero Keeper, or with no context.
+func (k *Keeper) check(ctx context.Context) error {
+	if k.store == nil {
+		return errUnmade
+	}
+	if err := input.Context(ctx, ErrInvalid); err != nil {
+		return fmt.Errorf("keeper %s (store %s): %w", k.owner.ID, k.limits.Name, err)
+	}
+	return nil
+}
+
 // Close ends all trust (OnLost with ErrClosed), waits for the owners to call
 // Release on what they held, as the work under it must have stopped first, and
 // then closes the sessions. Records are renewed while it waits. When ctx is done
@@ -168,8 +182,8 @@ func (k *Keeper) tick(now store.Reading) time.Duration {
 // may have been asked. Of several calls the first whose ctx is done abandons for all, and
 // all return the same.
 func (k *Keeper) Close(ctx context.Context) error {
-	if err := input.Context(ctx, ErrInvalid); err != nil {
-		return fmt.Errorf("keeper %s (store %s): %w", k.owner.ID, k.limits.Name, err)
+	if err := k.check(ctx); err != nil {
+		return err
 	}
 	k.mu.Lock()
 	if !k.closing {

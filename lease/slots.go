@@ -78,6 +78,13 @@ func (p *Pool) Run(ctx context.Context, f func(ctx context.Context, slot int, t 
 	return p.run(ctx, "lease.Pool.Run", true, f)
 }
 
+func (p *Pool) check(ctx context.Context) error {
+	if p.k == nil {
+		return fmt.Errorf("lease.Pool: %w: the zero value, must come from NewPool", ErrInvalid)
+	}
+	return input.Context(ctx, ErrInvalid)
+}
+
 // TryRun is Run for who does not wait. If each slot was found to be held, at some moment during the
 // call, or if others wait here, the error is ErrHeld; Holders tells by whom. As that of TryRun it says
 // that f did not run.
@@ -86,7 +93,7 @@ func (p *Pool) TryRun(ctx context.Context, f func(ctx context.Context, slot int,
 }
 
 func (p *Pool) run(ctx context.Context, what string, waits bool, f func(ctx context.Context, slot int, t Term) error) error {
-	if err := input.Context(ctx, ErrInvalid); err != nil {
+	if err := p.check(ctx); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	if f == nil {
@@ -108,6 +115,9 @@ func (p *Pool) run(ctx context.Context, what string, waits bool, f func(ctx cont
 // Record.Name ends with. What is no record has nothing but its Name. They are asked for in a few
 // requests, each bounded by AttemptTimeout; errors are those of Keeper.Get.
 func (p *Pool) Holders(ctx context.Context) ([]Record, error) {
+	if err := p.check(ctx); err != nil {
+		return nil, err
+	}
 	found, err := p.k.get(ctx, p.names...)
 	if err != nil {
 		return nil, p.k.errorf(p.name, err)
@@ -125,7 +135,7 @@ func (p *Pool) Holders(ctx context.Context) ([]Record, error) {
 // return, and frees the names on the Keeper. When ctx is done before, the error says how many work
 // yet; each of their slots is free once it is given back.
 func (p *Pool) Close(ctx context.Context) error {
-	if err := input.Context(ctx, ErrInvalid); err != nil {
+	if err := p.check(ctx); err != nil {
 		return err
 	}
 	p.mu.Lock()
