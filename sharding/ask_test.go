@@ -16,8 +16,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/placement"
 	"github.com/holdfast-go/holdfast/sharding"
-	"github.com/holdfast-go/holdfast/sharding/placement"
 )
 
 // A strategy that hangs, panics or answers nonsense keeps no shard down, is told of, and

@@ -29,9 +29,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
+	"github.com/holdfast-go/holdfast/placement"
 	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/sharding"
-	"github.com/holdfast-go/holdfast/sharding/placement"
 	"github.com/holdfast-go/holdfast/store/faultclock"
 )
 

@@ -8,8 +8,8 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/placement"
 	"github.com/holdfast-go/holdfast/sharding"
-	"github.com/holdfast-go/holdfast/sharding/placement"
 )
 
 // While a node is drained its Info says so, that of the coordinator's node which moves are under

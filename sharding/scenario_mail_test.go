@@ -22,9 +22,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/placement"
 	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/sharding"
-	"github.com/holdfast-go/holdfast/sharding/placement"
 )
 
 // These are the scenarios of mail, by number, and what they share. Number 7, of state,

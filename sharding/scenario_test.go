@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
+	"github.com/holdfast-go/holdfast/placement"
 	"github.com/holdfast-go/holdfast/sharding"
-	"github.com/holdfast-go/holdfast/sharding/placement"
 	"github.com/holdfast-go/holdfast/singleton"
 	"github.com/holdfast-go/holdfast/store"
 )

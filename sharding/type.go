@@ -15,9 +15,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/route"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
+	"github.com/holdfast-go/holdfast/placement"
 	"github.com/holdfast-go/holdfast/sharding/internal/coordinator"
 	"github.com/holdfast-go/holdfast/sharding/internal/directory"
-	"github.com/holdfast-go/holdfast/sharding/placement"
 )
 
 // Type is a kind of entities. Every node of a group that starts it, to host its

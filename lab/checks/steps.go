@@ -42,7 +42,7 @@ var readers = []string{"internal/apicheck", "internal/doccheck", "lab/planted", 
 // nothing there that it does not find in the packages that use them.
 var single = []string{
 	"internal/explore", "internal/handover", "lease/advise", "lease/internal/settle", "lease/leasetest", "store/storetest",
-	"sharding/internal/coordinator", "sharding/internal/entities", "sharding/placement",
+	"sharding/internal/coordinator", "sharding/internal/entities", "placement",
 }
 
 // slowUnderRace are tests of one goroutine, or of figures, in packages that run under -race.

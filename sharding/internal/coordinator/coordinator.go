@@ -16,8 +16,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
+	"github.com/holdfast-go/holdfast/placement"
 	"github.com/holdfast-go/holdfast/sharding/internal/directory"
-	"github.com/holdfast-go/holdfast/sharding/placement"
 	"github.com/holdfast-go/holdfast/singleton"
 	"github.com/holdfast-go/holdfast/store"
 )

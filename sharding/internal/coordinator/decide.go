@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
+	"github.com/holdfast-go/holdfast/placement"
 	"github.com/holdfast-go/holdfast/sharding/internal/directory"
-	"github.com/holdfast-go/holdfast/sharding/placement"
 )
 
 // This part is how a Coordinator comes to its orders. What it knows and what time it is are

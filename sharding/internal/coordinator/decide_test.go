@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
+	"github.com/holdfast-go/holdfast/placement"
 	"github.com/holdfast-go/holdfast/sharding/internal/directory"
-	"github.com/holdfast-go/holdfast/sharding/placement"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/internal/tier"
-	"github.com/holdfast-go/holdfast/sharding/placement"
+	"github.com/holdfast-go/holdfast/placement"
 )
 
 // The plan leads to the target in as many rounds as the limits make it, and

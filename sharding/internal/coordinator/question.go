@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
-	"github.com/holdfast-go/holdfast/sharding/placement"
+	"github.com/holdfast-go/holdfast/placement"
 )
 
 // This file asks the user's strategy, which may take its time, panic, or never return.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/sharding/placement"
+	"github.com/holdfast-go/holdfast/placement"
 )
 
 // BenchmarkDecide says what a coordinator's decision takes, of 100 hosts of which one has
