@@ -271,6 +271,8 @@ func insteadOfRelease(name string) string {
 		return "move the singleton (singleton.Manager.Move)"
 	case "shard", "region", "coordinator", "layout":
 		return "drain the node (sharding.Region.Drain)"
+	case "partition":
+		return "drain the node (partition.Partitions.Drain)"
 	case "member", "leader", "leaving", "objection", "candidate":
 		return "drain or stop the node (node.Node.Drain, Stop)"
 	}

@@ -4,13 +4,14 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/holdfast-go/holdfast/partition"
 	"github.com/holdfast-go/holdfast/sharding"
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
 // Drain moves what this node hosts to other nodes, and takes nothing until Undrain: the shards of its
-// types (sharding.Region.Drain) and the singletons of its actor system (singleton.Drain), side by
-// side. It goes on sending to both. What is left is that the node is a member of its group, and
+// types (sharding.Region.Drain), its partitions (partition.Partitions.Drain) and the singletons of its
+// actor system (singleton.Drain), side by side. It goes on sending to both. What is left is that the node is a member of its group, and
 // leads it, perhaps: a leader coordinates on, and hosts the singletons that follow it.
 //
 // What no other node can take is left here, is named in the error, and is hosted on: a type that no
@@ -27,7 +28,8 @@ func (n *Node) Drain(ctx context.Context) error {
 		return fmt.Errorf("node: %w", err)
 	}
 	done()
-	return n.each(func(r *sharding.Region) error { return drainRegion(ctx, r) }, func() error { return singleton.Drain(ctx, n.system) })
+	return n.each(func(r *sharding.Region) error { return drainRegion(ctx, r) }, func(p *partition.Partitions) error { return p.Drain(ctx) },
+		func() error { return singleton.Drain(ctx, n.system) })
 }
 
 // Undrain ends what Drain began. Errors: ErrStopped; lease.ErrInvalid for a zero Node.
@@ -37,7 +39,8 @@ func (n *Node) Undrain() error {
 		return fmt.Errorf("node: %w", err)
 	}
 	done()
-	return n.each(func(r *sharding.Region) error { r.Undrain(); return nil }, func() error { singleton.Undrain(n.system); return nil })
+	return n.each(func(r *sharding.Region) error { r.Undrain(); return nil }, func(p *partition.Partitions) error { p.Undrain(); return nil },
+		func() error { singleton.Undrain(n.system); return nil })
 }
 
 // drainRegion drains one type. Its shards would have no host if this node were the only one.

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/node"
+	"github.com/holdfast-go/holdfast/partition"
 	"github.com/holdfast-go/holdfast/sharding"
 	"github.com/holdfast-go/holdfast/singleton"
 )
@@ -42,7 +43,7 @@ func TestDrainANode(t *testing.T) {
 	require.ErrorContains(t, err, `singleton "cron": no other node is known`)
 	works("a")
 
-	add("b")
+	b := add("b")
 	works("b")
 	require.Eventually(t, func() bool { return a.Drain(ctx) == nil }, soon, 100*time.Millisecond)
 	require.Zero(t, accounts["a"].Info().Held)
@@ -54,7 +55,25 @@ func TestDrainANode(t *testing.T) {
 	require.Eventually(t, func() bool { return accounts["a"].Info().Held == 4 }, soon, 10*time.Millisecond)
 	require.False(t, accounts["a"].Info().Draining)
 	require.Empty(t, crons["a"].Status().WhyNot)
+
+	parts := map[*node.Node]*partition.Partitions{}
+	for _, n := range []*node.Node{a, b} {
+		own := func(ctx context.Context, _ partition.Owned) error { <-ctx.Done(); return nil }
+		parts[n] = must(n.Partitions(partition.Config{Name: "orders", Count: 8, Settle: time.Second, Own: own}))(t)
+	}
+	has := func(n *node.Node, count int) {
+		t.Helper()
+		require.Eventually(t, func() bool { return len(parts[n].Owned()) == count }, soon, 10*time.Millisecond)
+	}
+	has(a, 4)
+	has(b, 4)
+	require.NoError(t, a.Health(ctx))
+	require.NoError(t, b.Drain(ctx))
+	has(b, 0)
+	require.NoError(t, b.Undrain())
+	has(b, 4)
 	stop(t, a)
+	has(b, 8)
 	require.ErrorIs(t, a.Drain(ctx), node.ErrStopped)
 	require.ErrorIs(t, a.Undrain(), node.ErrStopped)
 	require.ErrorIs(t, new(node.Node).Undrain(), lease.ErrInvalid)

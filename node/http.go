@@ -16,7 +16,7 @@ import (
 )
 
 // Health tells why the node is not ready; nil if it is: the store answers, leases are
-// held, the group is joined, singletons and sharded types are well, and the node does
+// held, the group is joined, singletons, sharded types and partitions are well, and the node does
 // not stop. Its text names leases and hosts.
 func (n *Node) Health(ctx context.Context) error {
 	if err := n.check(ctx); err != nil {
@@ -39,6 +39,9 @@ func (n *Node) Health(ctx context.Context) error {
 	n.mu.Unlock()
 	for _, r := range regions {
 		errs = append(errs, r.Health(ctx))
+	}
+	for _, p := range n.spreading() {
+		errs = append(errs, p.Health(ctx))
 	}
 	return errors.Join(errs...)
 }
@@ -79,6 +82,9 @@ func (n *Node) report(ctx context.Context, q inquiry.Request, r *inquiry.Report)
 	errs := []error{n.parts(ctx)}
 	if g := n.Group(); g != nil {
 		errs = append(errs, g.Health(ctx))
+	}
+	for _, p := range n.spreading() {
+		errs = append(errs, p.Health(ctx))
 	}
 	if err := errors.Join(errs...); err != nil {
 		r.Unhealthy = append(r.Unhealthy, strings.Split(err.Error(), "\n")...)

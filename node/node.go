@@ -22,6 +22,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
+	"github.com/holdfast-go/holdfast/partition"
 	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/sharding"
 	"github.com/holdfast-go/holdfast/singleton"
@@ -52,6 +53,7 @@ type Node struct {
 	starting sync.WaitGroup // parts that are being started
 	stopping bool
 	regions  []*sharding.Region
+	spread   []*partition.Partitions
 	used     map[*timing]bool // of Config.Settings
 	ending
 }
@@ -297,6 +299,59 @@ func (n *Node) ShardedType(t sharding.Type, opts ...sharding.Option) (*sharding.
 	regions := slices.DeleteFunc(slices.Clone(n.regions), func(old *sharding.Region) bool { return old.Type().Name == t.Name }) // it has ended
 	n.regions = append(regions, r)
 	return r, nil
+}
+
+// Partitions starts this node's part in the partitions of cfg.Name: see partition.Start, which gets the
+// node's group. Stop and Drain pass them to other nodes, and Health tells of them. If the group is not
+// joined yet, it waits for that, until Stop.
+//
+// Errors: lease.ErrInvalid without a group; why the group could not be joined; ErrStopped; and those of
+// partition.Start.
+func (n *Node) Partitions(cfg partition.Config) (*partition.Partitions, error) {
+	return n.spreads(cfg.Name, func(g *membership.Group) (*partition.Partitions, error) {
+		return partition.Start(context.Background(), g, cfg)
+	})
+}
+
+// Daemons is Partitions by partition.Daemons: f runs for each number from 0 to count-1 on one node.
+func (n *Node) Daemons(name string, count int, f func(ctx context.Context, i int) error) (*partition.Partitions, error) {
+	return n.spreads(name, func(g *membership.Group) (*partition.Partitions, error) {
+		return partition.Daemons(context.Background(), g, name, count, f)
+	})
+}
+
+func (n *Node) spreads(name string, start func(*membership.Group) (*partition.Partitions, error)) (*partition.Partitions, error) {
+	done, err := n.begin()
+	if err != nil {
+		return nil, fmt.Errorf("partitions %.64q: %w", name, err)
+	}
+	defer done()
+	group, err := n.JoinedGroup(context.Background())
+	if err != nil {
+		return nil, fmt.Errorf("partitions %.64q: %w", name, err)
+	}
+	p, err := start(group)
+	if err != nil {
+		return nil, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.spread = append(slices.Clip(n.spread), p)
+	return p, nil
+}
+
+// spreading returns the partitions that have not ended, in a slice of its own.
+func (n *Node) spreading() []*partition.Partitions {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(n.spread), func(p *partition.Partitions) bool {
+		select {
+		case <-p.Done():
+			return true
+		default:
+			return false
+		}
+	})
 }
 
 // System returns the actor system.

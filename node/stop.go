@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/partition"
 	"github.com/holdfast-go/holdfast/sharding"
 	"github.com/holdfast-go/holdfast/singleton"
 )
@@ -72,7 +73,7 @@ func (n *Node) Run(ctx context.Context) error {
 	return n.err
 }
 
-// Stop ends the node: its sharded types, and every singleton of its actor system, side
+// Stop ends the node: its sharded types, its partitions, and every singleton of its actor system, side
 // by side; then the group, the Keeper, remoting and HTTP. Readiness fails from its beginning on.
 //
 // A step that ctx ends early does not keep the later ones from being done. The same holds once no
@@ -126,7 +127,7 @@ func (n *Node) stop(ctx context.Context) {
 	ctx, cancel := useful(ctx, n.keeper)
 	defer cancel()
 	n.step("what was being started", func() error { return boundary.Wait(ctx, &n.starting) })
-	n.step("sharded types and singletons", func() error { return n.stopParts(ctx) })
+	n.step("sharded types, partitions and singletons", func() error { return n.stopParts(ctx) })
 	if g := n.Group(); g != nil {
 		n.step("group", func() error { return g.Leave(ctx) })
 	}
@@ -173,20 +174,26 @@ func (e *ending) step(name string, f func() error) {
 }
 
 func (n *Node) stopParts(ctx context.Context) error {
-	return n.each(func(r *sharding.Region) error { return r.Stop(ctx) }, func() error { return singleton.StopAll(ctx, n.system) })
+	return n.each(func(r *sharding.Region) error { return r.Stop(ctx) }, func(p *partition.Partitions) error { return p.Stop(ctx) },
+		func() error { return singleton.StopAll(ctx, n.system) })
 }
 
-// each has something done with each of the node's Regions, and with all its singletons, side by side.
-func (n *Node) each(region func(*sharding.Region) error, singletons func() error) error {
+// each has something done with each of the node's Regions and Partitions, and with all its singletons,
+// side by side.
+func (n *Node) each(region func(*sharding.Region) error, partitions func(*partition.Partitions) error, singletons func() error) error {
+	spread := n.spreading()
 	n.mu.Lock()
 	regions := n.regions
 	n.mu.Unlock()
-	errs := make([]error, len(regions)+1)
+	errs := make([]error, len(regions)+len(spread)+1)
 	var all sync.WaitGroup
 	for i, r := range regions {
 		all.Go(func() { errs[i] = boundary.Call(func() error { return region(r) }) })
 	}
-	errs[len(regions)] = boundary.Call(singletons)
+	for i, p := range spread {
+		all.Go(func() { errs[len(regions)+i] = boundary.Call(func() error { return partitions(p) }) })
+	}
+	errs[len(errs)-1] = boundary.Call(singletons)
 	all.Wait()
 	return errors.Join(errs...)
 }

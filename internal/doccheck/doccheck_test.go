@@ -171,7 +171,7 @@ func TestLinesAreShort(t *testing.T) {
 	}
 }
 
-var packagePath = regexp.MustCompile(`\b(?:backends|cmd|console|contrib|deploy|examples|health|hosting|internal|lab|leaderelection|lease|membership|node|remoting|sharding|singleton|store|test|tools)(?:/[a-z]+)*\b`)
+var packagePath = regexp.MustCompile(`\b(?:backends|cmd|console|contrib|deploy|examples|health|hosting|internal|lab|leaderelection|lease|membership|node|partition|placement|remoting|sharding|singleton|store|test|tools)(?:/[a-z]+)*\b`)
 
 // whole are the directories that the page names for all that is in them.
 var whole = []string{"examples", "lab/compat"}

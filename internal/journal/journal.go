@@ -54,7 +54,7 @@ const (
 )
 
 // kinds are those of the leases that Holdfast makes.
-var kinds = []string{"singleton", "host", "member", "leader", "leaving", "coordinator", "region", "candidate", "objection", "layout", "shard"}
+var kinds = []string{"singleton", "host", "member", "leader", "leaving", "coordinator", "region", "candidate", "objection", "layout", "partition", "shard"}
 
 // KindOf returns what a lease's name says that it is for: its first segment if Holdfast made it,
 // else "application".
@@ -67,7 +67,7 @@ func KindOf(name string) string {
 
 func classOf(name string) int {
 	switch KindOf(name) {
-	case "shard":
+	case "shard", "partition":
 		return shards
 	case "application":
 		return applications

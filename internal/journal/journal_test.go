@@ -70,7 +70,7 @@ func TestNamesThatAreNotSeenToEnd(t *testing.T) {
 
 func TestKinds(t *testing.T) {
 	for name, kind := range map[string]string{"singleton/a": "singleton", "shard/g/t/1": "shard", "singleton": "application", "outbox/x": "application",
-		"member/g/a/1": "member", "leader/g": "leader"} {
+		"member/g/a/1": "member", "leader/g": "leader", "partition/g/p/own/1": "partition"} {
 		require.Equal(t, kind, journal.KindOf(name), name)
 	}
 	var none *journal.Journal

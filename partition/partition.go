@@ -1,0 +1,653 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/boundary"
+	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/membership"
+	"github.com/holdfast-go/holdfast/placement"
+	"github.com/holdfast-go/holdfast/store"
+)
+
+const (
+	mostPreparing = 64
+	pace          = 10 * time.Millisecond // between two decisions
+	gather        = time.Second           // after it began to take part a node owns nothing for so long: others may come
+	answersWithin = 2 * time.Second       // that a strategy has
+	looksEvery    = time.Second           // for nodes with another Count
+	handsOverIn   = 10 * time.Second      // after Stop: what no node of another list is ready for then is given up
+)
+
+// Partitions is one node's part in the partitions of one Name. Start makes it; end it with Stop. Safe
+// for concurrent use.
+type Partitions struct {
+	cfg       Config
+	group     *membership.Group
+	keeper    *lease.Keeper
+	log       *zap.Logger
+	line      boundary.Line
+	preparing chan struct{}
+	asking    atomic.Bool // a strategy that was asked has not answered
+	moves     atomic.Int64
+
+	running
+	mu sync.Mutex
+	table
+	here
+}
+
+// running ends what Start began.
+type running struct {
+	began  time.Time
+	counts *lease.Handle
+	life   context.Context
+	end    context.CancelFunc
+	closed chan struct{} // when all has ended
+	woken  chan struct{} // has a value when something changed
+	wg     sync.WaitGroup
+}
+
+// here is what this node has, and is to have.
+type here struct {
+	slots    map[int]*slot
+	plan     view
+	target   []string
+	leave    context.CancelFunc // ends the host's lease; nil: it does not take part
+	drained  bool
+	since    time.Time     // when it began to take part; zero: not yet
+	cleared  lease.Term    // of counts, when no node owned anything by another Count; nil: it is not known
+	stopping time.Time     // when Stop was called; zero: it was not
+	decided  chan struct{} // closed and replaced with each decision
+}
+
+// Start has this node take part. It returns at once; Wait waits until partitions have their owners.
+// The node gets its first partitions after a second at the earliest, so that nodes that start
+// together share them out once. What happens is logged by the Keeper's logger.
+//
+// It goes on until Stop. Errors: lease.ErrInvalid, with the field; lease.ErrNameInUse if Name runs on
+// this Keeper already; lease.ErrUnsupported if the store can't list; lease.ErrClosed.
+func Start(ctx context.Context, group *membership.Group, cfg Config) (*Partitions, error) {
+	return start(ctx, group, cfg, false)
+}
+
+// Daemons runs f for each number from 0 to n-1, each on one node at a time, spread over the nodes, and
+// calls it again when it returns, as Config.Own has it. While nodes differ in n, as in a rollout, the
+// n of the node that came last counts: those with another begin no daemon, and daemons from n on stop.
+//
+// Errors: those of Start.
+func Daemons(ctx context.Context, group *membership.Group, name string, n int, f func(ctx context.Context, i int) error) (*Partitions, error) {
+	cfg := Config{Name: name, Count: n}
+	if f != nil {
+		cfg.Own = func(ctx context.Context, o Owned) error { return f(ctx, o.Number) }
+	}
+	return start(ctx, group, cfg, true)
+}
+
+func start(ctx context.Context, group *membership.Group, cfg Config, daemons bool) (*Partitions, error) {
+	fail := func(err error) (*Partitions, error) {
+		return nil, fmt.Errorf("partitions %.64q: %w", cfg.Name, err)
+	}
+	if err := input.Context(ctx, lease.ErrInvalid); err != nil {
+		return fail(err)
+	}
+	if group == nil || group.Keeper() == nil {
+		return fail(fmt.Errorf("group: %w: not joined, must come from membership.Join", lease.ErrInvalid))
+	}
+	l, err := cfg.complete(daemons)
+	if err != nil {
+		return fail(err)
+	}
+	k := group.Keeper()
+	prefix, err := lease.Name("partition", group.Name(), cfg.Name)
+	if err != nil {
+		return fail(err)
+	}
+	p := &Partitions{cfg: cfg, group: group, keeper: k, log: k.Logger().With(zap.String("partitions", cfg.Name)), preparing: make(chan struct{}, mostPreparing),
+		table:   table{layout: l, prefix: prefix + "/", self: k.Owner().Incarnation},
+		here:    here{slots: map[int]*slot{}, decided: make(chan struct{})},
+		running: running{began: time.Now(), closed: make(chan struct{}), woken: make(chan struct{}, 1)}}
+	p.table.clear()
+	p.life, p.end = context.WithCancel(context.WithoutCancel(ctx))
+	about := lease.WithMetadata(map[string]string{keyLayout: l.id})
+	host, err := k.Lease(p.prefix+kindHost+"/"+p.node(), about)
+	if err == nil {
+		p.counts, err = k.Lease(p.prefix+kindCounts+"/"+p.node(), about)
+	}
+	stop := func() {}
+	if err == nil {
+		stop, err = k.Watch(p.prefix, p.hear)
+	}
+	if err != nil {
+		p.end()
+		for _, h := range []*lease.Handle{host, p.counts} {
+			if h != nil {
+				_ = h.Close(context.WithoutCancel(ctx)) // nothing was acquired
+			}
+		}
+		return fail(err)
+	}
+	p.wg.Go(func() { p.takePart(host) })
+	p.wg.Go(p.decideAll)
+	if l.strict {
+		p.wg.Go(p.reign)
+	}
+	unfollow := group.Follow(func(membership.MembersChanged) { p.wake() })
+	context.AfterFunc(p.life, func() {
+		defer close(p.closed)
+		stop()
+		unfollow()
+		p.wg.Wait()
+	})
+	return p, nil
+}
+
+// check is the beginning of the calls that a user may make of the zero value, or with no context.
+func (p *Partitions) check(ctx context.Context) error {
+	if p.keeper == nil {
+		return fmt.Errorf("partitions: %w: the zero value, must come from partition.Start", lease.ErrInvalid)
+	}
+	if err := input.Context(ctx, lease.ErrInvalid); err != nil {
+		return fmt.Errorf("partitions %.64q: %w", p.cfg.Name, err)
+	}
+	return nil
+}
+
+// node is this node in the names of leases.
+func (p *Partitions) node() string {
+	o := p.keeper.Owner()
+	name, _ := lease.Name(kindHost, o.ID, o.Incarnation) // the Keeper has checked them
+	return strings.TrimPrefix(name, kindHost+"/")
+}
+
+func (p *Partitions) nameOf(kind string, n int) string { return p.prefix + kind + "/" + p.names[n] }
+
+// wake has the node decide again.
+func (p *Partitions) wake() {
+	select {
+	case p.woken <- struct{}{}:
+	default:
+	}
+}
+
+// takePart holds the lease that says so, until Drain or Stop.
+func (p *Partitions) takePart(host *lease.Handle) {
+	ctx := p.life
+	for p.await(p.life, func() (takes bool) {
+		if takes = !p.drained && p.stopping.IsZero(); takes {
+			ctx, p.leave = context.WithCancel(p.life)
+		}
+		return takes
+	}) == nil {
+		_ = lease.RunForever(ctx, host, func(ctx context.Context, _ lease.Term) error {
+			p.mu.Lock()
+			if p.since.IsZero() {
+				p.since = time.Now()
+			}
+			p.mu.Unlock()
+			p.wake()
+			<-ctx.Done()
+			return nil
+		})
+		if ctx.Err() == nil { // the Keeper was closed
+			break
+		}
+	}
+	_ = host.Close(context.Background())
+}
+
+// reign holds the lease that what this node owns hangs on, while its Count counts. To own a partition is
+// safe when this lease stands, and the store has been asked since whether that of any other Count does:
+// of two nodes that do so at a time one at least sees the other. It goes on until the last partition is
+// given up.
+func (p *Partitions) reign() {
+	defer func() { _ = p.counts.Close(context.Background()) }()
+	for p.await(p.life, func() bool { return p.newest == p.id }) == nil {
+		ctx, cancel := context.WithCancel(p.life)
+		p.wg.Go(func() {
+			_ = p.await(ctx, func() bool { return p.newest != p.id && p.newest != "" })
+			cancel()
+		})
+		err := lease.Run(ctx, p.counts, func(ctx context.Context, t lease.Term) error {
+			for !p.unopposed(ctx) {
+				if boundary.Pause(ctx, looksEvery) != nil {
+					return nil
+				}
+			}
+			p.clear(t)
+			defer p.clear(nil)
+			<-ctx.Done()
+			return nil
+		})
+		cancel()
+		for errors.Is(err, lease.ErrChildHeld) {
+			err = p.counts.Release(context.Background())
+		}
+		if errors.Is(err, lease.ErrClosed) || boundary.Pause(p.life, leastPause) != nil {
+			return
+		}
+	}
+}
+
+// unopposed asks the store whether no node has another Count.
+func (p *Partitions) unopposed(ctx context.Context) bool {
+	all, err := p.keeper.List(ctx, p.prefix+kindCounts+"/")
+	return err == nil && !slices.ContainsFunc(all, func(r lease.Record) bool { return r.Metadata[keyLayout] != p.id })
+}
+
+func (p *Partitions) clear(t lease.Term) {
+	p.mu.Lock()
+	p.cleared = t
+	p.mu.Unlock()
+	p.wake()
+}
+
+// lawful: what this node acquired hangs on a term of counts that was cleared.
+func (p *Partitions) lawful() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.strict || p.cleared != nil && p.cleared.CheckAlive()
+}
+
+// await waits until a condition, which is asked under the lock, holds.
+func (p *Partitions) await(ctx context.Context, holds func() bool) error {
+	for {
+		p.mu.Lock()
+		decided, yes := p.decided, holds()
+		p.mu.Unlock()
+		if yes {
+			return nil
+		}
+		select {
+		case <-decided:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-p.life.Done():
+			return lease.ErrClosed
+		}
+	}
+}
+
+// hear takes up an event of a record.
+func (p *Partitions) hear(ev store.Event) {
+	p.mu.Lock()
+	n := p.table.hear(ev)
+	if s := p.slots[n]; s != nil {
+		select {
+		case s.changed <- struct{}{}:
+		default:
+		}
+	}
+	p.mu.Unlock()
+	p.wake()
+}
+
+// decideAll decides whenever something changed.
+func (p *Partitions) decideAll() {
+	again := time.NewTimer(0)
+	defer again.Stop()
+	for {
+		select {
+		case <-p.woken:
+		case <-again.C:
+		case <-p.life.Done():
+			return
+		}
+		if next := p.decide(); next > 0 {
+			again.Reset(next)
+		}
+		_ = boundary.Pause(p.life, pace)
+	}
+}
+
+// decide plans, and has the slots do what follows. It returns when to decide again though nothing
+// changes; 0: never.
+func (p *Partitions) decide() (again time.Duration) {
+	members := p.group.Members().Members
+	p.mu.Lock()
+	v, known := p.view(members, p.cfg.Settle), p.synced
+	p.mu.Unlock()
+	if !known {
+		return 0
+	}
+	target := p.place(v)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.plan, p.target = v, target
+	next := func(d time.Duration) {
+		if d > 0 && (again == 0 || d < again) {
+			again = d
+		}
+	}
+	next(v.again)
+	late := false // nodes of another list may not know what is left
+	if !p.stopping.IsZero() && p.newest != p.id {
+		patience := handsOverIn - time.Since(p.stopping)
+		next(patience)
+		late = patience <= 0
+	}
+	for i, to := range target {
+		s := p.slots[i]
+		alone := !p.stopping.IsZero() && (to == "" || late)
+		if p.strict && p.cleared == nil && to == p.self {
+			to = ""
+		}
+		switch p.next(i, to, s != nil, s != nil && s.owns, alone) {
+		case begin:
+			if wait := gather - time.Since(p.since); p.since.IsZero() || wait > 0 {
+				next(wait)
+			} else if p.stopping.IsZero() {
+				p.beginLocked(i)
+			}
+		case cancel:
+			s.cancel()
+		case pass:
+			s.passing = true
+			s.end(ErrMoved)
+		case giveUp:
+			s.cancel()
+			s.end(ErrMoved)
+		}
+	}
+	close(p.decided)
+	p.decided = make(chan struct{})
+	return again
+}
+
+// place asks the strategy, and takes the default where that fails.
+func (p *Partitions) place(v view) []string {
+	target, err := p.ask(v)
+	if err != nil {
+		p.line.Warn(p.log, time.Since(p.began), "the strategy failed, partitions are spread evenly", zap.Error(err),
+			boundary.Do("mend Config.Strategy"))
+		target, _ = v.place(placement.Balanced{})
+	}
+	return target
+}
+
+func (p *Partitions) ask(v view) ([]string, error) {
+	if p.asking.Swap(true) {
+		return nil, errors.New("it has not answered an earlier question")
+	}
+	type answer struct {
+		target []string
+		err    error
+	}
+	answers := make(chan answer, 1)
+	boundary.Aside(func() ([]string, error) { return v.place(p.cfg.Strategy) }, func(target []string, err error) {
+		p.asking.Store(false)
+		answers <- answer{target, err}
+	})
+	late := time.NewTimer(answersWithin)
+	defer late.Stop()
+	select {
+	case a := <-answers:
+		return a.target, a.err
+	case <-late.C:
+		return nil, fmt.Errorf("no answer within %v", answersWithin)
+	}
+}
+
+// beginLocked makes a slot for partition n.
+func (p *Partitions) beginLocked(n int) {
+	var opts []lease.Option
+	if p.strict {
+		opts = append(opts, lease.WithParent(p.counts))
+	}
+	own, err := p.keeper.Lease(p.nameOf(kindOwn, n), opts...)
+	if err != nil {
+		p.line.Warn(p.log, time.Since(p.began), "can't be owned", zap.String("partition", p.keys[n]), zap.Error(err))
+		return
+	}
+	s := &slot{p: p, n: n, own: own, changed: make(chan struct{}, 1)}
+	s.ctx, s.cancel = context.WithCancel(p.life)
+	p.slots[n] = s
+	p.wg.Go(s.run)
+}
+
+// ended takes back a slot whose run has ended.
+func (p *Partitions) ended(s *slot) {
+	s.cancel()
+	_ = s.own.Close(context.Background())
+	if s.ready != nil {
+		_ = s.ready.Close(context.Background())
+	}
+	p.mu.Lock()
+	delete(p.slots, s.n)
+	p.mu.Unlock()
+	p.wake()
+}
+
+// owner is the record of the lease of partition n.
+func (p *Partitions) owner(n int) lease.Record {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.own[n]
+}
+
+// begun notes that s owns its partition; end ends the context of Own.
+func (p *Partitions) begun(s *slot, end context.CancelCauseFunc) {
+	p.mu.Lock()
+	s.owns, s.end, s.passing, s.ending = true, end, false, time.Time{}
+	p.mu.Unlock()
+	p.wake()
+}
+
+// mark notes since when Own is to return.
+func (p *Partitions) mark(s *slot) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s.ending = time.Now()
+}
+
+// over notes that Own has returned for good. It returns by what offer the lease is passed on, if it
+// is, and whether s was told to let go.
+func (p *Partitions) over(s *slot) (offer *lease.Offer, told bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s.owns, s.ending = false, time.Time{}
+	if s.passing {
+		if o, err := readOffer(s.own.Name(), p.ready[s.n]); err == nil {
+			offer = &o
+		}
+	}
+	return offer, s.passing || s.ctx.Err() != nil
+}
+
+// standBack has another node run partition n for a while. It returns whether one is to.
+func (p *Partitions) standBack(n int) bool {
+	p.mu.Lock()
+	without := maps.Clone(p.sick[n])
+	if without == nil {
+		without = map[string]bool{}
+	}
+	without[p.self] = true
+	another := p.plan.least(nil, without) != ""
+	p.mu.Unlock()
+	if !another {
+		return false
+	}
+	_, incarnation, _ := strings.Cut(p.node(), "/")
+	sick, err := p.keeper.Lease(p.nameOf(kindSick, n) + "/" + incarnation)
+	if err != nil {
+		return false
+	}
+	won, err := sick.Acquire(p.life)
+	p.wg.Go(func() {
+		if won {
+			_ = boundary.Pause(p.life, sickFor)
+		}
+		_ = sick.Close(context.Background())
+	})
+	p.log.Warn("it failed too often here, another node is to try", zap.String("partition", p.keys[n]), zap.Error(err))
+	return won
+}
+
+// Owned returns the numbers of the partitions that this node owns, in order.
+func (p *Partitions) Owned() []int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var all []int
+	for n, s := range p.slots {
+		if s.owns && s.own.CheckAlive() {
+			all = append(all, n)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// Owner returns who owns partition n, as far as the store was heard; ok is false if no node does, or
+// it is not known. It is a hint: by the time it is read it may be another.
+func (p *Partitions) Owner(n int) (o lease.Owner, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n < 0 || n >= len(p.keys) || p.own[n].Owner.ID == "" {
+		return o, false
+	}
+	return p.own[n].Owner, true
+}
+
+// Done is closed when Stop has ended all; nil for the zero value.
+func (p *Partitions) Done() <-chan struct{} { return p.closed }
+
+// Moves is how many partitions this node passed on to another that was ready.
+func (p *Partitions) Moves() int { return int(p.moves.Load()) }
+
+// Wait waits until every partition is owned, by the node that it should be at, as far as this node
+// knows. Errors: the context's; lease.ErrClosed after Stop.
+func (p *Partitions) Wait(ctx context.Context) error {
+	if err := p.check(ctx); err != nil {
+		return err
+	}
+	if err := p.await(ctx, p.settledLocked); err != nil {
+		return fmt.Errorf("partitions %.64q: %w", p.cfg.Name, err)
+	}
+	return nil
+}
+
+func (p *Partitions) settledLocked() bool {
+	for i, to := range p.target {
+		s := p.slots[i]
+		if to == "" || p.own[i].Owner.Incarnation != to || to == p.self && (s == nil || !s.owns) {
+			return false
+		}
+	}
+	return slices.ContainsFunc(p.plan.Hosts, func(h placement.Host) bool { return h.Incarnation == p.self }) && p.plan.again == 0
+}
+
+// Health is a check as health.Handler takes it. It fails, naming the partition, while an Own has not
+// returned 10 s after it should have; and while the records of the partitions are not known, or this
+// node does not take part. It asks nothing of the store.
+func (p *Partitions) Health(ctx context.Context) error {
+	if err := p.check(ctx); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var err error
+	switch {
+	case p.life.Err() != nil:
+		err = lease.ErrClosed
+	case !p.synced || p.since.IsZero():
+		err = errors.New("this node does not take part yet")
+	}
+	for n, s := range p.slots {
+		if !s.ending.IsZero() && time.Since(s.ending) > stopsWithin {
+			err = fmt.Errorf("partition %s: Own has not returned, %v after its context was done", p.keys[n], time.Since(s.ending).Round(time.Second))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("partitions %.64q: %w", p.cfg.Name, err)
+	}
+	return nil
+}
+
+// Drain passes what this node owns to others, as these are ready, and has it take nothing until Undrain.
+// It returns when it owns nothing; partitions that no other node takes stay here, and the error says how
+// many. When ctx ends before, the error has its cause, and the node goes on draining.
+func (p *Partitions) Drain(ctx context.Context) error {
+	if err := p.check(ctx); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.drained = true
+	p.leaveLocked()
+	p.mu.Unlock()
+	left := 0
+	err := p.await(ctx, func() bool {
+		left = len(p.slots)
+		return left == 0 || p.synced && p.plan.least(nil, map[string]bool{p.self: true}) == ""
+	})
+	if err == nil && left > 0 {
+		err = fmt.Errorf("no other node takes them: %d stay here", left)
+	}
+	if err != nil {
+		return fmt.Errorf("partitions %.64q: %w", p.cfg.Name, err)
+	}
+	return nil
+}
+
+// Undrain ends what Drain began.
+func (p *Partitions) Undrain() {
+	p.mu.Lock()
+	p.drained = false
+	p.mu.Unlock()
+	if p.keeper != nil {
+		p.wake()
+	}
+}
+
+func (p *Partitions) leaveLocked() {
+	if p.leave != nil {
+		p.leave()
+	}
+}
+
+// Stop ends this node's part in order: it gets no further partition, and those that it owns are passed
+// to other nodes as these are ready, or given up if there is none. When ctx is done before that, all
+// is given up as soon as Own returns, and the error says how many are left; what Own does not end
+// stays this node's. Call it before the group is left and the Keeper closed. Further calls wait for
+// the same.
+func (p *Partitions) Stop(ctx context.Context) error {
+	if err := p.check(ctx); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	if p.stopping.IsZero() {
+		p.stopping = time.Now()
+	}
+	p.leaveLocked()
+	p.mu.Unlock()
+	p.wake()
+	_ = p.await(ctx, func() bool { return len(p.slots) == 0 })
+	p.mu.Lock()
+	for _, s := range p.slots {
+		s.cancel()
+		if s.owns {
+			s.end(ErrMoved)
+		}
+	}
+	p.mu.Unlock()
+	p.end()
+	select {
+	case <-p.closed:
+		return nil
+	case <-ctx.Done():
+	}
+	p.mu.Lock()
+	left := len(p.slots)
+	p.mu.Unlock()
+	return fmt.Errorf("partitions %.64q: %w: %d still owned, their Own has not returned", p.cfg.Name, context.Cause(ctx), left)
+}

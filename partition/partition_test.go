@@ -1,0 +1,374 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/membership"
+	"github.com/holdfast-go/holdfast/placement"
+)
+
+// Nodes that start together share partitions out once; one that joins gets its part and no more moves;
+// one that leaves passes its on without a gap; one that dies is followed after its TTL.
+func TestJoinLeaveAndCrash(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		var all []*node
+		for _, id := range names(3) {
+			all = append(all, w.take(id, Config{Count: 60}))
+		}
+		for _, n := range all {
+			n.settled()
+		}
+		require.Equal(t, []int{20, 20, 20}, owned(all...))
+		require.Len(t, w.runs, 60)
+
+		so := w.so()
+		all = append(all, w.take("n3", Config{Count: 60}))
+		for _, n := range slices.Backward(all) {
+			n.settled()
+		}
+		require.Equal(t, []int{15, 15, 15, 15}, owned(all...))
+		moved, gap := w.since(so)
+		require.Equal(t, 15, moved)
+		require.Zero(t, gap)
+		require.Equal(t, 15, all[0].Moves()+all[1].Moves()+all[2].Moves())
+
+		so, began := w.so(), time.Now()
+		require.NoError(t, all[1].stop())
+		all[0].settled()
+		require.Equal(t, []int{20, 20, 20}, owned(all[0], all[2], all[3]))
+		moved, gap = w.since(so)
+		require.Equal(t, 15, moved)
+		require.Zero(t, gap)
+		require.Less(t, time.Since(began), time.Second)
+
+		all[0].crash()
+		time.Sleep(ttl + time.Second)
+		require.Equal(t, []int{30, 30}, owned(all[2], all[3]))
+		_, ok := all[2].Owner(0)
+		require.True(t, ok)
+	})
+}
+
+// A node that is drained gives all it has to the others, and takes its part again.
+func TestDrain(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a := w.take("a", Config{Count: 10})
+		a.settled()
+		require.ErrorContains(t, a.Drain(t.Context()), "no other node takes them: 10 stay here")
+		require.Equal(t, []int{10}, owned(a))
+		b := w.take("b", Config{Count: 10})
+		time.Sleep(10 * time.Second)
+		require.Equal(t, []int{0, 10}, owned(a, b))
+		require.NoError(t, a.Drain(t.Context()))
+		a.Undrain()
+		time.Sleep(10 * time.Second)
+		require.Equal(t, []int{5, 5}, owned(a, b))
+		so := w.so()
+		require.NoError(t, b.Drain(t.Context()))
+		require.Equal(t, []int{10, 0}, owned(a, b))
+		_, gap := w.since(so)
+		require.Zero(t, gap)
+	})
+}
+
+// In a rolling restart each partition moves about once: what a node had that leaves goes to the one
+// that came before.
+func TestARollingRestartMovesEachOnce(t *testing.T) {
+	for _, same := range []bool{true, false} {
+		bubble(t, func(t *testing.T, w *world) {
+			const nodes, count = 5, 100
+			var all []*node
+			for _, id := range names(nodes) {
+				all = append(all, w.take(id, Config{Count: count}))
+			}
+			all[0].settled()
+			so := w.so()
+			for i, id := range names(nodes) {
+				require.NoError(t, all[i].stop())
+				if !same {
+					id += "'"
+				}
+				time.Sleep(2 * time.Second)
+				all[i] = w.take(id, Config{Count: count})
+				time.Sleep(2 * time.Second)
+			}
+			time.Sleep(10 * time.Second)
+			for _, n := range all {
+				n.settled()
+			}
+			require.Equal(t, []int{20, 20, 20, 20, 20}, owned(all...))
+			moved, gap := w.since(so)
+			require.Zero(t, gap)
+			// What leaves is 20, and then 25 four times, as there are four at a time. The last gets its part.
+			require.Equal(t, 20+4*25+20, moved)
+			time.Sleep(time.Hour)
+			again, _ := w.since(so)
+			require.Equal(t, moved, again, "none while members stay")
+		})
+	}
+}
+
+// The owner goes on until the next has prepared.
+func TestPrepareComesFirst(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		var preparing, most atomic.Int32
+		cfg := Config{Count: 300, Prepare: func(ctx context.Context, number int) error {
+			n := preparing.Add(1)
+			defer preparing.Add(-1)
+			for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+			}
+			time.Sleep(200 * time.Millisecond)
+			return nil
+		}}
+		a := w.take("a", cfg)
+		a.settled()
+		require.Zero(t, most.Load(), "what has no owner is owned at once")
+		so := w.so()
+		b := w.take("b", cfg)
+		b.settled()
+		require.Equal(t, []int{150, 150}, owned(a, b))
+		moved, gap := w.since(so)
+		require.Equal(t, 150, moved)
+		require.Zero(t, gap)
+		require.EqualValues(t, mostPreparing, most.Load())
+	})
+}
+
+// An Own that takes longer than an offer lives passes its partition on all the same.
+func TestASlowOwner(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		cfg := Config{Count: 2, Own: func(ctx context.Context, o Owned) error {
+			<-ctx.Done()
+			time.Sleep(2*ttl + 3*time.Second)
+			return nil
+		}}
+		a := w.take("a", cfg)
+		a.settled()
+		so := w.so()
+		b := w.take("b", cfg)
+		time.Sleep(time.Minute)
+		require.Equal(t, []int{1, 1}, owned(a, b))
+		moved, gap := w.since(so)
+		require.Equal(t, 1, moved)
+		require.Zero(t, gap)
+		require.Equal(t, 1, a.Moves())
+	})
+}
+
+// An Own that does not end keeps its partition, and Health says so.
+func TestAnOwnerThatDoesNotStop(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		release := make(chan struct{})
+		a := w.take("a", Config{Count: 2, Own: func(ctx context.Context, o Owned) error {
+			if o.Number == 0 {
+				<-release
+				return nil
+			}
+			<-ctx.Done()
+			require.ErrorIs(t, context.Cause(ctx), ErrMoved)
+			return nil
+		}})
+		a.settled()
+		require.NoError(t, a.Health(t.Context()))
+		b := w.take("b", Config{Count: 2})
+		time.Sleep(time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		err := a.Stop(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "1 still owned")
+		require.ErrorContains(t, a.Health(t.Context()), "partition 0: Own has not returned")
+		require.Equal(t, []int{1}, b.Owned())
+		close(release)
+		b.settled()
+		require.Equal(t, []int{0, 1}, b.Owned())
+	})
+}
+
+// An Own that fails is called again under the same lease, and after five times elsewhere.
+func TestAFailingOwn(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		calls := map[string]int{}
+		tokens := map[lease.Token]bool{}
+		fails := Config{Count: 4, Own: func(ctx context.Context, o Owned) error {
+			if o.Number == 1 {
+				w.mu.Lock()
+				calls["a"]++
+				tokens[o.Token()] = true
+				n := calls["a"]
+				w.mu.Unlock()
+				if n%2 == 0 {
+					panic("no")
+				}
+				return errors.New("sick")
+			}
+			<-ctx.Done()
+			return nil
+		}}
+		a := w.take("a", fails)
+		time.Sleep(20 * time.Second)
+		require.Greater(t, calls["a"], mostFailures, "there is no other node")
+		require.Len(t, tokens, 1)
+		b := w.take("b", Config{Count: 4})
+		time.Sleep(2 * time.Minute)
+		require.Contains(t, b.Owned(), 1)
+		require.Equal(t, []int{2, 2}, owned(a, b))
+	})
+}
+
+// While nodes differ in Count only the partitions of the latest are owned, and none before the last
+// of the others is given up.
+func TestAnotherCount(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		var hold atomic.Bool
+		hold.Store(true)
+		defer hold.Store(false)
+		a := w.take("a", Config{Count: 8, Own: func(ctx context.Context, o Owned) error {
+			<-ctx.Done()
+			for o.Number == 3 && hold.Load() {
+				time.Sleep(time.Second)
+			}
+			return nil
+		}})
+		a.settled()
+		b := w.take("b", Config{Count: 16})
+		time.Sleep(time.Minute)
+		require.Equal(t, []int{0, 0}, owned(a, b), "the Own of one partition has not returned")
+		hold.Store(false)
+		b.settled()
+		require.Equal(t, []int{0, 16}, owned(a, b))
+		require.NoError(t, b.stop())
+		time.Sleep(5 * time.Second)
+		require.Equal(t, []int{8}, owned(a))
+	})
+}
+
+// Keys mean the same in every list.
+func TestAnotherListOfKeys(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a := w.take("a", Config{Keys: []string{"x", "y/1", "z"}})
+		a.settled()
+		b := w.take("b", Config{Keys: []string{"w", "x", "y/1"}})
+		b.settled()
+		require.Equal(t, []int{1, 3}, owned(a, b))
+		require.Equal(t, []int{2}, a.Owned(), "z runs until its node stops")
+		require.NoError(t, a.stop())
+		time.Sleep(time.Minute)
+		require.Equal(t, []int{3}, owned(b))
+	})
+}
+
+func TestDaemons(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		run := func(id string, n int) *node {
+			x := w.node(id)
+			p, err := Daemons(t.Context(), x.group, "importer", n, func(ctx context.Context, i int) error {
+				<-ctx.Done()
+				return nil
+			})
+			require.NoError(t, err)
+			x.Partitions = p
+			return x
+		}
+		a, b := run("a", 4), run("b", 4)
+		a.settled()
+		require.Equal(t, []int{2, 2}, owned(a, b))
+		c := run("c", 2)
+		time.Sleep(10 * time.Second)
+		require.Equal(t, []int{0, 0, 2}, owned(a, b, c))
+		require.NoError(t, c.stop())
+		time.Sleep(10 * time.Second)
+		require.Equal(t, []int{2, 2}, owned(a, b))
+	})
+}
+
+// The strategy is the user's: pinned partitions, and one that fails.
+func TestStrategies(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		var answer atomic.Pointer[func(placement.View) []string]
+		say := func(f func(placement.View) []string) { answer.Store(&f) }
+		pinned := func(v placement.View) []string {
+			target := placement.Balanced{}.Target(v)
+			target[0], target[1] = "b", "b"
+			return target
+		}
+		say(pinned)
+		cfg := Config{Count: 4, Strategy: placement.StrategyFunc(func(v placement.View) []string { return (*answer.Load())(v) })}
+		a, b := w.take("a", cfg), w.take("b", cfg)
+		b.settled()
+		require.Subset(t, b.Owned(), []int{0, 1})
+		say(func(placement.View) []string { panic("no") })
+		c := w.take("c", cfg)
+		c.settled()
+		require.Equal(t, 4, len(a.Owned())+len(b.Owned())+len(c.Owned()))
+		require.NotEmpty(t, c.Owned())
+		say(func(placement.View) []string { time.Sleep(time.Hour); return nil })
+		require.NoError(t, c.stop())
+		time.Sleep(10 * time.Second)
+		require.Equal(t, 4, len(a.Owned())+len(b.Owned()))
+		say(pinned)
+		time.Sleep(2 * time.Hour)
+	})
+}
+
+func TestBadConfig(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		n := w.node("a")
+		own := func(context.Context, Owned) error { return nil }
+		for want, c := range map[string]Config{
+			"Own: invalid: nil":                 {Name: "p", Count: 1},
+			"Count: invalid: 0, must be 1 to":   {Name: "p", Own: own},
+			"Count: invalid: 65537":             {Name: "p", Own: own, Count: MaxCount + 1},
+			"Count, Keys: invalid":              {Name: "p", Own: own, Count: 1, Keys: []string{"x"}},
+			"Keys: invalid: 0":                  {Name: "p", Own: own, Keys: []string{}},
+			`Keys: invalid: "x", must be there`: {Name: "p", Own: own, Keys: []string{"x", "x"}},
+			`Keys: invalid: ""`:                 {Name: "p", Own: own, Keys: []string{""}},
+			"partition name: invalid: empty":    {Count: 1, Own: own},
+			"Settle: invalid: 1m1s":             {Name: "p", Own: own, Count: 1, Settle: 61 * time.Second},
+			"Strategy: invalid: nil":            {Name: "p", Own: own, Count: 1, Strategy: placement.StrategyFunc(nil)},
+		} {
+			_, err := Start(t.Context(), n.group, c)
+			require.ErrorIs(t, err, lease.ErrInvalid, want)
+			require.ErrorContains(t, err, want)
+		}
+		_, err := Start(t.Context(), &membership.Group{}, Config{Name: "p", Count: 1, Own: own})
+		require.ErrorIs(t, err, lease.ErrInvalid)
+		_, err = Start(nil, n.group, Config{Name: "p", Count: 1, Own: own}) //nolint:staticcheck
+		require.ErrorIs(t, err, lease.ErrInvalid)
+		_, err = Daemons(t.Context(), n.group, "d", 1, nil)
+		require.ErrorIs(t, err, lease.ErrInvalid)
+		n.start(Config{Count: 1})
+		_, err = Start(t.Context(), n.group, Config{Name: "p", Count: 1, Own: own})
+		require.ErrorIs(t, err, lease.ErrNameInUse)
+	})
+}
+
+func BenchmarkPlace(b *testing.B) {
+	for _, count := range []int{256, 10_000} {
+		b.Run(fmt.Sprint("count=", count), func(b *testing.B) {
+			t := table{layout: layout{keys: make([]string, count)}}
+			t.clear()
+			var members []membership.Member
+			for _, id := range names(10) {
+				members = append(members, membership.Member{ID: id, Incarnation: id, Capacity: 1})
+				t.hosts[id] = host{owner: lease.Owner{ID: id, Incarnation: id}}
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				v := t.view(members, time.Second)
+				if _, err := v.place(placement.Balanced{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,143 @@
+package partition
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/holdfast-go/holdfast/membership"
+	"github.com/holdfast-go/holdfast/placement"
+)
+
+// view is what the plan is made from: the nodes that may have partitions, which of them came so
+// lately that nothing moves to them yet but what has no owner, and who has, or is ready for, each.
+type view struct {
+	placement.View
+	held  []string // who has it
+	fresh map[string]bool
+	sick  map[int]map[string]bool
+	again time.Duration // until the first of fresh is so no more; 0: there is none
+}
+
+// view makes one for the members of the group.
+func (t *table) view(members []membership.Member, settle time.Duration) view {
+	v := view{fresh: map[string]bool{}, sick: map[int]map[string]bool{}}
+	part := map[string]host{}
+	for _, h := range t.hosts {
+		if h.layout == t.newest {
+			part[h.owner.Incarnation] = h
+		}
+	}
+	for _, m := range members {
+		h, ok := part[m.Incarnation]
+		if !ok {
+			continue
+		}
+		v.Hosts = append(v.Hosts, placement.Host{ID: m.ID, Incarnation: m.Incarnation, Roles: m.Roles, Capacity: m.Capacity, Labels: m.Labels, Leaving: m.Leaving})
+		if left := settle - time.Since(h.since); left > 0 {
+			v.fresh[m.Incarnation] = true
+			if v.again == 0 || left < v.again {
+				v.again = left
+			}
+		}
+	}
+	v.Owners, v.held = make([]string, len(t.keys)), make([]string, len(t.keys))
+	for i := range v.Owners {
+		v.held[i] = t.own[i].Owner.Incarnation
+		v.Owners[i] = v.held[i]
+		if r := t.ready[i].Owner.Incarnation; r != "" && !t.sick[i][r] {
+			v.Owners[i] = r
+		}
+	}
+	for i, by := range t.sick {
+		v.sick[i] = map[string]bool{}
+		for incarnation := range by {
+			v.sick[i][incarnation] = true
+		}
+	}
+	return v
+}
+
+// place returns the target of each partition: that of the strategy, but for those that would go to a
+// node that came just now, and those that can't run there.
+func (v *view) place(s placement.Strategy) ([]string, error) {
+	hosts := make(map[string]string, 2*len(v.Hosts)) // incarnations, by these and by id
+	load := make(map[string]int, len(v.Hosts))
+	for _, h := range v.Hosts {
+		hosts[h.ID], hosts[h.Incarnation] = h.Incarnation, h.Incarnation
+		load[h.Incarnation] = 0
+	}
+	stays := map[string]bool{}
+	for _, h := range v.Hosts {
+		stays[h.Incarnation] = h.Takes() > 0
+	}
+	target := slices.Clone(s.Target(placement.View{Hosts: slices.Clone(v.Hosts), Owners: slices.Clone(v.Owners)}))
+	if len(target) != len(v.Owners) {
+		return nil, fmt.Errorf("it returned %d targets of %d", len(target), len(v.Owners))
+	}
+	for i, to := range target {
+		at, ok := hosts[to]
+		switch {
+		case to == "" && hosts[v.Owners[i]] != "":
+			at = v.Owners[i] // it has no opinion
+		case to != "" && !ok:
+			return nil, fmt.Errorf("%.64q, of partition %d, is no host", to, i)
+		}
+		if v.fresh[at] && stays[v.held[i]] {
+			at = v.held[i]
+		}
+		target[i] = at
+		load[at]++
+	}
+	for i, by := range v.sick {
+		if by[target[i]] {
+			load[target[i]]--
+			target[i] = v.least(load, by)
+			load[target[i]]++
+		}
+	}
+	return target, nil
+}
+
+// least is the node with the lowest load for its capacity that is not in without; empty: none is left.
+func (v *view) least(load map[string]int, without map[string]bool) (best string) {
+	most := 0.0
+	for _, h := range v.Hosts {
+		if per := float64(load[h.Incarnation]+1) / float64(h.Takes()); h.Takes() > 0 && !without[h.Incarnation] && (best == "" || per < most) {
+			best, most = h.Incarnation, per
+		}
+	}
+	return best
+}
+
+// step is what is next for a partition here.
+type step uint8
+
+const (
+	nothing step = iota
+	begin        // to acquire it, or get ready for it
+	cancel       // to stop acquiring it
+	pass         // to end Own, and pass it to the node that is ready
+	giveUp       // to end Own, and release it
+)
+
+// next decides that of partition i, for which this node has a slot, and owns it, or neither. target is
+// where it should be; alone says that no other node will ever be ready for it.
+func (t *table) next(i int, target string, slot, owns, alone bool) step {
+	mine := target == t.self && !t.beyond(i, t.newest)
+	switch ready := t.ready[i].Owner.Incarnation; {
+	case !slot && mine:
+		return begin
+	case !slot || mine:
+		return nothing
+	case !owns:
+		return cancel
+	case t.beyond(i, t.newest):
+		return giveUp
+	case ready != "" && ready != t.self:
+		return pass
+	case alone:
+		return giveUp
+	}
+	return nothing
+}

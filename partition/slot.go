@@ -1,0 +1,226 @@
+package partition
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/boundary"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// ErrMoved is the cause of Own's context when the partition moves to another node, or this one stops.
+var ErrMoved = errors.New("the partition moves to another node")
+
+const (
+	mostFailures = 5                      // in a row, and the partition is another's
+	leastPause   = 100 * time.Millisecond // after the first
+	mostPause    = 30 * time.Second
+	steadyAfter  = time.Minute // a run of that length ends the row
+	sickFor      = time.Minute // at least: how long another has it then
+	stopsWithin  = 10 * time.Second
+)
+
+// slot is a partition that this node owns, or is about to.
+type slot struct {
+	p       *Partitions
+	n       int
+	own     *lease.Handle
+	ready   *lease.Handle // nil until it is needed
+	ctx     context.Context
+	cancel  context.CancelFunc
+	changed chan struct{} // has a value when the owner's record changed
+
+	prepared bool
+	failures int
+
+	// Guarded by Partitions.mu.
+	owns    bool
+	end     context.CancelCauseFunc // of Own's context
+	passing bool                    // to the node that is ready, when Own has returned
+	ending  time.Time               // when Own's context was done; zero: it is not
+}
+
+// errReturned is why Own is called again that did not fail.
+var errReturned = errors.New("Own returned before its context was done")
+
+// errPrepare: Prepare failed, which counts as Own.
+var errPrepare = errors.New("Prepare")
+
+// run holds the partition, or waits for it, until it is not to be here any more.
+func (s *slot) run() {
+	defer s.p.ended(s)
+	for s.ctx.Err() == nil {
+		term, err := s.take()
+		switch {
+		case term != nil:
+			if s.hold(term) {
+				s.prepared = false // what is owned next may be another's by then
+				continue
+			}
+			return
+		case errors.Is(err, lease.ErrClosed):
+			return
+		case errors.Is(err, errPrepare):
+			if s.failed(s.ctx, err) {
+				return
+			}
+		case err != nil && s.ctx.Err() == nil: // the Keeper tells of a store that is away
+			_ = boundary.Pause(s.ctx, leastPause+rand.N(leastPause))
+		}
+	}
+}
+
+// failed notes that the user's code failed, and pauses. It returns whether another node is to try.
+func (s *slot) failed(ctx context.Context, err error) (sick bool) {
+	s.p.line.Warn(s.p.log, time.Since(s.p.began), "it is tried again", zap.String("partition", s.p.keys[s.n]), zap.Error(err))
+	if s.failures++; s.failures >= mostFailures && s.p.standBack(s.n) {
+		return true
+	}
+	pause := min(mostPause, leastPause<<min(s.failures-1, 10))
+	_ = boundary.Pause(ctx, pause/2+rand.N(pause/2))
+	return false
+}
+
+// take acquires the lease, by an offer if another has it. Neither a term nor an error: not yet.
+func (s *slot) take() (lease.Term, error) {
+	rec := s.p.owner(s.n)
+	if rec.Name == "" || rec.Owner.Incarnation == s.p.self {
+		return s.acquire()
+	}
+	if !s.prepared && s.p.cfg.Prepare != nil {
+		if err := s.prepare(); err != nil {
+			return nil, err
+		}
+	}
+	s.prepared = true
+	return s.invite()
+}
+
+func (s *slot) acquire() (lease.Term, error) {
+	term, err := s.own.AcquireTerm(s.ctx)
+	if errors.Is(err, lease.ErrHeld) { // the records that were heard are behind
+		s.wait(time.Second)
+		return nil, nil
+	}
+	return term, err
+}
+
+// wait waits for another record of the owner.
+func (s *slot) wait(most time.Duration) {
+	t := time.NewTimer(most)
+	defer t.Stop()
+	select {
+	case <-s.changed:
+	case <-t.C:
+	case <-s.ctx.Done():
+	}
+}
+
+func (s *slot) prepare() error {
+	select {
+	case s.p.preparing <- struct{}{}:
+		defer func() { <-s.p.preparing }()
+	case <-s.ctx.Done():
+		return s.ctx.Err()
+	}
+	if err := boundary.Call(func() error { return s.p.cfg.Prepare(s.ctx, s.n) }); err != nil {
+		return fmt.Errorf("%w: %w", errPrepare, err)
+	}
+	return nil
+}
+
+// invite says that this node is ready, and takes up what the owner passes on.
+func (s *slot) invite() (term lease.Term, err error) {
+	if s.ready == nil {
+		if s.ready, err = s.p.keeper.Lease(s.p.nameOf(kindReady, s.n)); err != nil {
+			return nil, err
+		}
+	}
+	offer, err := s.own.Offer(s.ctx)
+	if err == nil {
+		err = s.ready.Describe(offerOf(offer))
+	}
+	won := false
+	if err == nil {
+		won, err = s.ready.Acquire(s.ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		withdraw := func() { _ = s.ready.Release(context.Background()) }
+		if term != nil { // Own need not wait for that
+			s.p.wg.Go(withdraw)
+			return
+		}
+		withdraw()
+	}()
+	for left := offer.Lifetime / 2; left > 0 && s.ctx.Err() == nil; {
+		switch rec := s.p.owner(s.n); {
+		case rec.Name == "":
+			return s.acquire()
+		case rec.Owner.Incarnation == s.p.self && rec.Nonce == offer.Nonce:
+			if ok, err := s.own.Adopt(s.ctx, offer); err != nil || !ok {
+				return nil, err
+			}
+			term, _ := s.own.Term()
+			return term, nil
+		case !won: // another is ready: who owns it decides
+			s.wait(time.Second)
+			return nil, nil
+		}
+		began := time.Now()
+		s.wait(left)
+		left -= time.Since(began)
+	}
+	return nil, nil // with another offer, as this one would not live long enough
+}
+
+// hold runs Own under a term, and passes the lease on. It returns whether this node goes on to wait
+// for it.
+func (s *slot) hold(term lease.Term) (again bool) {
+	if !s.p.lawful() {
+		_ = s.own.Release(context.Background())
+		return true
+	}
+	ctx, end := context.WithCancelCause(term.Context())
+	defer end(nil)
+	s.p.begun(s, end)
+	defer context.AfterFunc(ctx, func() { s.p.mark(s) })()
+	sick := s.work(ctx, term)
+	offer, told := s.p.over(s)
+	if offer != nil {
+		err := s.own.Transfer(context.Background(), *offer)
+		if err == nil {
+			s.p.moves.Add(1)
+			return false
+		}
+		s.p.line.Warn(s.p.log, time.Since(s.p.began), "could not be passed on, is released", zap.String("partition", s.p.keys[s.n]), zap.Error(err))
+	}
+	_ = s.own.Release(context.Background()) // in the background if the store is away
+	return !sick && !told
+}
+
+// work calls Own again and again. It returns whether that failed too often.
+func (s *slot) work(ctx context.Context, term lease.Term) (sick bool) {
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := boundary.Call(func() error { return s.p.cfg.Own(ctx, Owned{term, s.n, s.p.keys[s.n]}) })
+		if ctx.Err() != nil {
+			return false
+		}
+		if time.Since(began) >= steadyAfter {
+			s.failures = 0
+		}
+		if s.failed(ctx, cmp.Or(err, errReturned)) {
+			return true
+		}
+	}
+	return false
+}
