@@ -416,55 +416,6 @@ func (p *Partitions) beginLocked(n int) {
 	p.wg.Go(s.run)
 }
 
-// ended takes back a slot whose run has ended.
-func (p *Partitions) ended(s *slot) {
-	s.cancel()
-	_ = s.own.Close(context.Background())
-	if s.ready != nil {
-		_ = s.ready.Close(context.Background())
-	}
-	p.mu.Lock()
-	delete(p.slots, s.n)
-	p.mu.Unlock()
-	p.wake()
-}
-
-// owner is the record of the lease of partition n.
-func (p *Partitions) owner(n int) lease.Record {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.own[n]
-}
-
-// begun notes that s owns its partition; end ends the context of Own.
-func (p *Partitions) begun(s *slot, end context.CancelCauseFunc) {
-	p.mu.Lock()
-	s.owns, s.end, s.passing, s.ending = true, end, false, time.Time{}
-	p.mu.Unlock()
-	p.wake()
-}
-
-// mark notes since when Own is to return.
-func (p *Partitions) mark(s *slot) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s.ending = time.Now()
-}
-
-// over notes that Own has returned for good. It returns by what offer the lease is passed on, if it
-// is, and whether s was told to let go.
-func (p *Partitions) over(s *slot) (offer *lease.Offer, told bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s.owns, s.ending = false, time.Time{}
-	if s.passing {
-		if o, err := readOffer(s.own.Name(), p.ready[s.n]); err == nil {
-			offer = &o
-		}
-	}
-	return offer, s.passing || s.ctx.Err() != nil
-}
-
 // standBack has another node run partition n for a while. It returns whether one is to.
 func (p *Partitions) standBack(n int) bool {
 	p.mu.Lock()

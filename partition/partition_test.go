@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -74,6 +75,7 @@ func TestDrain(t *testing.T) {
 		require.Equal(t, []int{5, 5}, owned(a, b))
 		so := w.so()
 		require.NoError(t, b.Drain(t.Context()))
+		synctest.Wait() // passed on, and not yet taken up
 		require.Equal(t, []int{10, 0}, owned(a, b))
 		_, gap := w.since(so)
 		require.Zero(t, gap)

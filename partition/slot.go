@@ -54,7 +54,7 @@ var errPrepare = errors.New("Prepare")
 
 // run holds the partition, or waits for it, until it is not to be here any more.
 func (s *slot) run() {
-	defer s.p.ended(s)
+	defer s.close()
 	for s.ctx.Err() == nil {
 		term, err := s.take()
 		switch {
@@ -89,7 +89,7 @@ func (s *slot) failed(ctx context.Context, err error) (sick bool) {
 
 // take acquires the lease, by an offer if another has it. Neither a term nor an error: not yet.
 func (s *slot) take() (lease.Term, error) {
-	rec := s.p.owner(s.n)
+	rec := s.record()
 	if rec.Name == "" || rec.Owner.Incarnation == s.p.self {
 		return s.acquire()
 	}
@@ -162,7 +162,7 @@ func (s *slot) invite() (term lease.Term, err error) {
 		withdraw()
 	}()
 	for left := offer.Lifetime / 2; left > 0 && s.ctx.Err() == nil; {
-		switch rec := s.p.owner(s.n); {
+		switch rec := s.record(); {
 		case rec.Name == "":
 			return s.acquire()
 		case rec.Owner.Incarnation == s.p.self && rec.Nonce == offer.Nonce:
@@ -191,10 +191,10 @@ func (s *slot) hold(term lease.Term) (again bool) {
 	}
 	ctx, end := context.WithCancelCause(term.Context())
 	defer end(nil)
-	s.p.begun(s, end)
-	defer context.AfterFunc(ctx, func() { s.p.mark(s) })()
+	s.begun(end)
+	defer context.AfterFunc(ctx, s.mark)()
 	sick := s.work(ctx, term)
-	offer, told := s.p.over(s)
+	offer, told := s.over()
 	if offer != nil {
 		err := s.own.Transfer(context.Background(), *offer)
 		if err == nil {
@@ -223,4 +223,53 @@ func (s *slot) work(ctx context.Context, term lease.Term) (sick bool) {
 		}
 	}
 	return false
+}
+
+// record is that of the partition's lease.
+func (s *slot) record() lease.Record {
+	s.p.mu.Lock()
+	defer s.p.mu.Unlock()
+	return s.p.own[s.n]
+}
+
+// begun notes that this node owns the partition; end ends the context of Own.
+func (s *slot) begun(end context.CancelCauseFunc) {
+	s.p.mu.Lock()
+	s.owns, s.end, s.passing, s.ending = true, end, false, time.Time{}
+	s.p.mu.Unlock()
+	s.p.wake()
+}
+
+// mark notes since when Own should have returned.
+func (s *slot) mark() {
+	s.p.mu.Lock()
+	defer s.p.mu.Unlock()
+	s.ending = time.Now()
+}
+
+// over notes that Own has returned for good. It returns by what offer the lease is passed on, if it
+// is, and whether the slot was told to let go.
+func (s *slot) over() (offer *lease.Offer, told bool) {
+	s.p.mu.Lock()
+	defer s.p.mu.Unlock()
+	s.owns, s.ending = false, time.Time{}
+	if s.passing {
+		if o, err := readOffer(s.own.Name(), s.p.ready[s.n]); err == nil {
+			offer = &o
+		}
+	}
+	return offer, s.passing || s.ctx.Err() != nil
+}
+
+// close gives the slot back.
+func (s *slot) close() {
+	s.cancel()
+	_ = s.own.Close(context.Background())
+	if s.ready != nil {
+		_ = s.ready.Close(context.Background())
+	}
+	s.p.mu.Lock()
+	delete(s.p.slots, s.n)
+	s.p.mu.Unlock()
+	s.p.wake()
 }
