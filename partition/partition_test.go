@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/internal/inputtest"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/placement"
@@ -344,10 +345,11 @@ func TestBadConfig(t *testing.T) {
 		}
 		_, err := Start(t.Context(), &membership.Group{}, Config{Name: "p", Count: 1, Own: own})
 		require.ErrorIs(t, err, lease.ErrInvalid)
-		_, err = Start(nil, n.group, Config{Name: "p", Count: 1, Own: own}) //nolint:staticcheck
+		_, err = Start(inputtest.None, n.group, Config{Name: "p", Count: 1, Own: own})
 		require.ErrorIs(t, err, lease.ErrInvalid)
 		_, err = Daemons(t.Context(), n.group, "d", 1, nil)
 		require.ErrorIs(t, err, lease.ErrInvalid)
+		inputtest.Zeros(t, nil, new(Partitions))
 		n.start(Config{Count: 1})
 		_, err = Start(t.Context(), n.group, Config{Name: "p", Count: 1, Own: own})
 		require.ErrorIs(t, err, lease.ErrNameInUse)

@@ -47,7 +47,7 @@ type slot struct {
 }
 
 // errReturned is why Own is called again that did not fail.
-var errReturned = errors.New("Own returned before its context was done")
+var errReturned = errors.New("it returned before its context was done")
 
 // errPrepare: Prepare failed, which counts as Own.
 var errPrepare = errors.New("Prepare")

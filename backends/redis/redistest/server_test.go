@@ -3,7 +3,6 @@
 package redistest
 
 import (
-	"context"
 	"syscall"
 	"testing"
 	"time"
@@ -16,13 +15,6 @@ import (
 func impatient(o *redis.UniversalOptions) {
 	o.MaxRetries = -1
 	o.ContextTimeoutEnabled = true
-}
-
-func within(t *testing.T, d time.Duration) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), d)
-	t.Cleanup(cancel)
-	return ctx
 }
 
 func TestServerIsKilledAndRestarted(t *testing.T) {
