@@ -61,7 +61,10 @@ func (n *Node) Handler() http.Handler {
 		r.Events = nil
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
-		_ = e.Encode(r) // the client has gone
+		_ = e.Encode(struct {
+			ID, Address string
+			inquiry.Report
+		}{n.cfg.ID, n.keeper.Owner().Address, r}) // an error: the client has gone
 	})
 	if n.page != nil {
 		mux.Handle("/holdfast/", http.StripPrefix("/holdfast", n.page))
