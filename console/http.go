@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -61,7 +62,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	head.Set("X-Content-Type-Options", "nosniff")
 	head.Set("Referrer-Policy", "no-referrer")
 	head.Set("Cache-Control", "no-store")
-	if !strings.HasSuffix(r.URL.Path, "/stream") && r.Method == http.MethodGet && zips(w, r) {
+	if !strings.HasSuffix(r.URL.Path, "/stream") && r.Method == http.MethodGet && r.Header.Get("Range") == "" && zips(w, r) {
 		z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed)
 		defer z.Close()
 		w = zipped{w, z}
@@ -82,7 +83,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // zips reports whether the answer to r is compressed, which its head says then.
 func zips(w http.ResponseWriter, r *http.Request) bool {
 	w.Header().Set("Vary", "Accept-Encoding")
-	if !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+	if accepts := r.Header.Get("Accept-Encoding"); !strings.Contains(accepts, "gzip") || strings.Contains(accepts, "gzip;q=0") {
 		return false
 	}
 	w.Header().Set("Content-Encoding", "gzip")
@@ -112,9 +113,14 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request) error {
 	}
 	user, err := h.authorize(r, Access{Action: "read"})
 	name, api := strings.CutPrefix(at, "/api/v1/")
+	asked, _, _ := strings.Cut(r.RequestURI, "?")
 	switch {
 	case err != nil:
 		return err
+	case r.URL.Path == "" && !strings.HasSuffix(asked, "/"): // a relative URL holds behind any prefix
+		w.Header().Set("Location", "./"+path.Base(asked)+"/")
+		w.WriteHeader(http.StatusTemporaryRedirect)
+		return nil
 	case !api:
 		return static(w, r, at)
 	case name == "stream":

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,7 +19,8 @@ import (
 
 const (
 	maxViewers   = 256              // streams of a handler
-	writeTimeout = 10 * time.Second // for one message
+	chunkSize    = 64 << 10         // bytes that a viewer reads within writeTimeout, or is cut off
+	writeTimeout = 10 * time.Second //
 	pingInterval = 15 * time.Second // authorization is asked for as often
 	figurePause  = time.Second      // between patches of a member in which figures alone changed
 	figureRate   = 50_000           // bytes a second that such patches of a member have at most
@@ -187,26 +189,37 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request, user string) er
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no")
 	out, zip := http.NewResponseController(w), zips(w, r)
-	put := func(t text) {
-		body := []byte(t.body)
-		if zip {
-			body = t.zip()
+	put := func(body []byte) (err error) {
+		for part := range slices.Chunk(body, chunkSize) {
+			_ = out.SetWriteDeadline(time.Now().Add(writeTimeout)) // if w can't, only the viewer is held up
+			_, wrong := w.Write(part)
+			err = errors.Join(err, wrong, out.Flush())
 		}
-		_, _ = w.Write(body)
+		return err
 	}
 	if zip {
 		_, _ = w.Write([]byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255}) // the head of a gzip stream
 	}
 	send := func(event string, members map[string]text) error {
-		_ = out.SetWriteDeadline(time.Now().Add(writeTimeout)) // if w can't, only the viewer is held up
+		var all []byte
+		say := func(s string) {
+			if zip { // a stored block, as RFC 1951 has it
+				n := uint16(len(s))
+				all = append(all, 0, byte(n), byte(n>>8), byte(^n), byte(^n>>8))
+			}
+			all = append(all, s...)
+		}
 		next := "retry: 3000\nevent: " + event + "\ndata: {"
 		for name, t := range members {
-			put(textOf(fmt.Appendf(nil, "%s%q:", next, name)))
-			put(t)
-			next = ","
+			say(fmt.Sprintf("%s%q:", next, name))
+			if next = ","; zip {
+				all = append(all, t.zip()...)
+			} else {
+				all = append(all, t.body...)
+			}
 		}
-		put(textOf([]byte("}\n\n")))
-		return out.Flush()
+		say("}\n\n")
+		return put(all)
 	}
 	ping := time.NewTicker(pingInterval)
 	defer ping.Stop()

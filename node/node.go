@@ -336,7 +336,7 @@ func (n *Node) spreads(name string, start func(*membership.Group) (*partition.Pa
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.spread = append(slices.Clip(n.spread), p)
+	n.spread = append(spreading(n.spread), p)
 	return p, nil
 }
 
@@ -344,7 +344,11 @@ func (n *Node) spreads(name string, start func(*membership.Group) (*partition.Pa
 func (n *Node) spreading() []*partition.Partitions {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(n.spread), func(p *partition.Partitions) bool {
+	return spreading(n.spread)
+}
+
+func spreading(all []*partition.Partitions) []*partition.Partitions {
+	return slices.DeleteFunc(slices.Clone(all), func(p *partition.Partitions) bool {
 		select {
 		case <-p.Done():
 			return true

@@ -27,11 +27,11 @@ type Config struct {
 	// Count is how many there are, numbered from 0, at most MaxCount; or Keys names them, each once.
 	//
 	// Of 256 partitions the fifth has other things in it than of 512. So while nodes differ in Count,
-	// that of the node which came last counts: the others give up all that they have, and only when the
+	// that of the node which was started last counts, by their clocks: the others give up all that they have, and only when the
 	// last of them has done so anything is owned. A key means the same in every list:
-	// while nodes differ in Keys, those with the list that came last take partitions, and the others
+	// while nodes differ in Keys, those with the list that was started last take partitions, and the others
 	// keep what they have until one of these is ready for it. What a new list lacks runs until its
-	// owner stops.
+	// owner stops. Keys that come in place of a Count need another Name.
 	Count int
 	Keys  []string
 
@@ -41,7 +41,7 @@ type Config struct {
 	//
 	// When it returns before, or panics, it is called again under the same lease, after a pause that
 	// grows from 100 ms to 30 s. The fifth time in a row, without a minute between, that makes the
-	// partition another node's, if there is one, for a minute at least.
+	// partition another node's for a minute, if there is one.
 	Own func(ctx context.Context, o Owned) error
 
 	// Prepare is called before Own where another node still owns the partition, which goes on until

@@ -1,11 +1,13 @@
 package partition
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -77,14 +79,16 @@ type here struct {
 // together share them out once. What happens is logged by the Keeper's logger.
 //
 // It goes on until Stop. Errors: lease.ErrInvalid, with the field; lease.ErrNameInUse if Name runs on
-// this Keeper already; lease.ErrUnsupported if the store can't list; lease.ErrClosed.
+// this Keeper already; lease.ErrUnsupported if the store can neither watch nor list; lease.ErrClosed.
 func Start(ctx context.Context, group *membership.Group, cfg Config) (*Partitions, error) {
 	return start(ctx, group, cfg, false)
 }
 
 // Daemons runs f for each number from 0 to n-1, each on one node at a time, spread over the nodes, and
 // calls it again when it returns, as Config.Own has it. While nodes differ in n, as in a rollout, the
-// n of the node that came last counts: those with another begin no daemon, and daemons from n on stop.
+// n of the node that was started last counts: those with another begin no daemon, and daemons from n on
+// stop. A daemon that returns five times in a row, none of them a minute after it was called, is begun
+// on another node.
 //
 // Errors: those of Start.
 func Daemons(ctx context.Context, group *membership.Group, name string, n int, f func(ctx context.Context, i int) error) (*Partitions, error) {
@@ -120,7 +124,14 @@ func start(ctx context.Context, group *membership.Group, cfg Config, daemons boo
 		running: running{began: time.Now(), closed: make(chan struct{}), woken: make(chan struct{}, 1)}}
 	p.table.clear()
 	p.life, p.end = context.WithCancel(context.WithoutCancel(ctx))
-	about := lease.WithMetadata(map[string]string{keyLayout: l.id})
+	for i, name := range l.names { // the longest name that is made of it
+		if err := k.Validate(p.prefix + kindSick + "/" + name + "/" + p.self); err != nil {
+			p.end()
+			return fail(fmt.Errorf("key %.64q: %w", l.keys[i], err))
+		}
+	}
+	came := strconv.FormatInt(k.Clock().Now().Wall/1000, 10)
+	about := lease.WithMetadata(map[string]string{keyLayout: l.id, keyCame: came})
 	host, err := k.Lease(p.prefix+kindHost+"/"+p.node(), about)
 	if err == nil {
 		p.counts, err = k.Lease(p.prefix+kindCounts+"/"+p.node(), about)
@@ -216,7 +227,14 @@ func (p *Partitions) reign() {
 	for p.await(p.life, func() bool { return p.newest == p.id }) == nil {
 		ctx, cancel := context.WithCancel(p.life)
 		p.wg.Go(func() {
-			_ = p.await(ctx, func() bool { return p.newest != p.id && p.newest != "" })
+			_ = p.await(ctx, func() bool {
+				for _, s := range p.slots {
+					if s.owns { // its Own ends first
+						return false
+					}
+				}
+				return p.newest != p.id && p.newest != ""
+			})
 			cancel()
 		})
 		err := lease.Run(ctx, p.counts, func(ctx context.Context, t lease.Term) error {
@@ -243,6 +261,9 @@ func (p *Partitions) reign() {
 // unopposed asks the store whether no node has another Count.
 func (p *Partitions) unopposed(ctx context.Context) bool {
 	all, err := p.keeper.List(ctx, p.prefix+kindCounts+"/")
+	if err != nil && ctx.Err() == nil {
+		p.line.Warn(p.log, time.Since(p.began), "nothing is owned before the store lists the nodes with another Count", zap.Error(err))
+	}
 	return err == nil && !slices.ContainsFunc(all, func(r lease.Record) bool { return r.Metadata[keyLayout] != p.id })
 }
 
@@ -322,6 +343,12 @@ func (p *Partitions) decide() (again time.Duration) {
 		return 0
 	}
 	target := p.place(v)
+	var failed error
+	defer func() {
+		if failed != nil { // told under no lock
+			p.line.Warn(p.log, time.Since(p.began), "a partition can't be owned", zap.Error(failed))
+		}
+	}()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.plan, p.target = v, target
@@ -348,7 +375,7 @@ func (p *Partitions) decide() (again time.Duration) {
 			if wait := gather - time.Since(p.since); p.since.IsZero() || wait > 0 {
 				next(wait)
 			} else if p.stopping.IsZero() {
-				p.beginLocked(i)
+				failed = cmp.Or(p.beginLocked(i), failed)
 			}
 		case cancel:
 			s.cancel()
@@ -400,20 +427,20 @@ func (p *Partitions) ask(v view) ([]string, error) {
 }
 
 // beginLocked makes a slot for partition n.
-func (p *Partitions) beginLocked(n int) {
+func (p *Partitions) beginLocked(n int) error {
 	var opts []lease.Option
 	if p.strict {
 		opts = append(opts, lease.WithParent(p.counts))
 	}
 	own, err := p.keeper.Lease(p.nameOf(kindOwn, n), opts...)
 	if err != nil {
-		p.line.Warn(p.log, time.Since(p.began), "can't be owned", zap.String("partition", p.keys[n]), zap.Error(err))
-		return
+		return err
 	}
 	s := &slot{p: p, n: n, own: own, changed: make(chan struct{}, 1)}
 	s.ctx, s.cancel = context.WithCancel(p.life)
 	p.slots[n] = s
 	p.wg.Go(s.run)
+	return nil
 }
 
 // standBack has another node run partition n for a while. It returns whether one is to.
@@ -489,18 +516,21 @@ func (p *Partitions) Wait(ctx context.Context) error {
 }
 
 func (p *Partitions) settledLocked() bool {
+	if p.plan.again > 0 && len(p.plan.fresh) < len(p.plan.Hosts) { // some may move yet
+		return false
+	}
 	for i, to := range p.target {
 		s := p.slots[i]
 		if to == "" || p.own[i].Owner.Incarnation != to || to == p.self && (s == nil || !s.owns) {
 			return false
 		}
 	}
-	return slices.ContainsFunc(p.plan.Hosts, func(h placement.Host) bool { return h.Incarnation == p.self }) && p.plan.again == 0
+	return slices.ContainsFunc(p.plan.Hosts, func(h placement.Host) bool { return h.Incarnation == p.self })
 }
 
 // Health is a check as health.Handler takes it. It fails, naming the partition, while an Own has not
-// returned 10 s after it should have; and while the records of the partitions are not known, or this
-// node does not take part. It asks nothing of the store.
+// returned 10 s after it should have; until the records of the partitions are known, and this node takes
+// part; and after Stop. It asks nothing of the store.
 func (p *Partitions) Health(ctx context.Context) error {
 	if err := p.check(ctx); err != nil {
 		return err
@@ -600,5 +630,5 @@ func (p *Partitions) Stop(ctx context.Context) error {
 	p.mu.Lock()
 	left := len(p.slots)
 	p.mu.Unlock()
-	return fmt.Errorf("partitions %.64q: %w: %d still owned, their Own has not returned", p.cfg.Name, context.Cause(ctx), left)
+	return fmt.Errorf("partitions %.64q: %w: %d are not given up yet", p.cfg.Name, context.Cause(ctx), left)
 }

@@ -2,6 +2,7 @@ package partition
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -71,6 +72,12 @@ func (v *view) place(s placement.Strategy) ([]string, error) {
 	for _, h := range v.Hosts {
 		stays[h.Incarnation] = h.Takes() > 0
 	}
+	spared := map[string]int{} // as much of a node's part as it can't run
+	for _, by := range v.sick {
+		for incarnation := range by {
+			spared[incarnation]++
+		}
+	}
 	target := slices.Clone(s.Target(placement.View{Hosts: slices.Clone(v.Hosts), Owners: slices.Clone(v.Owners)}))
 	if len(target) != len(v.Owners) {
 		return nil, fmt.Errorf("it returned %d targets of %d", len(target), len(v.Owners))
@@ -83,17 +90,25 @@ func (v *view) place(s placement.Strategy) ([]string, error) {
 		case to != "" && !ok:
 			return nil, fmt.Errorf("%.64q, of partition %d, is no host", to, i)
 		}
-		if v.fresh[at] && stays[v.held[i]] {
-			at = v.held[i]
+		if held := v.held[i]; at != held && stays[held] && !v.sick[i][held] && (v.fresh[at] || spared[at] > 0) {
+			spared[at]--
+			at = held
 		}
 		target[i] = at
 		load[at]++
 	}
-	for i, by := range v.sick {
-		if by[target[i]] {
+	for _, i := range slices.Sorted(maps.Keys(v.sick)) {
+		by, to := v.sick[i], v.held[i]
+		if !by[target[i]] {
+			continue
+		}
+		if !stays[to] || by[to] {
+			to = v.least(load, by)
+		}
+		if to != "" { // else one that can't run it is better than none
 			load[target[i]]--
-			target[i] = v.least(load, by)
-			load[target[i]]++
+			load[to]++
+			target[i] = to
 		}
 	}
 	return target, nil
@@ -124,7 +139,8 @@ const (
 // next decides that of partition i, for which this node has a slot, and owns it, or neither. target is
 // where it should be; alone says that no other node will ever be ready for it.
 func (t *table) next(i int, target string, slot, owns, alone bool) step {
-	mine := target == t.self && !t.beyond(i, t.newest)
+	over := t.beyond(i, t.newest) || t.strict && t.newest != "" && t.newest != t.id
+	mine := target == t.self && !over
 	switch ready := t.ready[i].Owner.Incarnation; {
 	case !slot && mine:
 		return begin
@@ -132,7 +148,7 @@ func (t *table) next(i int, target string, slot, owns, alone bool) step {
 		return nothing
 	case !owns:
 		return cancel
-	case t.beyond(i, t.newest):
+	case over:
 		return giveUp
 	case ready != "" && ready != t.self:
 		return pass

@@ -20,6 +20,7 @@ var ErrMoved = errors.New("the partition moves to another node")
 const (
 	mostFailures = 5                      // in a row, and the partition is another's
 	leastPause   = 100 * time.Millisecond // after the first
+	mostTries    = 5 * time.Second        // between requests that fail
 	mostPause    = 30 * time.Second
 	steadyAfter  = time.Minute // a run of that length ends the row
 	sickFor      = time.Minute // at least: how long another has it then
@@ -37,10 +38,12 @@ type slot struct {
 	changed chan struct{} // has a value when the owner's record changed
 
 	prepared bool
-	failures int
+	failures int           // of the user's code, in a row
+	pause    time.Duration // after a request that failed
 
 	// Guarded by Partitions.mu.
 	owns    bool
+	work    context.Context         // of Own
 	end     context.CancelCauseFunc // of Own's context
 	passing bool                    // to the node that is ready, when Own has returned
 	ending  time.Time               // when Own's context was done; zero: it is not
@@ -59,19 +62,24 @@ func (s *slot) run() {
 		term, err := s.take()
 		switch {
 		case term != nil:
+			s.pause = 0
 			if s.hold(term) {
 				s.prepared = false // what is owned next may be another's by then
 				continue
 			}
 			return
-		case errors.Is(err, lease.ErrClosed):
+		case errors.Is(err, lease.ErrClosed), s.ctx.Err() != nil:
 			return
 		case errors.Is(err, errPrepare):
 			if s.failed(s.ctx, err) {
 				return
 			}
-		case err != nil && s.ctx.Err() == nil: // the Keeper tells of a store that is away
-			_ = boundary.Pause(s.ctx, leastPause+rand.N(leastPause))
+		case err != nil:
+			if !errors.Is(err, lease.ErrUnknown) { // the Keeper tells of a store that is away
+				s.p.line.Warn(s.p.log, time.Since(s.p.began), "can't be owned yet", zap.String("partition", s.p.keys[s.n]), zap.Error(err))
+			}
+			s.pause = min(max(leastPause, 2*s.pause), mostTries)
+			_ = boundary.Pause(s.ctx, s.pause/2+rand.N(s.pause/2))
 		}
 	}
 }
@@ -171,6 +179,8 @@ func (s *slot) invite() (term lease.Term, err error) {
 			}
 			term, _ := s.own.Term()
 			return term, nil
+		case rec.Owner.Incarnation == s.p.self: // by the offer before
+			return s.acquire()
 		case !won: // another is ready: who owns it decides
 			s.wait(time.Second)
 			return nil, nil
@@ -187,13 +197,14 @@ func (s *slot) invite() (term lease.Term, err error) {
 func (s *slot) hold(term lease.Term) (again bool) {
 	if !s.p.lawful() {
 		_ = s.own.Release(context.Background())
+		s.wait(leastPause)
 		return true
 	}
 	ctx, end := context.WithCancelCause(term.Context())
 	defer end(nil)
-	s.begun(end)
-	defer context.AfterFunc(ctx, s.mark)()
-	sick := s.work(ctx, term)
+	s.begun(ctx, end)
+	defer context.AfterFunc(ctx, func() { s.mark(ctx) })()
+	sick := s.runOwn(ctx, term)
 	offer, told := s.over()
 	if offer != nil {
 		err := s.own.Transfer(context.Background(), *offer)
@@ -207,8 +218,8 @@ func (s *slot) hold(term lease.Term) (again bool) {
 	return !sick && !told
 }
 
-// work calls Own again and again. It returns whether that failed too often.
-func (s *slot) work(ctx context.Context, term lease.Term) (sick bool) {
+// runOwn calls Own again and again. It returns whether that failed too often.
+func (s *slot) runOwn(ctx context.Context, term lease.Term) (sick bool) {
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := boundary.Call(func() error { return s.p.cfg.Own(ctx, Owned{term, s.n, s.p.keys[s.n]}) })
@@ -233,18 +244,23 @@ func (s *slot) record() lease.Record {
 }
 
 // begun notes that this node owns the partition; end ends the context of Own.
-func (s *slot) begun(end context.CancelCauseFunc) {
+func (s *slot) begun(ctx context.Context, end context.CancelCauseFunc) {
 	s.p.mu.Lock()
-	s.owns, s.end, s.passing, s.ending = true, end, false, time.Time{}
+	s.owns, s.work, s.end, s.passing, s.ending = true, ctx, end, false, time.Time{}
+	if s.ctx.Err() != nil { // Stop saw that it owned nothing, and will not come again
+		end(ErrMoved)
+	}
 	s.p.mu.Unlock()
 	s.p.wake()
 }
 
 // mark notes since when Own should have returned.
-func (s *slot) mark() {
+func (s *slot) mark(ctx context.Context) {
 	s.p.mu.Lock()
 	defer s.p.mu.Unlock()
-	s.ending = time.Now()
+	if s.owns && s.work == ctx {
+		s.ending = time.Now()
+	}
 }
 
 // over notes that Own has returned for good. It returns by what offer the lease is passed on, if it

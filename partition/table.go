@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -23,13 +24,14 @@ const (
 // The metadata of these leases.
 const (
 	keyLayout = "layout" // of host and counts
+	keyCame   = "came"   // of host: when it was started, by the node's clock, in microseconds since 1970
 	keyOffer  = "offer"  // of ready
 )
 
 // host is a node that takes part.
 type host struct {
 	owner  lease.Owner
-	token  lease.Token
+	came   string
 	layout string
 	since  time.Time // when it was first seen; zero: it was there before this node looked
 }
@@ -46,7 +48,7 @@ type table struct {
 	ready  []lease.Record
 	sick   map[int]map[string]bool // incarnations that can't run it, by partition
 	hosts  map[string]host         // by the name of the lease
-	newest string                  // the layout of the node that came last: it counts for all
+	newest string                  // the layout of the node that was started last: it counts for all
 }
 
 func (t *table) clear() {
@@ -60,8 +62,10 @@ func (t *table) hear(ev store.Event) int {
 	rec := ev.Record
 	name := rec.Name
 	switch ev.Kind {
-	case store.EventReset:
+	case store.EventReset: // what stands now follows, and no EventSynced
+		synced := t.synced
 		t.clear()
+		t.synced = synced
 		return -1
 	case store.EventSynced:
 		t.synced = true
@@ -76,7 +80,7 @@ func (t *table) hear(ev store.Event) int {
 	n, known := t.number[key]
 	switch {
 	case kind == kindHost && rec.Owner.Incarnation != "":
-		h := host{owner: rec.Owner, token: rec.Token, layout: rec.Metadata[keyLayout]}
+		h := host{owner: rec.Owner, came: rec.Metadata[keyCame], layout: rec.Metadata[keyLayout]}
 		if t.synced || rec.Owner.Incarnation == t.self {
 			h.since = time.Now()
 		}
@@ -103,13 +107,13 @@ func (t *table) hear(ev store.Event) int {
 }
 
 func (t *table) renew() {
-	var last host
-	for _, h := range t.hosts {
-		if h.token > last.token {
-			last = h
+	t.newest = ""
+	last, came := "", ""
+	for name, h := range t.hosts {
+		if cmp.Or(cmp.Compare(h.came, came), cmp.Compare(name, last)) > 0 {
+			last, came, t.newest = name, h.came, h.layout
 		}
 	}
-	t.newest = last.layout
 }
 
 // offerOf writes an offer into metadata, and readOffer reads it from a ready lease's record.
