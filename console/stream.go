@@ -219,6 +219,9 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request, user string) er
 			}
 		}
 		say("}\n\n")
+		if zip {
+			say("") // an empty block has readers give out what there is
+		}
 		return put(all)
 	}
 	ping := time.NewTicker(pingInterval)
