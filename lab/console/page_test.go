@@ -88,17 +88,17 @@ func TestNamesAndReasonsAreNotMarkup(t *testing.T) {
 		`javascript:window.hit=1`, `</td></table><svg onload=window.hit=1>`, "a\u202egnp.exe\u0000", "${window.hit=1}", "%E0%A4%A", "a;background:url(//evil)",
 	} {
 		e := map[string]any{"id": evil, "address": evil, "incarnation": evil}
-		span := map[string]any{"holder": evil, "token": evil, "from": "2026-03-12T14:00:00Z", "run_from": "2026-03-12T14:00:00Z", "run_to": "2026-03-12T14:10:00Z", "to": "2026-03-12T14:10:00Z", "ended": evil, "reason": evil}
+		span := map[string]any{"holder": evil, "token": "7", "from": "2026-03-12T14:00:00Z", "run_from": "2026-03-12T14:00:00Z", "run_to": "2026-03-12T14:10:00Z", "to": "2026-03-12T14:10:00Z", "ended": evil, "reason": evil}
 		post(t, url+"/patch", map[string]any{
 			"node": evil, "missing": []any{map[string]any{"node": evil, "error": evil}}, "answered": []string{evil},
 			"cluster":    map[string]any{"groups": []string{evil}, "store": evil, "ttl_ms": 10000, "margin_ms": 1000, "store_failure": evil},
 			"problems":   []any{map[string]any{"code": evil, "severity": evil, "subject": evil, "text": evil, "detail": evil, "since": "2026-03-12T14:00:00Z"}},
 			"nodes":      []any{map[string]any{"id": evil, "address": evil, "group": evil, "state": evil, "source": "asked", "version": evil, "go": evil, "roles": []string{evil}, "labels": map[string]string{evil: evil}, "unreached": map[string]string{evil: evil}, "dead_letters": map[string]int{evil: 1}, "counters": map[string]int{evil: 1}, "sessions": []any{map[string]any{"id": evil, "error": evil, "failed": 1}}, "health": map[string]any{"errors": []string{evil}}}},
-			"leases":     []any{map[string]any{"name": evil, "kind": evil, "state": "held", "owner": e, "token": evil, "session": evil, "metadata": map[string]string{evil: evil}, "waiting": []string{evil}, "history": []any{span}}},
-			"singletons": []any{map[string]any{"name": evil, "lease": evil, "phase": evil, "host": e, "token": evil, "reason": evil, "candidates": []any{map[string]any{"id": evil, "phase": evil, "why_not": evil}}, "waiting": map[string]int{evil: 1}, "handovers": []any{map[string]any{"at": "2026-03-12T14:00:00Z", "from": evil, "to": evil, "kind": evil, "reason": evil}}}},
-			"types":      []any{map[string]any{"group": evil, "type": evil, "shards": 1, "coordinator": e, "nodes": []any{e}, "table": []any{map[string]any{"shard": 0, "owner": evil, "to": evil, "phase": evil, "token": evil}}, "moves": []any{map[string]any{"shard": 0, "from": evil, "to": evil, "phase": evil}}, "recent": []any{map[string]any{"id": evil, "at": "2026-03-12T14:00:00Z", "node": evil, "kind": evil, "name": evil, "reason": evil}}}},
+			"leases":     []any{map[string]any{"name": evil, "kind": evil, "state": "held", "owner": e, "token": "7", "session": evil, "metadata": map[string]string{evil: evil}, "waiting": []string{evil}, "history": []any{span}}},
+			"singletons": []any{map[string]any{"name": evil, "lease": evil, "phase": evil, "host": e, "token": "7", "reason": evil, "candidates": []any{map[string]any{"id": evil, "phase": evil, "why_not": evil}}, "waiting": map[string]int{evil: 1}, "handovers": []any{map[string]any{"at": "2026-03-12T14:00:00Z", "from": evil, "to": evil, "kind": evil, "reason": evil}}}},
+			"types":      []any{map[string]any{"group": evil, "type": evil, "shards": 1, "coordinator": e, "nodes": []any{e}, "table": []any{map[string]any{"shard": 0, "owner": evil, "to": evil, "phase": evil, "token": "7"}}, "moves": []any{map[string]any{"shard": 0, "from": evil, "to": evil, "phase": evil}}, "recent": []any{map[string]any{"id": evil, "at": "2026-03-12T14:00:00Z", "node": evil, "kind": evil, "name": evil, "reason": evil}}}},
 			"timeline":   map[string]any{"from": "2026-03-12T13:30:00Z", "to": "2026-03-12T14:30:00Z", "lanes": []any{map[string]any{"name": evil, "kind": "singleton", "spans": []any{span}}}},
-			"events":     []any{map[string]any{"id": evil, "at": "2026-03-12T14:00:00Z", "node": evil, "kind": evil, "name": evil, "token": evil, "peer": evil, "reason": evil, "source": evil}},
+			"events":     []any{map[string]any{"id": evil, "at": "2026-03-12T14:00:00Z", "node": evil, "kind": evil, "name": evil, "token": "7", "peer": evil, "reason": evil, "source": evil}},
 		})
 		p.until("snap.node === " + quoted(evil))
 		for view := range views {

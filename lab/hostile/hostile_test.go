@@ -355,10 +355,9 @@ func (s *siege) addresses(*testing.T) {
 		b := s.batch()
 		for j := range 8 {
 			long, far := fmt.Sprint("127.0.0.1:1", i, "-", j, strings.Repeat("0", 400)), strings.Repeat("0", 100<<10)
-			b.add(frontDoor(hostedType), &wire.Inquiry{Type: "g/" + hostedType, From: &wire.Node{Address: long, Incarnation: long}})
+			b.add("holdfast/inquiry", &wire.Inquiry{From: &wire.Node{Address: long, Incarnation: long}, Json: []byte("{}")})
 			s.refused(&s.want.Stats.Unsendable, 1)
-			b.add(frontDoor(hostedType), &wire.Inquiry{Type: "g/" + hostedType, From: &wire.Node{Address: long + far}})
-			s.letters++
+			b.add("holdfast/inquiry", &wire.Inquiry{From: &wire.Node{Address: long + far}, Json: []byte("{}")})
 		}
 		b.send(out)
 	}
