@@ -63,7 +63,7 @@ type kind struct {
 // kinds are all that are played. Shares are such that no package takes more than
 // about half of the time.
 var kinds = []kind{
-	{"lease", "TestSimulation", 0.35},
+	{"lease", "TestSimulation", 0.30},
 	{"internal/transport", "TestFramesAreTakenOnce", 0.14},
 	{"internal/route", "TestMailStaysWholeAndInOrder", 0.05},
 	{"internal/route", "TestFastMovesLoseNothing", 0.05},
@@ -71,6 +71,7 @@ var kinds = []kind{
 	{"internal/route", "TestFaultsLoseOnlyMailUnderWay", 0.05},
 	{"internal/route", "TestSmallBoundsLoseNothingUncounted", 0.05},
 	{"membership", "TestSimulation", 0.03},
+	{"partition", "TestSimulation", 0.05},
 	{"singleton", "TestSimulation", 0.12},
 	{"sharding", "TestSimulation", 0.05},
 	{"sharding", "TestCalmHistories", 0.05},

@@ -71,7 +71,7 @@ func TestShares(t *testing.T) {
 		sum += k.share
 	}
 	require.InDelta(t, 1, sum, 0.001)
-	require.Equal(t, []string{"lease", "internal/transport", "internal/route", "membership", "singleton", "sharding"}, packages())
+	require.Equal(t, []string{"lease", "internal/transport", "internal/route", "membership", "partition", "singleton", "sharding"}, packages())
 }
 
 // A planted bug is found, made smaller, and found again by what was printed.
