@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/membership"
 )
 
-var histories = simulate.New("partition", 60, 2000)
+var histories = simulate.New("partition", 30, 2000)
 
 // TestSimulation runs random histories of nodes that start, stop, crash, are paused and cut off, with
 // calls of the store that go wrong, Owns that are slow to stop or fail, and other numbers of partitions.
