@@ -87,15 +87,18 @@ func AfterShutdown(system *actor.ActorSystem, f func()) (stop func()) {
 // Alarm was stopped or set again. The zero value is not set. It belongs to the loop.
 type Alarm struct {
 	timer store.Timer   // nil: it is not set
-	turn  int           // how often it was set
+	turn  int64         // of turns, when it was set
 	at    time.Duration // by SetBy
 }
+
+// turns counts how often any Alarm was set: one that its owner zeroed takes no turn twice.
+var turns atomic.Int64
 
 // Set has post, which may be called on any goroutine, get f after d.
 func (a *Alarm) Set(clock store.Clock, post func(func()), d time.Duration, f func()) {
 	a.Stop()
-	a.turn++
-	turn := a.turn
+	turn := turns.Add(1)
+	a.turn = turn
 	a.timer = clock.AfterFunc(d, func() {
 		post(func() {
 			if a.Pending() && a.turn == turn {
