@@ -3,6 +3,7 @@ package gate
 import (
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -184,8 +185,12 @@ func (m *mailbox) failure(msg *actor.Failure) {
 	m.next.InvokeSystemMessage(msg)
 }
 
-// isChild reports whether who was spawned by the actor.
+// isChild reports whether who was spawned by the actor. Names nearly always tell; the list of
+// children, which is copied to be read, is for those that a spawn middleware chose.
 func (m *mailbox) isChild(who *actor.PID) bool {
+	if self := m.ctx.Self(); who.GetAddress() == self.Address && strings.HasPrefix(who.GetId(), self.Id+"/") {
+		return true
+	}
 	return slices.ContainsFunc(m.ctx.Children(), func(c *actor.PID) bool { return c.Equal(who) })
 }
 
