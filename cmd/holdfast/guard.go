@@ -183,6 +183,7 @@ type guard struct {
 	orders   *os.File
 	reports  chan report // closed when it has ended
 	signals  chan syscall.Signal
+	spared   map[int]bool  // what ran below this process before
 	deadline time.Duration // that it was told last
 	slack    time.Duration // by which it may be late
 }
@@ -190,6 +191,7 @@ type guard struct {
 // newGuard starts a guard, without a program yet.
 func newGuard() (*guard, error) {
 	g := &guard{cmd: exec.Command("/proc/self/exe", "run", "--guard"), // this very program, also when its file was replaced
+		spared:  descendants(nil),
 		reports: make(chan report, 1), signals: make(chan syscall.Signal, 16)}
 	adoptOrphans()
 	in, orders, err := os.Pipe()
@@ -291,7 +293,7 @@ func (g *guard) end(failed error) (r report) {
 		told = true
 	}
 	if failed != nil {
-		endAll()
+		endAll(g.spared)
 		if !told {
 			r = report{Status: 128 + int(syscall.SIGKILL), Err: "the program was killed, as its guard failed: " + failed.Error()}
 		}
@@ -326,8 +328,9 @@ func sharedClock() time.Duration {
 // adoptOrphans makes this process the parent of its descendants that lose theirs.
 func adoptOrphans() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) } // since Linux 3.4
 
-// descendants are the processes below this one that run, by their ids.
-func descendants() map[int]bool {
+// descendants are the processes below this one that run, by their ids, but for those that are spared and
+// what is below these.
+func descendants(spared map[int]bool) map[int]bool {
 	below := map[int][]int{}
 	all, _ := os.ReadDir("/proc") // an error: there are the others
 	for _, entry := range all {
@@ -350,7 +353,7 @@ func descendants() map[int]bool {
 	found := map[int]bool{}
 	for todo := []int{os.Getpid()}; len(todo) > 0; todo = todo[1:] {
 		for _, pid := range below[todo[0]] {
-			if !found[pid] { // ids that are used again while they are read can make a circle
+			if !found[pid] && !spared[pid] { // ids that are used again while they are read can make a circle
 				found[pid] = true
 				todo = append(todo, pid)
 			}
@@ -365,24 +368,25 @@ func (w *ward) signal(s syscall.Signal) {
 	if !w.over {
 		_ = syscall.Kill(-w.pid, s) // an error: it has ended, or is another user's
 	}
-	for pid := range descendants() {
+	for pid := range descendants(nil) {
 		if group, err := syscall.Getpgid(pid); err == nil && (w.over || group != w.pid) {
 			_ = syscall.Kill(pid, s)
 		}
 	}
 }
 
-// endAll ends all below this process.
-func endAll() {
+// endAll ends all below this process but those that are spared.
+func endAll(spared map[int]bool) {
 	for pause := time.Millisecond; ; pause = min(2*pause, time.Second) {
 		var err error
 		for pid := 1; pid > 0; {
 			pid, err = syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
 		}
-		if errors.Is(err, syscall.ECHILD) {
+		left := descendants(spared)
+		if errors.Is(err, syscall.ECHILD) || len(left) == 0 && len(spared) > 0 {
 			return
 		}
-		for pid := range descendants() {
+		for pid := range left {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // an error: it has ended, or is another user's
 		}
 		time.Sleep(pause)

@@ -337,6 +337,22 @@ func TestRunOutlivesTheTTL(t *testing.T) {
 	newMachine(t).exits(0, "", "--ttl 3s --grace 0", "sleep", "4")
 }
 
+// What ran below holdfast run before goes on with what it starts, when all else is ended.
+func TestWhatIsSpared(t *testing.T) {
+	m := newMachine(t)
+	cmd := exec.Command("sh", "-c", "sh -c 'echo $$ >$DIR/below; exec sleep 1000' & echo $$ >$DIR/sh; wait")
+	cmd.Env = append(os.Environ(), "DIR="+m.dir)
+	p, err := child.Start(cmd)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, p.Kill()) }()
+	sh, below := m.pid("sh"), m.pid("below")
+	defer func() { require.NoError(t, syscall.Kill(below, syscall.SIGKILL)) }()
+	all := descendants(nil)
+	require.True(t, all[sh] && all[below], "%v", all)
+	left := descendants(map[int]bool{sh: true})
+	require.False(t, left[sh] || left[below], "%v", left)
+}
+
 func TestRunAndItsGuardAreKilled(t *testing.T) {
 	m := newMachine(t)
 	p := m.start("", "echo $$ >$DIR/program; exec sleep 1000")
