@@ -32,7 +32,7 @@ type xstate struct {
 	takenBy          [4]int // the life that took an item; 0: none
 	back             [4]bool
 	breaks, restarts int
-	holes            int
+	holes, forgets   int
 	now              time.Duration
 	bad              bool
 }
@@ -173,6 +173,14 @@ func (x *xstate) steps(tell func(explore.Step[*xstate])) {
 			})
 		}
 	}
+	if x.forgets > 0 && x.s.link > 0 && x.s.idle() {
+		step("the channel is forgotten", true, func(x *xstate) {
+			x.forgets--
+			base := x.s.link
+			x.s = newSender()
+			x.s.base = base
+		})
+	}
 	if at := x.s.due(); quiet && at >= 0 {
 		step("time passes", true, func(x *xstate) {
 			x.now = max(x.now, at)
@@ -183,7 +191,7 @@ func (x *xstate) steps(tell func(explore.Step[*xstate])) {
 
 func (x *xstate) key() explore.Key {
 	s := x.s
-	text := fmt.Sprint(s.link, s.up, s.peer, s.number, s.probes, s.open, s.legs, x.recv, x.opened, x.life, x.kept, x.takenBy, x.back, x.breaks, x.restarts, x.holes, x.bad)
+	text := fmt.Sprint(s.link, s.up, s.peer, s.number, s.probes, s.open, s.legs, x.recv, x.opened, x.life, x.kept, x.takenBy, x.back, x.breaks, x.restarts, x.holes, x.forgets, s.base, x.bad)
 	for _, f := range s.frames {
 		text += fmt.Sprint("|", f.number, f.item, f.sent, f.holes)
 	}
@@ -205,8 +213,8 @@ func (x *xstate) key() explore.Key {
 	return explore.HashBytes([]byte(text))
 }
 
-func space(plant string, breaks, restarts, holes int) explore.Space[*xstate] {
-	x := &xstate{plant: plant, s: newSender(), owner: &xowner{}, to: make([][]any, 1), from: make([][]any, 1), life: 1, breaks: breaks, restarts: restarts, holes: holes}
+func space(plant string, breaks, restarts, holes, forgets int) explore.Space[*xstate] {
+	x := &xstate{plant: plant, s: newSender(), owner: &xowner{}, to: make([][]any, 1), from: make([][]any, 1), life: 1, breaks: breaks, restarts: restarts, holes: holes, forgets: forgets}
 	return explore.Space[*xstate]{
 		Start: []*xstate{x},
 		Steps: func(x *xstate, tell func(explore.Step[*xstate])) { x.steps(tell) },
@@ -231,15 +239,15 @@ func space(plant string, breaks, restarts, holes int) explore.Space[*xstate] {
 	}
 }
 
-// TestExplore visits all that a sender of three frames and its peer come to, with links that break and
-// deliver late, and a peer that restarts: one life takes a frame once and in order, and none that
-// returned; and a way always leads to where each has met its fate.
+// TestExplore visits all that a sender of three frames and its peer come to, with links
+// that break and deliver late, a peer that restarts, and a channel that is forgotten at rest: one life takes a frame once and
+// in order, and none that returned; and a way always leads to where each has met its fate.
 func TestExplore(t *testing.T) {
-	small := [][3]int{{1, 1, 0}, {1, 0, 1}}
-	large := [][3]int{{2, 1, 0}, {2, 0, 1}, {1, 1, 1}}
+	small := [][4]int{{1, 0, 0, 1}, {1, 1, 0, 0}, {1, 0, 1, 0}}
+	large := [][4]int{{2, 1, 0, 0}, {2, 0, 1, 0}, {1, 1, 1, 0}, {2, 0, 0, 1}, {1, 1, 0, 2}}
 	for _, c := range tier.Models(small, large) {
-		t.Run(fmt.Sprintf("breaks %d, restarts %d, holes %d", c[0], c[1], c[2]), func(t *testing.T) {
-			rep := explore.Run(space("", c[0], c[1], c[2]))
+		t.Run(fmt.Sprintf("breaks %d, restarts %d, holes %d, forgotten %d", c[0], c[1], c[2], c[3]), func(t *testing.T) {
+			rep := explore.Run(space("", c[0], c[1], c[2], c[3]))
 			t.Log(rep)
 			if rep.Violation != nil {
 				t.Fatal(rep.Violation)
@@ -255,7 +263,7 @@ func TestExploreFindsPlantedMistakes(t *testing.T) {
 		"gaps are taken":                    explore.ErrDeadEnd,
 	} {
 		t.Run(plant, func(t *testing.T) {
-			rep := explore.Run(space(plant, 1, 0, 1))
+			rep := explore.Run(space(plant, 1, 0, 1, 0))
 			require.NotNil(t, rep.Violation, "not found in %v", rep)
 			require.ErrorIs(t, rep.Violation, want)
 			t.Log(rep)

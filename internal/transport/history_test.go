@@ -36,6 +36,7 @@ type wireworld struct {
 	lost     atomic.Int64
 
 	items, straights, arrived, unsent int
+	forgotten                         int
 	keptBy                            map[int]*holder
 	taken                             map[int][]int // by life
 	fate                              map[int]int
@@ -179,7 +180,7 @@ func (w *wireworld) pass(d time.Duration) {
 }
 
 func (w *wireworld) step() {
-	switch w.r.IntN(20) {
+	switch w.r.IntN(21) {
 	case 0, 1, 2, 3:
 		if w.s.room() || w.r.IntN(10) == 0 && max(w.s.flying.messages, len(w.s.frames)) <= w.s.window {
 			w.items++
@@ -238,6 +239,14 @@ func (w *wireworld) step() {
 				w.gone()
 			}
 		}
+	case 20:
+		if w.s.idle() {
+			w.logf("the channel is forgotten")
+			base := max(w.s.base, w.s.link)
+			w.s = newSender()
+			w.s.base, w.up = base, false
+			w.forgotten++
+		}
 	case 19:
 		w.pass(time.Duration(w.r.Int64N(int64(300 * time.Millisecond))))
 	}
@@ -263,10 +272,11 @@ func (w *wireworld) rest() {
 	w.fail("it does not come to rest")
 }
 
-// However connections break, deliver late, and peers restart: one life takes each frame
+// However connections break, deliver late, and peers restart, and though channels at rest
+// are forgotten: one life takes each frame
 // once and in order, nothing goes twice on one link, and each frame is taken or returns.
 func TestFramesAreTakenOnce(t *testing.T) {
-	var taken, back, restarts atomic.Int64
+	var taken, back, restarts, forgotten atomic.Int64
 	histories.Run(t, func(t *testing.T, seed uint64) {
 		w := newWireworld(seed)
 		for range 400 {
@@ -293,8 +303,9 @@ func TestFramesAreTakenOnce(t *testing.T) {
 		taken.Add(int64(len(w.fate)))
 		back.Add(int64(len(w.returned)))
 		restarts.Add(int64(w.life - 1))
+		forgotten.Add(int64(w.forgotten))
 	})
-	require.True(t, histories.Replays() || taken.Load() > 0 && back.Load() > 0 && restarts.Load() > 0)
+	require.True(t, histories.Replays() || taken.Load() > 0 && back.Load() > 0 && restarts.Load() > 0 && forgotten.Load() > 0)
 }
 
 // eager is an Owner that sends its items again when they return, and asks again for room.

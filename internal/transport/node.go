@@ -22,12 +22,11 @@ import (
 // mailID is the actor id of a Node, the same on every node.
 const mailID = "holdfast/mail"
 
-// Bounds of what a Node remembers of others. Addresses and lives may be made up. Of addresses there are
-// more than a node meets; those beyond share one, at which none is.
+// Bounds of what a Node remembers of others. Addresses and lives may be made up.
 const (
-	maxPeers   = 1 << 16
+	maxPeers   = 1024
 	maxSenders = 1024
-	beyond     = "holdfast:beyond"
+	unusedFor  = time.Minute
 )
 
 // Node is one actor system's end of its channels. It is safe for concurrent use.
@@ -41,6 +40,7 @@ type Node struct {
 	mu      sync.Mutex
 	peers   map[string]*Peer // by address
 	senders map[origin]*inbound
+	links   uint64 // the highest of a channel that was forgotten
 }
 
 // origin is one life of a peer, at the address that it may call itself by: what another
@@ -98,27 +98,28 @@ func (n *Node) now() time.Duration { return time.Since(n.began) }
 func (n *Node) To(address string) *Peer {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.peers[address] == nil && len(n.peers) >= maxPeers {
-		address = beyond
-	}
 	p := n.peers[address]
 	if p == nil {
+		if len(n.peers) >= maxPeers {
+			n.forgetLocked()
+		}
 		p = &Peer{node: n, address: address}
 		p.s = sender{self: &wire.Node{Address: n.system.Address(), Incarnation: n.life},
-			mail: actor.NewPID(address, mailID), window: MaxMessages, bytes: MaxBytes}
+			mail: actor.NewPID(address, mailID), window: MaxMessages, bytes: MaxBytes, base: n.links}
 		n.peers[address] = p
 	}
+	p.used = n.now()
 	return p
 }
 
 // Link returns the number of the present link to address: what went over a lower one is
-// on a link that broke.
+// on a link that broke, or at rest for so long that its channel was forgotten.
 func (n *Node) Link(address string) uint64 {
 	n.mu.Lock()
-	p := n.peers[address]
+	p, next := n.peers[address], n.links+1
 	n.mu.Unlock()
 	if p == nil {
-		return 1
+		return next
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -154,7 +155,7 @@ func (n *Node) Expect(node *wire.Node) {
 	if p == nil {
 		return
 	}
-	p.mu.Lock()
+	p = p.lock()
 	changed := p.s.expect(node.GetIncarnation(), n.now())
 	p.mu.Unlock()
 	if changed {
@@ -170,6 +171,21 @@ func (n *Node) Leave(o Owner) {
 	n.mu.Unlock()
 	for _, p := range all {
 		p.do(func(s *sender, _ time.Duration) []returned { return s.leave(o) })
+	}
+}
+
+// forgetLocked drops channels that were not used lately: most are of the past, or
+// were made up. A channel to an address of these begins above their links.
+func (n *Node) forgetLocked() {
+	now := n.now()
+	for address, p := range n.peers {
+		if now < p.used+unusedFor {
+			continue
+		}
+		if link, ok := p.retire(); ok {
+			delete(n.peers, address)
+			n.links = max(n.links, link)
+		}
 	}
 }
 

@@ -292,14 +292,38 @@ func TestRememberedLinksAreBounded(t *testing.T) {
 		p := &process{a.Node}
 		for i := range 3 * maxSenders {
 			p.SendUserMessage(nil, &wire.Probe{From: &wire.Node{Address: "b", Incarnation: fmt.Sprint(i)}, Link: 1, Number: 1})
+			a.To(fmt.Sprint("made up ", i))
+			rest(time.Second)
 		}
 		require.LessOrEqual(t, len(a.senders), maxSenders)
-		known := a.To("b")
-		for i := range 2 * maxPeers {
+		require.LessOrEqual(t, len(a.peers), maxPeers)
+	})
+}
+
+// A channel that was forgotten at rest may be about to be used by who found it just
+// before: it is the one that the address has now.
+func TestAChannelThatWasForgottenIsNoSecondOne(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *memnet.Net, a, b *station) {
+		o, found := &holder{}, a.To("b")
+		a.keep(o, "b", "x", "0")
+		rest(2 * unusedFor)
+		for i := range maxPeers {
 			a.To(fmt.Sprint("made up ", i))
 		}
-		require.LessOrEqual(t, len(a.peers), maxPeers+1)
-		require.Same(t, known, a.To("b"))
+		require.NotSame(t, found, a.To("b"))
+		want := []string{"kept 0"}
+		for i := 1; i <= 20; i++ {
+			key, p := fmt.Sprint(i), a.To("b")
+			if i%2 == 0 {
+				p = found
+			}
+			require.True(t, p.Keep(o, key, "x", &wire.Frame{What: &wire.Frame_Envelope{Envelope: &wire.Envelope{Key: key}}}, 1<<20))
+			p.Flush()
+			want = append(want, "kept "+key)
+		}
+		rest(10 * time.Second)
+		require.Equal(t, want, b.seen())
+		require.Zero(t, o.held.Load())
 	})
 }
 
@@ -326,6 +350,12 @@ func TestTheLinkOfAMessage(t *testing.T) {
 		second := send()
 		require.Equal(t, second, a.Link("b"))
 		require.Greater(t, second, during)
+
+		rest(2 * unusedFor)
+		a.mu.Lock()
+		a.forgetLocked()
+		a.mu.Unlock()
+		require.Greater(t, a.Link("b"), second, "a channel that is at rest may be forgotten")
 	})
 }
 
@@ -492,7 +522,8 @@ func TestReturnedFramesStayInOrder(t *testing.T) {
 		synctest.Wait()
 		require.Len(t, o.back, 100)
 		require.IsIncreasing(t, ints(o.back))
-		require.False(t, p.settling)
+		_, idle := p.retire()
+		require.True(t, idle)
 	})
 }
 

@@ -36,6 +36,8 @@ type Peer struct {
 	s        sender
 	spare    []outgoing
 	draining bool
+	stale    atomic.Bool   // a newer Peer may have the address
+	used     time.Duration // when To returned it last; under Node.mu
 	timer    *time.Timer
 	timerAt  time.Duration
 
@@ -44,9 +46,22 @@ type Peer struct {
 	settling bool       // it does
 }
 
+// lock locks the channel that the address has now: this one may have been given up since
+// it was found, and two would take each other's numbers.
+func (p *Peer) lock() *Peer {
+	for {
+		p.mu.Lock()
+		if !p.stale.Load() {
+			return p
+		}
+		p.mu.Unlock()
+		p = p.node.To(p.address)
+	}
+}
+
 // Room reports whether mail may go now.
 func (p *Peer) Room() bool {
-	p.mu.Lock()
+	p = p.lock()
 	defer p.mu.Unlock()
 	return p.s.room()
 }
@@ -67,7 +82,7 @@ func (c *Parcel) Link() uint64 { return c.link }
 // if there is no room. If it is not known to have arrived when its link breaks, lost grows
 // by one.
 func (p *Peer) Straight(c *Parcel, to *actor.PID, msg any, size int, lost *atomic.Int64) (ok bool) {
-	p.mu.Lock()
+	p = p.lock()
 	defer p.mu.Unlock()
 	if !p.s.room() {
 		return false
@@ -119,7 +134,7 @@ func (p *Peer) straightLocked(to *actor.PID, msg any, size int, lost *atomic.Int
 // Send is Straight for a caller that has asked for Room: it may go beyond the window by the few
 // messages for which several ask at once. It returns what Parcel.Link does.
 func (p *Peer) Send(to *actor.PID, msg any, size int, lost *atomic.Int64) (link uint64) {
-	p.mu.Lock()
+	p = p.lock()
 	defer p.mu.Unlock()
 	return p.straightLocked(to, msg, size, lost)
 }
@@ -133,7 +148,7 @@ func (p *Peer) Keep(o Owner, item any, to string, what *wire.Frame, limit int) b
 	if size+overhead > limit {
 		return false
 	}
-	p.mu.Lock()
+	p = p.lock()
 	defer p.mu.Unlock()
 	p.s.keep(frame{owner: o, item: item, msg: what, size: size}, p.node.now())
 	return true
@@ -142,14 +157,14 @@ func (p *Peer) Keep(o Owner, item any, to string, what *wire.Frame, limit int) b
 // Control queues a message about mail, behind the mail that went before. It needs no
 // room: its sender has one under way at a time.
 func (p *Peer) Control(to *actor.PID, msg any) {
-	p.mu.Lock()
+	p = p.lock()
 	defer p.mu.Unlock()
 	p.s.control(to, msg, p.node.now())
 }
 
 // Wait has o told once, with Room, when there is room.
 func (p *Peer) Wait(o Owner) {
-	p.mu.Lock()
+	p = p.lock()
 	defer p.mu.Unlock()
 	p.s.wait(o, p.node.now())
 }
@@ -165,7 +180,7 @@ func (p *Peer) State() (life string, up bool) {
 // Recall takes back, in order, what o keeps and the node has not acknowledged, if the
 // link is broken: it may have taken it all the same. While the link lives it will.
 func (p *Peer) Recall(o Owner) (items []any) {
-	p.mu.Lock()
+	p = p.lock()
 	defer p.mu.Unlock()
 	if p.s.up {
 		return nil
@@ -182,13 +197,13 @@ func (p *Peer) Flush() { p.do(nil) }
 // do feeds the sender, if f is given, tells that the link broke, sends what is queued, and tells
 // owners.
 func (p *Peer) do(f func(s *sender, now time.Duration) []returned) {
-	p.mu.Lock()
+	p = p.lock()
 	var back []returned
 	if f != nil {
 		back = f(&p.s, p.node.now())
 	}
 	for p.s.broke || p.s.redial {
-		p.tellLocked()
+		p = p.tellLocked()
 	}
 	p.armLocked() // a send may take long
 	p.drainLocked()
@@ -204,8 +219,8 @@ func (p *Peer) do(f func(s *sender, now time.Duration) []returned) {
 }
 
 // tellLocked tells that the link broke, with mu free meanwhile: before anything is sent over
-// the next one, as a send may take long.
-func (p *Peer) tellLocked() {
+// the next one, as a send may take long. It returns the channel that it has locked.
+func (p *Peer) tellLocked() *Peer {
 	broke, redial := p.s.broke, p.s.redial && !p.draining // a send that hangs here says nothing of the link
 	p.s.broke, p.s.redial = false, false
 	p.mu.Unlock()
@@ -215,13 +230,13 @@ func (p *Peer) tellLocked() {
 	if redial {
 		p.node.redial(p.address)
 	}
-	p.mu.Lock()
+	return p.lock()
 }
 
 // hear takes what a link says: an answer, or that it broke. What that leads to goes by another
 // goroutine: sending runs users' code, and one that hangs must not end what is read.
 func (p *Peer) hear(f func(s *sender, now time.Duration) []returned) {
-	p.mu.Lock()
+	p = p.lock()
 	defer p.mu.Unlock()
 	p.back = append(p.back, f(&p.s, p.node.now())...)
 	p.heard = true
@@ -267,6 +282,19 @@ func (p *Peer) armLocked() {
 		})
 	})
 	p.timer, p.timerAt = t, at
+}
+
+// retire makes it stale, if nothing is on its way and no owner waits; then it returns the
+// number of its link.
+func (p *Peer) retire() (link uint64, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	ok = p.s.idle() && !p.draining && !p.settling
+	p.stale.Store(ok)
+	if ok && p.timer != nil {
+		p.timer.Stop()
+	}
+	return p.s.link, ok
 }
 
 // This part hands what a Peer has queued to remote.
@@ -370,7 +398,7 @@ func (o *Outbox) Init(n *Node, owner Owner, to string, limit int, lost *atomic.I
 
 // Channel returns the channel to address, for a caller that flushes it.
 func (o *Outbox) Channel(address string) *Peer {
-	if o.peer == nil || o.address != address {
+	if o.peer == nil || o.address != address || o.peer.stale.Load() {
 		o.peer, o.address, o.pid = o.node.To(address), address, actor.NewPID(address, o.to)
 	}
 	return o.peer

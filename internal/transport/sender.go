@@ -35,7 +35,10 @@ import (
 // Messages about mail (markers and their answers) take no room. In down they wait behind
 // the frames.
 //
-// A first link needs no answer: nothing was sent before it that could be taken twice.
+// A first link needs no answer: nothing was sent before it that could be taken twice. A
+// channel that was at rest for a minute may be forgotten. The next one to its address
+// begins down, on a link above all that were forgotten, and ignores acknowledgements of frames
+// that it has not sent.
 
 // The window of one peer, and how a sender waits.
 const (
@@ -79,6 +82,7 @@ type sender struct {
 	mail   *actor.PID // of the peer's Node
 	window int        // in messages
 	bytes  int
+	base   uint64 // above 0: there may have been a channel, with links up to this
 
 	link   uint64
 	up     bool
@@ -109,17 +113,21 @@ type sender struct {
 
 // room reports whether mail may go now.
 func (s *sender) room() bool {
-	return (s.up || s.link == 0) && s.flying.messages < s.window && s.flying.bytes < s.bytes
+	return (s.up || s.link == 0 && s.base == 0) && s.flying.messages < s.window && s.flying.bytes < s.bytes
 }
 
 // begin makes the first link.
 func (s *sender) begin(now time.Duration) {
 	switch {
-	case s.link == 0:
+	case s.link > 0:
+		if !s.up && !s.wanted() {
+			s.broken = now // from here on it is waited for
+		}
+	case s.base > 0: // the peer may have taken frames of an earlier channel
+		s.link, s.broken, s.asked, s.pause = s.base+1, now, now-downAfter, downAfter
+	default:
 		s.link, s.up = 1, true
 		s.probe(now)
-	case !s.up && !s.wanted():
-		s.broken = now // from here on it is waited for
 	}
 }
 
@@ -141,14 +149,19 @@ func (s *sender) straight(to *actor.PID, msg any, size int, lost *atomic.Int64, 
 }
 
 // present is the number of the link that mail would go over now.
-func (s *sender) present() uint64 { return max(s.link, 1) }
+func (s *sender) present() uint64 {
+	if s.link == 0 {
+		return s.base + 1
+	}
+	return s.link
+}
 
 // control sends a message about mail, which takes no room. While the link is down it
 // waits behind the frames that do, and the link is probed as if it had just broken; what is beyond
 // maxLater is lost.
 func (s *sender) control(to *actor.PID, msg any, now time.Duration) {
 	switch {
-	case s.up || s.link == 0:
+	case s.up || s.link == 0 && s.base == 0:
 		s.out = append(s.out, outgoing{to: to, msg: msg})
 	case len(s.later) < maxLater:
 		s.begin(now)
@@ -301,6 +314,11 @@ func (s *sender) gone(now time.Duration) (back []returned) {
 		s.ask()
 	}
 	return back
+}
+
+// idle reports whether nothing is on its way and no owner waits.
+func (s *sender) idle() bool {
+	return len(s.frames)+len(s.legs)+len(s.later)+len(s.waiting)+len(s.out)+s.open.messages == 0
 }
 
 // wanted reports whether an owner needs the link.
@@ -470,10 +488,11 @@ func (s *sender) vanished(now time.Duration) (back []returned) {
 	return append(back, s.gone(now)...)
 }
 
-// taken drops the frames that the peer has taken custody of.
+// taken drops the frames that the peer has taken custody of. One that was never sent is
+// none of them: what the peer says may be of an earlier channel.
 func (s *sender) taken(upTo uint64) {
 	n := 0
-	for n < len(s.frames) && s.frames[n].number <= upTo {
+	for n < len(s.frames) && s.frames[n].number <= upTo && s.frames[n].sent {
 		n++
 	}
 	s.drop(n)

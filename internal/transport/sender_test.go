@@ -144,6 +144,22 @@ func TestAnUnnoticedRestart(t *testing.T) {
 	require.Empty(t, s.frames)
 }
 
+// A channel that was forgotten begins anew above its former links, and asks first what
+// was taken.
+func TestAChannelThatWasForgotten(t *testing.T) {
+	r := receiver{link: 7, taken: 41}
+	s, o := newSender(), &holder{}
+	s.base = 7
+	require.False(t, s.room())
+	s.wait(o, 0)
+	p := s.take()[0].(*wire.Probe)
+	require.True(t, r.probe(p))
+	s.ack(ackOf("b1", p.Link, p.Number, r.taken), 0)
+	require.Equal(t, []Owner{o}, s.roomy())
+	s.keepOne(o, 1, 0)
+	require.True(t, r.frame(s.take()[0].(*wire.Frame)))
+}
+
 // Messages about mail that are sent while the link is down go behind what was kept.
 func TestControlDoesNotOvertakeKeptMail(t *testing.T) {
 	s, o := newSender(), &holder{}
