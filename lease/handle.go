@@ -44,6 +44,9 @@ func (h *Handle) check(ctx context.Context) error {
 // Name returns the lease's name.
 func (h *Handle) Name() string { return h.name }
 
+// Keeper returns the Keeper that made it; nil for the zero Handle.
+func (h *Handle) Keeper() *Keeper { return h.k }
+
 // CheckAlive implements Lease.
 func (h *Handle) CheckAlive() bool { return h.alive() }
 

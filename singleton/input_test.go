@@ -48,6 +48,8 @@ func TestBadInput(t *testing.T) {
 		alone := actor.NewActorSystem()
 		idle, err := a.keeper.Lease("idle", lease.WithRenewal(lease.RenewOnActivity()))
 		require.NoError(t, err)
+		others, err := b.keeper.Lease("others")
+		require.NoError(t, err)
 		start := func(s *actor.ActorSystem, k *lease.Keeper, name string, p *actor.Props, opts ...singleton.Option) error {
 			m, err := singleton.Start(s, k, name, p, opts...)
 			require.Nil(t, m)
@@ -80,6 +82,7 @@ func TestBadInput(t *testing.T) {
 				"at least 300ms"},
 			"never renewed": {start(a.system, a.keeper, "x", props, singleton.WithLeaseOptions(lease.WithRenewal(lease.RenewNever()))),
 				"WithLeaseOptions: lease.WithRenewal: invalid: never"},
+			"another's lease":     {start(a.system, a.keeper, "x", props, singleton.WithLease(others)), `"others" of another keeper`},
 			"renewed on activity": {start(a.system, a.keeper, "x", props, singleton.WithLease(idle)), "WithLease: lease.WithRenewal: invalid: activity"},
 		} {
 			require.ErrorIs(t, check.err, lease.ErrInvalid, what)

@@ -202,6 +202,9 @@ func (s *settings) complete(name string, keeper *lease.Keeper) error {
 		return fmt.Errorf("singleton %.64q: WithLeaseOptions: %w", name, err)
 	}
 	if h, ok := lease.As[*lease.Handle](s.lease); ok {
+		if h.Keeper() != keeper {
+			return invalid("WithLease", fmt.Sprintf("%q of another keeper", h.Name()), "a lease of the keeper")
+		}
 		if err := h.Renewal().ValidateAutomatic(); err != nil {
 			return fmt.Errorf("singleton %.64q: WithLease: %w", name, err)
 		}

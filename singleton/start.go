@@ -43,11 +43,11 @@ var ErrNameInUse = errors.New("singleton name in use on this actor system")
 // a loss of the lease they are given up at once.
 //
 // Errors: ErrNameInUse; lease.ErrNameInUse if the Keeper's lease of that name is taken;
-// lease.ErrInvalid for a bad name or option, a nil system, props or Keeper, if the lease's
-// metadata has a key of the manager's own, and if the Keeper's address is not the system's:
-// start remote first, then make the Keeper with lease.Config.Address = system.Address(). (A
-// Keeper without an address goes with a system without remote.) lease.ErrUnsupported for a store
-// that can neither watch nor list.
+// lease.ErrInvalid for a bad name or option, a nil system, props or Keeper, a *lease.Handle
+// of another Keeper, if the lease's metadata has a key of the manager's own, and if the Keeper's
+// address is not the system's: start remote first, then make the Keeper with
+// lease.Config.Address = system.Address(). (A Keeper without an address goes with a system without
+// remote.) lease.ErrUnsupported for a store that can neither watch nor list.
 func Start(system *actor.ActorSystem, keeper *lease.Keeper, name string, props *actor.Props, opts ...Option) (*Manager, error) {
 	invalid := func(format string, args ...any) error {
 		return fmt.Errorf("singleton %.64q: %w: %s", name, lease.ErrInvalid, fmt.Sprintf(format, args...))
