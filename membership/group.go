@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 
 	"go.uber.org/zap"
 
@@ -20,6 +21,7 @@ type Group struct {
 	leaving    *lease.Handle // of the announcement; nil while it is not made
 	announcing *held         // leaving
 	election   *Election     // nil: Leadership was not called
+	electing   sync.Mutex    // held while the election is made: that waits for the Keeper
 }
 
 // errUnmade is what a Group answers that Join did not make, as nil where a node has not joined yet.
@@ -171,27 +173,42 @@ func (g *Group) Leadership() (*Election, error) {
 	fail := func(err error) (*Election, error) {
 		return nil, fmt.Errorf("leadership of group %.64q: %w", g.names.group, err)
 	}
+	g.electing.Lock()
+	defer g.electing.Unlock()
 	g.mu.Lock()
-	defer g.unlock()
-	if g.election != nil {
-		return g.election, nil
-	}
-	if g.life.Err() != nil {
-		return fail(lease.ErrClosed)
+	e := g.election
+	g.mu.Unlock()
+	if e != nil {
+		return e, nil
 	}
 	e, err := newElection(&g.membership)
 	if err != nil {
 		return fail(err)
 	}
 	stop, err := g.keeper.Watch(g.names.leader, e.hear)
+	if err == nil {
+		context.AfterFunc(g.life, stop)
+		if !g.adopt(e) {
+			err = lease.ErrClosed
+		}
+	}
 	if err != nil {
 		_ = e.lease.Close(context.Background()) // nothing was acquired
 		return fail(err)
 	}
-	context.AfterFunc(g.life, stop)
+	return e, nil
+}
+
+// adopt makes e the group's election, for which this node then stands; false if the group has ended.
+func (g *Group) adopt(e *Election) bool {
+	g.mu.Lock()
+	defer g.unlock()
+	if g.life.Err() != nil {
+		return false
+	}
 	g.election = e
 	g.stand = func(before *held) *held { return g.holdAside(g.life, e.lease, before, turns{e.won, e.ended}) }
 	e.report()
 	g.settleLocked()
-	return e, nil
+	return true
 }
