@@ -201,6 +201,27 @@ func TestManyViewersAreOne(t *testing.T) {
 	require.NotZero(t, asked.Load())
 }
 
+// A node answers eight questions at a time: others hear at once that it is busy.
+func TestQuestionsAtOnceAreBounded(t *testing.T) {
+	s := memory.New()
+	a, b := start(t, s, "a"), start(t, s, "b")
+	free, busy := make(chan struct{}), make(chan error)
+	inquiry.Of(a.System()).Tell("test", func(context.Context, inquiry.Request, *inquiry.Report) { <-free })
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() {
+			if _, err := inquiry.Of(b.System()).Ask(t.Context(), a.System().Address(), inquiry.Request{}); err != nil {
+				busy <- err
+			}
+		})
+	}
+	for range 12 {
+		require.ErrorContains(t, <-busy, "busy")
+	}
+	close(free)
+	all.Wait()
+}
+
 // Actions go to the node that they concern, which carries them out only if it has them, too.
 func TestActions(t *testing.T) {
 	s := memory.New()

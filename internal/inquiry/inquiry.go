@@ -29,8 +29,12 @@ import (
 
 const (
 	deskID     = "holdfast/inquiry" // the process that nodes send to
+	mostAtOnce = 8                  // questions that are being answered; more are not
 	mostEvents = 2000               // in one answer
 )
+
+// errBusy: the node answers as many questions as it may.
+var errBusy = errors.New("busy")
 
 // Part tells its part of a report. It carries out q.Do, if that is its to do, on the same goroutine,
 // and says so in r.Said.
@@ -43,6 +47,7 @@ type Desk struct {
 	act     atomic.Bool
 	last    atomic.Uint64
 	asking  sync.Map // by number: *question
+	busy    chan struct{}
 
 	keeper atomic.Pointer[lease.Keeper]
 
@@ -65,7 +70,7 @@ func Of(system *actor.ActorSystem) *Desk {
 	made := false
 	d := actors.Extension(system, extensionID, func() *Desk {
 		made = true
-		return &Desk{system: system, started: time.Now(), parts: map[any]Part{}}
+		return &Desk{system: system, started: time.Now(), busy: make(chan struct{}, mostAtOnce), parts: map[any]Part{}}
 	})
 	if made {
 		system.ProcessRegistry.Add(&process{d}, deskID) // the name is this package's alone
@@ -110,6 +115,9 @@ func (d *Desk) Ask(ctx context.Context, address string, q Request) (r Report, er
 			return r, fmt.Errorf("not reached since %s", why)
 		}
 		return r, context.Cause(ctx)
+	}
+	if len(body) == 0 {
+		return r, errBusy
 	}
 	return r, json.Unmarshal(body, &r)
 }
@@ -242,7 +250,12 @@ func (p *process) SendUserMessage(pid *actor.PID, message any) {
 		if !wire.Fits(m) || m.Type != "" {
 			return
 		}
-		go p.answer(m)
+		select {
+		case p.busy <- struct{}{}:
+			go p.answer(m)
+		default:
+			p.send(m, nil)
+		}
 	case *wire.Account:
 		v, _ := p.asking.Load(m.Number)
 		if q, ok := v.(*question); ok && m.From.GetAddress() == q.address && p.asking.CompareAndDelete(m.Number, v) {
@@ -254,6 +267,7 @@ func (p *process) SendUserMessage(pid *actor.PID, message any) {
 }
 
 func (p *process) answer(m *wire.Inquiry) {
+	defer func() { <-p.busy }()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	var q Request
@@ -268,8 +282,12 @@ func (p *process) answer(m *wire.Inquiry) {
 		body, err = json.Marshal(r)
 	}
 	if err == nil { // else there is a number that JSON lacks
-		outlet.Tell(p.system, actor.NewPID(m.From.GetAddress(), deskID), &wire.Account{Number: m.Number, From: p.self(), Json: body})
+		p.send(m, body)
 	}
+}
+
+func (p *process) send(m *wire.Inquiry, body []byte) {
+	outlet.Tell(p.system, actor.NewPID(m.From.GetAddress(), deskID), &wire.Account{Number: m.Number, From: p.self(), Json: body})
 }
 
 // SendSystemMessage implements actor.Process.
