@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/sharding/internal/coordinator"
+	"github.com/holdfast-go/holdfast/sharding/internal/directory"
 )
 
 // This file takes a node's shards off it, for a while (Drain) or for good (Stop). The node tells
@@ -293,29 +294,33 @@ func (d *leaving) lingered() bool {
 // answerWithin is how long a node may take to tell what it knows.
 const answerWithin = 300 * time.Millisecond
 
-// awaitSeen waits until every node that answers has seen, in the records that it knows, that this
-// node holds no shard.
+// awaitSeen waits until every node that stays has seen, in the records that it knows, that this
+// node holds no shard, or the time has passed.
 func (d *leaving) awaitSeen(within time.Duration) {
 	ctx, stop := d.within(d.life, within)
 	defer stop()
 	var asking sync.WaitGroup
 	for _, g := range d.table.Participants(false) {
+		stays := func(o directory.Registration) bool {
+			return o.Owner == g.Owner && o.Owner.Incarnation != d.self.Incarnation
+		}
 		asking.Go(func() {
-			for g.Owner.Incarnation != d.self.Incarnation && ctx.Err() == nil && d.behind(ctx, g.Owner.Address) {
-				d.sleep(20 * time.Millisecond)
+			for ctx.Err() == nil && slices.ContainsFunc(d.table.Participants(false), stays) && d.behind(ctx, g.Owner.Address) {
+				d.sleep(100 * time.Millisecond)
 			}
 		})
 	}
 	asking.Wait()
 }
 
-// behind reports whether a node says that this one holds shards, or is too busy to answer.
+// behind reports whether a node says that this one holds shards, or has not answered: it may be
+// busy.
 func (d *leaving) behind(ctx context.Context, address string) bool {
 	ctx, stop := d.within(ctx, answerWithin)
 	defer stop()
 	now := time.Unix(0, d.clock.Now().Wall)
 	r, err := inquiry.Of(d.system).Ask(ctx, address, inquiry.Request{From: now})
-	return err != nil && ctx.Err() == nil || slices.ContainsFunc(r.Types, func(t inquiry.Type) bool {
+	return err != nil || slices.ContainsFunc(r.Types, func(t inquiry.Type) bool {
 		return t.Group == d.group.Name() && t.Type == d.typ.Name && t.Holders[d.self.Incarnation] > 0
 	})
 }

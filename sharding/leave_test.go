@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/handover"
+	"github.com/holdfast-go/holdfast/internal/inquiry"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/placement"
@@ -199,8 +200,13 @@ func TestMetrics(t *testing.T) {
 }
 
 // A node that leaves goes on forwarding while another does not know yet that it has:
-// here one that is cut off from the store.
+// here one that is cut off from the store, and one that is slow to say so, too.
 func TestANodeThatLeavesWaitsUntilOthersKnow(t *testing.T) {
+	t.Run("cut off", func(t *testing.T) { leaveUnknown(t, 0) })
+	t.Run("slow", func(t *testing.T) { leaveUnknown(t, 400*time.Millisecond) })
+}
+
+func leaveUnknown(t *testing.T, slow time.Duration) {
 	bubble(t, func(c *cluster) {
 		ns := c.hosting("a b c", 12)
 		for i := range 12 {
@@ -208,6 +214,7 @@ func TestANodeThatLeavesWaitsUntilOthersKnow(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		ns[2].store.Partition()
+		inquiry.Of(ns[2].system).Tell("slow", func(context.Context, inquiry.Request, *inquiry.Report) { time.Sleep(slow) })
 		stopped := make(chan struct{})
 		began := time.Now()
 		go func() {
