@@ -446,11 +446,8 @@ func (p *Partitions) beginLocked(n int) error {
 // standBack has another node run partition n for a while. It returns whether one is to.
 func (p *Partitions) standBack(n int) bool {
 	p.mu.Lock()
-	without := maps.Clone(p.sick[n])
-	if without == nil {
-		without = map[string]bool{}
-	}
-	without[p.self] = true
+	without := map[string]bool{p.self: true}
+	maps.Copy(without, p.sick[n])
 	another := p.plan.least(nil, without) != ""
 	p.mu.Unlock()
 	if !another {

@@ -51,10 +51,7 @@ func (t *table) view(members []membership.Member, settle time.Duration) view {
 		}
 	}
 	for i, by := range t.sick {
-		v.sick[i] = map[string]bool{}
-		for incarnation := range by {
-			v.sick[i][incarnation] = true
-		}
+		v.sick[i] = maps.Clone(by)
 	}
 	return v
 }
