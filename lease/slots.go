@@ -194,6 +194,8 @@ func drop(h *Handle) {
 func (p *Pool) take(ctx context.Context, waits bool) (slot int, err error) {
 	switch {
 	case waits:
+	case p.open.Err() != nil:
+		return 0, ErrClosed
 	case p.parked.Load():
 		return 0, fmt.Errorf("others wait for one: %w", ErrHeld)
 	default:
@@ -324,6 +326,8 @@ func (p *Pool) park(ctx context.Context) (slot int, err error) {
 	case i := <-p.freed:
 		return i, nil
 	case <-gone:
+		return 0, ErrClosed
+	case <-p.k.ctx.Done(): // where all are in use here, or a herd is spread
 		return 0, ErrClosed
 	case <-ctx.Done():
 		return 0, ctx.Err()

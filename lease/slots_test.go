@@ -178,6 +178,7 @@ func TestAPoolIsClosed(t *testing.T) {
 		err = p.Close(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorContains(t, err, "1 slots are in use")
+		require.ErrorIs(t, p.TryRun(t.Context(), noSlot), lease.ErrClosed, "also while each slot is in use")
 		for range 2 {
 			require.ErrorIs(t, <-ended, lease.ErrClosed)
 		}
@@ -197,6 +198,28 @@ func TestAPoolIsClosed(t *testing.T) {
 		require.ErrorIs(t, <-waits, lease.ErrClosed)
 		require.ErrorIs(t, again.Run(t.Context(), noSlot), lease.ErrClosed)
 		require.NoError(t, again.Close(t.Context()))
+	})
+}
+
+// A call that waits for what is in use here hears of the Keeper's end from no slot.
+func TestTheEndOfItsKeeperEndsWhatWaitsForAPool(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		a := start(t, store, "a")
+		p := a.pool("import", 1)
+		end := make(chan struct{})
+		works := meanwhile(func() error {
+			return p.Run(context.Background(), func(context.Context, int, lease.Term) error { <-end; return nil })
+		})
+		synctest.Wait()
+		waits := meanwhile(func() error { return p.Run(context.Background(), noSlot) })
+		synctest.Wait()
+		ctx := within(t, time.Second)
+		require.ErrorIs(t, a.Close(ctx), lease.ErrUnknown)
+		synctest.Wait()
+		require.Len(t, waits, 1)
+		require.ErrorIs(t, <-waits, lease.ErrClosed)
+		close(end)
+		require.Error(t, <-works)
 	})
 }
 
