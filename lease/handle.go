@@ -374,6 +374,8 @@ func (k *Keeper) checkParent(name string, o options) error {
 		return nil
 	case p == nil:
 		return bad("nil, must be a lease of this keeper")
+	case p.k == nil:
+		return bad("the zero value of a lease, must come from Keeper.Lease")
 	case p.k != k:
 		return bad("%q is a lease of keeper %s (incarnation %s, store %s), must be of this keeper (incarnation %s)",
 			p.name, p.k.owner.ID, p.k.owner.Incarnation, p.k.limits.Name, k.owner.Incarnation)

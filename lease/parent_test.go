@@ -25,6 +25,7 @@ func TestWhatNoParentMayBe(t *testing.T) {
 		require.NoError(t, closed.Close(t.Context()))
 		for says, parent := range map[string]*lease.Handle{
 			"lease.WithParent: invalid: nil, must be a lease of this keeper":              nil,
+			"lease.WithParent: invalid: the zero value of a lease, must come from":        new(lease.Handle),
 			`lease.WithParent: invalid: "p" is a lease of keeper b (incarnation`:          b.lease("p"),
 			`lease.WithParent: invalid: "e" is a lease of keeper a (incarnation`:          elsewhere.lease("e"),
 			`store memory), must be of this keeper (incarnation ` + a.Owner().Incarnation: elsewhere.lease("e2"),
