@@ -186,6 +186,8 @@ func (h *Handle) leave() {
 	k.waits.dropLocked(e)
 	if k.handles[h.name] == e {
 		delete(k.handles, h.name)
+		h.pool.handles--
+		k.sessions.dropPoolLocked(h.pool)
 		if h.op != nil {
 			k.leaving[e] = struct{}{}
 			if h.op.Phase == settle.Waiting {
@@ -437,6 +439,7 @@ func (k *Keeper) Lease(name string, opts ...Option) (*Handle, error) {
 		h.pool = cmp.Or(k.sessions.pools[of], &pool{sharing: of})
 		k.sessions.pools[of] = h.pool
 	}
+	h.pool.handles++
 	k.handles[name] = &h.entry
 	return h, nil
 }

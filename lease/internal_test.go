@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/store"
 )
@@ -111,6 +112,35 @@ func TestCallIsBounded(t *testing.T) {
 			require.Equal(t, attempt+attempt/10, time.Since(began))
 		})
 	}
+}
+
+// As many pools stay as are in use, not as there were ever TTLs.
+func TestPoolsOfSessionsGoWithTheirUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, err := NewKeeper(memory.New(), Config{ID: "a"})
+		require.NoError(t, err)
+		defer k.Close(t.Context())
+		pools := func() int {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			return len(k.sessions.pools)
+		}
+		ttl := WithTTL(10 * time.Second)
+		a, err := k.Lease("a", ttl)
+		require.NoError(t, err)
+		b, err := k.Lease("b", ttl)
+		require.NoError(t, err)
+		require.NoError(t, a.Close(t.Context()))
+		require.Equal(t, 1, pools(), "b has it")
+		won, err := b.Acquire(t.Context())
+		require.True(t, won, "%v", err)
+		for range 2 {
+			require.NoError(t, b.Close(t.Context()))
+		}
+		require.Equal(t, 1, pools(), "its session is kept for the next")
+		time.Sleep(time.Minute)
+		require.Zero(t, pools())
+	})
 }
 
 // The default logger writes warnings: what it would not write does not wait for it.

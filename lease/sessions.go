@@ -91,6 +91,14 @@ func (k *sessions) infoLocked(now store.Reading) []SessionInfo {
 	return all
 }
 
+// dropPoolLocked forgets a pool that no handle uses and no session is of. One that is being opened is then
+// of a pool that no other handle shares.
+func (k *sessions) dropPoolLocked(p *pool) {
+	if p.handles == 0 && len(p.sessions) == 0 && k.pools[p.sharing] == p {
+		delete(k.pools, p.sharing)
+	}
+}
+
 // reserve returns a live session of p with room for at least one more name and
 // enough time left, counting one as pending: opened or renewed for that if need
 // be, in two requests at the most. The caller undoes the count with
@@ -299,6 +307,7 @@ func (k *sessions) endLocked(s *session, reason error) {
 		k.bygone[s.ID] = s
 	}
 	s.pool.sessions = slices.DeleteFunc(s.pool.sessions, func(x *session) bool { return x == s })
+	k.dropPoolLocked(s.pool)
 	for h := range s.handles {
 		k.loseLocked(h, reason)
 	}

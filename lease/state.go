@@ -321,6 +321,7 @@ type trouble struct {
 // pool is the sessions of one TTL and policy that leases share; or one lease's own.
 type pool struct {
 	sharing
+	handles  int           // of the Keeper that use it
 	granted  time.Duration // by the store, last
 	sessions []*session    // live ones
 	opening  *opening      // one session at a time is opened
