@@ -73,16 +73,19 @@ func parseEtcd(rest string, secure bool) (t target, err error) {
 	end := strings.IndexAny(rest+"/", "/?#")
 	authority, tail := rest[:end], rest[end:]
 	at := strings.LastIndexByte(authority, '@') + 1
-	u, err := url.Parse("etcd://" + authority[:at] + "hosts" + tail)
-	if !ok || err != nil || u.Fragment != "" || strings.Contains(tail, "@") || at > 0 && u.User.Username() == "" {
-		return t, errURL
+	user, password, _ := strings.Cut(strings.TrimSuffix(authority[:at], "@"), ":") // url.Parse would take fewer of them
+	t.config.Username, err = url.PathUnescape(user)
+	var err2 error
+	t.config.Password, err2 = url.PathUnescape(password)
+	u, err3 := url.Parse("etcd://hosts" + tail)
+	if !ok || cmp.Or(err, err2, err3) != nil || u.Fragment != "" || strings.Contains(tail, "@") || at > 0 && user == "" {
+		return target{}, errURL
 	}
+	t.prefix = cmp.Or(strings.TrimPrefix(u.Path, "/"), etcd.DefaultPrefix)
 	q, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
 		return t, errURL
 	}
-	t.config.Username, t.prefix = u.User.Username(), cmp.Or(strings.TrimPrefix(u.Path, "/"), etcd.DefaultPrefix)
-	t.config.Password, _ = u.User.Password()
 	scheme := "http"
 	if secure {
 		scheme = "https"

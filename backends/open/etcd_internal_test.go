@@ -17,6 +17,11 @@ func TestWhatAnEtcdURLSays(t *testing.T) {
 	require.Equal(t, "services/a b/", u.prefix)
 	require.Equal(t, "etcd", u.config.TLS.ServerName)
 
+	u, err = parseEtcd("//us er:p^ss{1} é%20\"|@a:2379", false)
+	require.NoError(t, err, "what another URL must escape")
+	require.Equal(t, "us er", u.config.Username)
+	require.Equal(t, "p^ss{1} é \"|", u.config.Password)
+
 	u, err = parseEtcd("//a:2379", false)
 	require.NoError(t, err)
 	require.Equal(t, []string{"http://a:2379"}, u.config.Endpoints)
