@@ -70,15 +70,19 @@ CREATE TRIGGER holdfast_delete AFTER DELETE ON holdfast_lease BEGIN
 END;
 `
 
-// prepare makes the tables unless they are there, in a transaction.
-func prepare(l *link) error {
+// prepare makes the tables unless they are there, in a transaction, or, unless it begins a generation,
+// returns an error that is errOtherGeneration.
+func prepare(l *link, begin bool) error {
 	var tables int
 	const there = "SELECT count(*) FROM main.sqlite_schema WHERE type = 'table' AND name = 'holdfast_meta'"
 	if err := l.get(there, nil, &tables); err != nil {
 		return err
 	}
-	if tables > 0 {
+	switch {
+	case tables > 0:
 		return nil
+	case !begin: // an old copy was restored in place: the file is the same one
+		return errOtherGeneration
 	}
 	if _, err := l.conn.ExecContext(background, schema); err != nil {
 		err = fmt.Errorf("the tables can't be made: %w", err)

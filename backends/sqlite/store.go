@@ -100,8 +100,8 @@ func (s *Store) open(ctx context.Context, l *link, begin bool, id string) (strin
 	if err == nil {
 		err = l.begin(ctx, "BEGIN IMMEDIATE")
 	}
-	if err == nil && begin {
-		err = prepare(l)
+	if err == nil {
+		err = prepare(l, begin)
 	}
 	var m meta
 	if err == nil {

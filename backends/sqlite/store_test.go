@@ -336,6 +336,24 @@ func duplicate(t *testing.T, from, to string, bytes int64) {
 	require.NoError(t, os.WriteFile(to, out, 0o600))
 }
 
+// A copy from before the tables were made, restored in place, is the same file by its name and inode: it
+// is begun again, once no process is left that used it.
+func TestTablesThatAreGone(t *testing.T) {
+	ctx, path := context.Background(), file(t)
+	s := must(New(ctx, path))(t)
+	win(t, s, open(t, s, 1, owner("a"), time.Minute), "job")
+	for _, table := range []string{"lease", "session", "change", "meta"} {
+		must(users(t, path, "").Exec("DROP TABLE holdfast_" + table))(t)
+	}
+	brief, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	defer cancel()
+	_, err := New(brief, path)
+	require.ErrorIs(t, err, ErrReplaced)
+	require.NoError(t, s.Close())
+	s = openAt(t, path)
+	win(t, s, open(t, s, 2, owner("b"), time.Minute), "job")
+}
+
 // Tables of which some are missing are refused, named, and left as they are.
 func TestATableThatIsMissing(t *testing.T) {
 	for _, what := range []string{"TABLE holdfast_meta", "TABLE holdfast_session", "TABLE holdfast_lease", "TABLE holdfast_change",
