@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/lease/internal/settle"
 	"github.com/holdfast-go/holdfast/store"
 )
@@ -82,12 +83,17 @@ func (k *history) heed(err error) {
 	}
 }
 
-// acceptedNow is what the store's Historian.Accepted says, if it is one.
+// acceptedNow is what the store's Historian.Accepted says, if it is one. A panic of it says nothing new.
 func (k *history) acceptedNow() int64 {
-	if h, ok := k.store.(store.Historian); ok {
-		return int64(h.Accepted())
+	h, ok := k.store.(store.Historian)
+	if !ok {
+		return 0
 	}
-	return 0
+	n, err := boundary.Get(func() (int, error) { return h.Accepted(), nil })
+	if err != nil {
+		return k.accepted.Load()
+	}
+	return int64(n)
 }
 
 // wentBackLocked: a token of name is below one that had been seen before it was

@@ -223,6 +223,24 @@ func (n *noticing) AcceptHistory(context.Context) error {
 
 func (n *noticing) Accepted() int { return int(n.accepted.Load()) }
 
+// hoarse is a Historian whose Accepted panics.
+type hoarse struct{ *noticing }
+
+func (hoarse) Accepted() int { panic("boom") }
+
+func TestAPanicOfAcceptedIsContained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, err := lease.NewKeeper(hoarse{&noticing{Switch: faultstore.NewSwitch(memory.New())}}, lease.Config{ID: "a"})
+		require.NoError(t, err)
+		defer k.Close(t.Context())
+		h, err := k.Lease("job")
+		require.NoError(t, err)
+		acquired(t, h)
+		require.NoError(t, k.Health(t.Context()))
+		require.NoError(t, h.Close(t.Context()))
+	})
+}
+
 // Two Keepers of one Store: what one accepts holds for the other, too, which has to
 // forget as well.
 func TestAHistoryIsAcceptedForAllKeepersOfAStore(t *testing.T) {
