@@ -195,7 +195,7 @@ func unrenewed(k *Keeper) (late []string) {
 // record, ErrInvalid (the name), ErrClosed, ctx's, and those of the store; of all but the
 // first two nothing is known.
 func (k *Keeper) Get(ctx context.Context, name string) (Record, error) {
-	if err := cmp.Or(k.check(ctx), store.ValidateName(name)); err != nil {
+	if err := cmp.Or(k.check(ctx), k.limits.ValidateName(name)); err != nil {
 		return Record{}, err
 	}
 	recs, err := k.get(ctx, name)
@@ -247,7 +247,7 @@ func (k *Keeper) Watch(prefix string, f func(store.Event)) (stop func(), err err
 	if f == nil {
 		return nil, k.errorf(prefix, fmt.Errorf("Watch: f: %w: nil", ErrInvalid))
 	}
-	can, err := ask(context.Background(), &k.core, request{operation: "list"}, k.watches.canFollow)
+	can, err := ask(context.Background(), &k.core, request{}, k.watches.canFollow)
 	switch {
 	case errors.Is(err, ErrClosed):
 		return nil, k.errorf(prefix, err)
@@ -285,7 +285,7 @@ func (k *Keeper) Watch(prefix string, f func(store.Event)) (stop func(), err err
 // is made. A panic of it is logged. stop may be called from f; it does not wait for a call that has
 // begun, and none begins after it. Errors: ErrInvalid (the name, or no f), ErrClosed.
 func (k *Keeper) FollowHolder(name string, f func(Holding)) (stop func(), err error) {
-	if err := cmp.Or(k.check(context.Background()), store.ValidateName(name)); err != nil {
+	if err := cmp.Or(k.check(context.Background()), k.limits.ValidateName(name)); err != nil {
 		return nil, err
 	}
 	if f == nil {

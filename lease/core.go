@@ -139,7 +139,7 @@ func (k *core) rest(ctx context.Context, d time.Duration, wake <-chan struct{}) 
 
 // request says what is asked of the store: the operation, of how many names or sessions.
 type request struct {
-	operation string
+	operation string // empty: nothing is asked, and nothing is measured
 	of        int
 	direct    bool // on this goroutine: the store is trusted to end with its context
 }
@@ -147,7 +147,7 @@ type request struct {
 // send makes one request, which is measured and, for a caller under a span, traced. A panic of the store is
 // an error.
 func send[T any](ctx context.Context, k *core, r request, f func(context.Context) (T, error)) (v T, err error) {
-	if ctx.Err() == nil && !k.meter.off.Load() { // one whose context is done asks nothing
+	if r.operation != "" && ctx.Err() == nil && !k.meter.off.Load() { // one whose context is done asks nothing
 		began := time.Now()
 		defer func() { k.meter.asked(r.operation, outcomeOf(ctx, err), time.Since(began)) }()
 	}

@@ -251,6 +251,10 @@ func TestLimitsAreCheckedWhereTheyAreConfigured(t *testing.T) {
 	}
 	_, err = k.Lease("Job")
 	require.ErrorIs(t, err, errShouting)
+	_, err = k.Get(t.Context(), "Job")
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	_, err = k.FollowHolder("Job", func(lease.Holding) {})
+	require.ErrorIs(t, err, lease.ErrInvalid)
 
 	h, err := k.Lease("job", lease.WithTTL(20*time.Second), lease.WithMetadata(map[string]string{"key": "1234567"}))
 	require.NoError(t, err, "at the bounds")
