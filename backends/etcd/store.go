@@ -46,7 +46,8 @@ func WithPrefix(p string) Option { return func(s *Store) { s.prefix = p } }
 func WithLogger(l *zap.Logger) Option { return func(s *Store) { s.log = l } }
 
 // New returns a store over client, which it neither changes nor closes. It sends
-// nothing. An error is store.ErrInvalid.
+// nothing. There is no Close: the stream that a Store renews on is held until the client is closed. So make
+// one for each client and prefix, and keep it. An error is store.ErrInvalid.
 func New(client *clientv3.Client, opts ...Option) (*Store, error) {
 	if client == nil || client.Ctx() == nil {
 		return nil, fmt.Errorf("etcd.New: client: %w: nil or the zero value, must come from clientv3.New", store.ErrInvalid)
