@@ -76,9 +76,14 @@ func answered(err error) bool {
 	return err == nil
 }
 
-// endpoints says where the store is reached, if it tells.
-func (k *reach) endpoints() zap.Field {
-	return zap.String("endpoint", cmp.Or(abbreviate(k.limits.Endpoints), "not told by the store"))
+// endpoints says where the store is reached, if it tells. It is asked when the line is written, without
+// the lock: they may change.
+func (k *reach) endpoints() zap.Field { return zap.Stringer("endpoint", endpoints{k.store}) }
+
+type endpoints struct{ store.Store }
+
+func (e endpoints) String() string {
+	return cmp.Or(abbreviate(e.Limits().Endpoints), "not told by the store")
 }
 
 // aside logs at a lower level while an outage or a denial has been logged, or is about to be.
