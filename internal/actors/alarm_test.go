@@ -15,24 +15,25 @@ import (
 // former timer posted is not taken for the new one's.
 func TestAnAlarmThatWasZeroed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var posted []func()
+		posted := make(chan func(), 2)
 		var a actors.Alarm
 		rings := 0
 		set := func(d time.Duration) {
-			a.Set(store.SystemClock(), func(f func()) { posted = append(posted, f) }, d, func() { rings++ })
+			a.Set(store.SystemClock(), func(f func()) { posted <- f }, d, func() { rings++ })
 		}
 		set(time.Second)
 		time.Sleep(time.Second)
 		synctest.Wait()
 		require.Len(t, posted, 1)
+		stale := <-posted
 		a = actors.Alarm{}
 		set(time.Hour)
-		posted[0]()
+		stale()
 		require.Zero(t, rings)
 		require.True(t, a.Pending())
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		posted[1]()
+		(<-posted)()
 		require.Equal(t, 1, rings)
 		require.False(t, a.Pending())
 	})
