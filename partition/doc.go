@@ -11,7 +11,7 @@
 //	Group.Members ─────────┴▶ place (pure) ─▶ a slot for each partition that is due here, or leaves
 //	                                           slot: Prepare ─▶ ready lease ─▶ lease ─▶ Own ─▶ passed on
 //
-// A partition moves so: the node that is to have it calls Prepare, and holds the partition's ready
+// A partition moves so: its next owner calls Prepare, and holds the partition's ready
 // lease, with an offer in its metadata. The owner sees that, ends Own, and passes the lease by the
 // offer, so that no third node can have it between. A partition for which a node is ready counts as
 // moved, so that plans do not change under way.

@@ -61,7 +61,7 @@ type running struct {
 	wg     sync.WaitGroup
 }
 
-// here is what this node has, and is to have.
+// here is what this node owns, and should own.
 type here struct {
 	slots    map[int]*slot
 	plan     view
@@ -465,7 +465,7 @@ func (p *Partitions) standBack(n int) bool {
 		}
 		_ = sick.Close(context.Background())
 	})
-	p.log.Warn("it failed too often here, another node is to try", zap.String("partition", p.keys[n]), zap.Error(err))
+	p.log.Warn("it failed too often here, another node tries it", zap.String("partition", p.keys[n]), zap.Error(err))
 	return won
 }
 

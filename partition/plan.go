@@ -46,7 +46,8 @@ func (t *table) view(members []membership.Member, settle time.Duration) view {
 	for i := range v.Owners {
 		v.held[i] = t.own[i].Owner.Incarnation
 		v.Owners[i] = v.held[i]
-		if r := t.ready[i].Owner.Incarnation; r != "" && !t.sick[i][r] {
+		r := t.ready[i].Owner.Incarnation
+		if _, takes := part[r]; takes && !t.sick[i][r] {
 			v.Owners[i] = r
 		}
 	}
@@ -61,12 +62,9 @@ func (t *table) view(members []membership.Member, settle time.Duration) view {
 func (v *view) place(s placement.Strategy) ([]string, error) {
 	hosts := make(map[string]string, 2*len(v.Hosts)) // incarnations, by these and by id
 	load := make(map[string]int, len(v.Hosts))
-	for _, h := range v.Hosts {
-		hosts[h.ID], hosts[h.Incarnation] = h.Incarnation, h.Incarnation
-		load[h.Incarnation] = 0
-	}
 	stays := map[string]bool{}
 	for _, h := range v.Hosts {
+		hosts[h.ID], hosts[h.Incarnation] = h.Incarnation, h.Incarnation
 		stays[h.Incarnation] = h.Takes() > 0
 	}
 	spared := map[string]int{} // as much of a node's part as it can't run

@@ -86,6 +86,8 @@ func TestWhoIsReadyCounts(t *testing.T) {
 	v := table.view(members, time.Second)
 	require.Equal(t, []string{"b", "a"}, v.Owners)
 	require.Equal(t, []string{"a", "a"}, v.held)
+	delete(table.hosts, "b") // it is drained, and has not withdrawn yet
+	require.Equal(t, []string{"a", "a"}, table.view(members, time.Second).Owners)
 }
 
 func BenchmarkPlace(b *testing.B) {

@@ -38,7 +38,7 @@ type slot struct {
 	changed chan struct{} // has a value when the owner's record changed
 
 	prepared bool
-	failures int           // of the user's code, in a row
+	failures int           // of Own and Prepare, in a row
 	pause    time.Duration // after a request that failed
 
 	// Guarded by Partitions.mu.
@@ -49,13 +49,13 @@ type slot struct {
 	ending  time.Time               // when Own's context was done; zero: it is not
 }
 
-// errReturned is why Own is called again that did not fail.
+// errReturned is logged when Own returned without an error before its context was done.
 var errReturned = errors.New("it returned before its context was done")
 
-// errPrepare: Prepare failed, which counts as Own.
+// errPrepare wraps an error of Prepare, which counts as one of Own's.
 var errPrepare = errors.New("Prepare")
 
-// run holds the partition, or waits for it, until it is not to be here any more.
+// run holds the partition, or waits for it, until another node should have it.
 func (s *slot) run() {
 	defer s.close()
 	for s.ctx.Err() == nil {

@@ -71,7 +71,7 @@ type cluster struct {
 	log   journal
 	ends  []func()
 	loud  bool
-	// change is what else each node's Keeper is to have.
+	// change sets more of the Config of each node's Keeper.
 	change []func(*lease.Config)
 }
 

@@ -320,8 +320,8 @@ func (n *node) asker() (pid *actor.PID, refused func(hosting.Reason) int64) {
 	return pid, func(r hosting.Reason) int64 { return counts[r].Load() }
 }
 
-// 9: what is too large, by itself or with its headers, is refused on the goroutine of
-// who sends it; its sender is told, though that is a Ref of the same shard.
+// 9: a message that is too large, by itself or with its headers, is refused on the goroutine that
+// sends it. Its sender hears of that, though it is a Ref of the same shard.
 func TestScenarioMail9DeadLettersOfTheSameShard(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		n := c.hosting("a b", 2)[0]

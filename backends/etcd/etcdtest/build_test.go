@@ -18,8 +18,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/servertest"
 )
 
-// One build serves all who ask at once, replaces a file that does not run, is kept, and depends on none
-// of the user's go settings.
+// One build serves all who ask at once, replaces a file that does not run, is kept, and depends on no
+// setting of go in the environment.
 func TestConcurrentCallersShareOneBuild(t *testing.T) {
 	t.Setenv("HOLDFAST_ETCD_BIN", "")
 	t.Setenv("GOFLAGS", "-no-such-flag=1")
