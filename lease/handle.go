@@ -32,11 +32,8 @@ var _ interface {
 
 // check is the beginning of the calls that a user may make of a zero Handle, or with no context.
 func (h *Handle) check(ctx context.Context) error {
-	if h.k == nil {
-		return fmt.Errorf("lease.Handle: %w: the zero value, must come from Keeper.Lease", ErrInvalid)
-	}
-	if err := input.Context(ctx, ErrInvalid); err != nil {
-		return h.k.errorf(h.name, err)
+	if err := input.Call(ctx, h.k != nil, "Keeper.Lease", ErrInvalid); err != nil {
+		return fmt.Errorf("lease.Handle %q: %w", h.name, err)
 	}
 	return nil
 }

@@ -79,10 +79,7 @@ func (p *Pool) Run(ctx context.Context, f func(ctx context.Context, slot int, t 
 }
 
 func (p *Pool) check(ctx context.Context) error {
-	if p.k == nil {
-		return fmt.Errorf("lease.Pool: %w: the zero value, must come from NewPool", ErrInvalid)
-	}
-	return input.Context(ctx, ErrInvalid)
+	return input.Call(ctx, p.k != nil, "lease.NewPool", ErrInvalid)
 }
 
 // TryRun is Run for who does not wait. If each slot was found to be held, at some moment during the

@@ -39,10 +39,7 @@ func (c *conn) key(name string) string { return c.prefix + name }
 
 // check refuses what a call can't begin with.
 func (c *conn) check(ctx context.Context) error {
-	if c.client == nil {
-		return fmt.Errorf("etcd: %w: the store is the zero value, must come from etcd.New", store.ErrInvalid)
-	}
-	if err := input.Context(ctx, store.ErrInvalid); err != nil {
+	if err := input.Call(ctx, c.client != nil, "etcd.New", store.ErrInvalid); err != nil {
 		return fmt.Errorf("etcd: %w", err)
 	}
 	return nil

@@ -131,11 +131,7 @@ func (s *Store) Close() error {
 
 // check is the beginning of what the Store does beside observed.Store.
 func (s *Store) check(ctx context.Context) error {
-	err := input.Context(ctx, store.ErrInvalid)
-	if err == nil && s.objects == nil {
-		err = fmt.Errorf("%w: the zero value, must come from New", store.ErrInvalid)
-	}
-	return err
+	return input.Call(ctx, s.objects != nil, "kubernetes.New", store.ErrInvalid)
 }
 
 // AcceptHistory implements store.Historian.

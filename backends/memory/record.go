@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -52,7 +53,7 @@ func (s *Store) List(ctx context.Context, q store.Query) iter.Seq2[store.Record,
 		}
 		for _, c := range found {
 			if ctx.Err() != nil {
-				yield(store.Record{}, ctxError(ctx, "list"))
+				yield(store.Record{}, failed("list", boundary.Ended(ctx)))
 				return
 			}
 			if !yield(c.record.public(c.left), nil) {

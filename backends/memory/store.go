@@ -2,7 +2,6 @@ package memory
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -10,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/feed"
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/store"
@@ -57,29 +57,20 @@ var limits = store.Limits{Name: "memory", While: true, BySession: true, Prompt: 
 // begin locks the mutex, unless ctx is done, and applies the expiries that are
 // due.
 func (s *Store) begin(ctx context.Context, op string) (now time.Duration, err error) {
-	if err := input.Context(ctx, store.ErrInvalid); err != nil {
-		return 0, fmt.Errorf("memory store: %s: %w", op, err)
-	}
-	if s.records == nil {
-		return 0, fmt.Errorf("memory store: %s: %w: the store is the zero value, must come from memory.New", op, store.ErrInvalid)
+	if err := input.Call(ctx, s.records != nil, "memory.New", store.ErrInvalid); err != nil {
+		return 0, failed(op, err)
 	}
 	s.mu.Lock()
 	if ctx.Err() != nil {
 		s.mu.Unlock()
-		return 0, ctxError(ctx, op)
+		return 0, failed(op, boundary.Ended(ctx))
 	}
 	now = s.clock.Now().Mono
 	s.expire(now)
 	return now, nil
 }
 
-func ctxError(ctx context.Context, op string) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if errors.Is(cause, err) {
-		return fmt.Errorf("memory store: %s: %w", op, cause)
-	}
-	return fmt.Errorf("memory store: %s: %w: %w", op, err, cause)
-}
+func failed(op string, err error) error { return fmt.Errorf("memory store: %s: %w", op, err) }
 
 // OpenSession opens or renews a session. A session that is renewed keeps its
 // granted TTL. An error that is store.ErrInvalid means that nothing was opened:
@@ -91,7 +82,7 @@ func (s *Store) OpenSession(ctx context.Context, want store.Session) (store.Gran
 	}
 	defer s.mu.Unlock()
 	if err := limits.ValidateSession(want); err != nil {
-		return store.Grant{}, fmt.Errorf("memory store: open session: %w", err)
+		return store.Grant{}, failed("open session", err)
 	}
 	s.stats.OpenSession++
 	own := s.sessions[want.ID]
@@ -137,7 +128,7 @@ func (s *Store) Renew(ctx context.Context, sessions []store.Session) ([]store.Gr
 	for i, want := range sessions {
 		own := s.live(want)
 		if own == nil {
-			grants[i].Err = gone("renew", want)
+			grants[i].Err = failed("renew", want.Gone())
 			continue
 		}
 		s.stats.RenewedSessions++
@@ -156,10 +147,6 @@ func (s *Store) live(want store.Session) *session {
 	return own
 }
 
-func gone(op string, want store.Session) error {
-	return fmt.Errorf("memory store: %s: session %d of %s: %w", op, want.ID, want.Owner.ID, store.ErrSessionGone)
-}
-
 // Acquire decides the claims in order, all at one moment. A claim that
 // store.Limits.ValidateClaim refuses is answered with store.ErrInvalid as the Outcome's
 // error, one whose While does not stand with store.ErrParentLost. The error that is
@@ -173,7 +160,7 @@ func (s *Store) Acquire(ctx context.Context, want store.Session, claims []store.
 	s.stats.Acquire++
 	own := s.live(want)
 	if own == nil {
-		return nil, gone("acquire", want)
+		return nil, failed("acquire", want.Gone())
 	}
 	out := make([]store.Outcome, len(claims))
 	for i, c := range claims {
@@ -184,7 +171,7 @@ func (s *Store) Acquire(ctx context.Context, want store.Session, claims []store.
 
 func (s *Store) claim(now time.Duration, own *session, c store.Claim) store.Outcome {
 	if err := limits.ValidateClaim(c); err != nil {
-		return store.Outcome{Err: fmt.Errorf("memory store: acquire: %w", err)}
+		return store.Outcome{Err: failed("acquire", err)}
 	}
 	if on := s.records[c.While.Name]; c.While != (store.Held{}) && (on == nil || on.held() != c.While) {
 		return store.Outcome{Err: fmt.Errorf("memory store: acquire %q: %w: %q", c.Name, store.ErrParentLost, c.While.Name)}
@@ -254,13 +241,13 @@ func (s *Store) move(now time.Duration, m store.Transfer) store.Outcome {
 		return refused
 	}
 	if err := limits.ValidateTransfer(m); err != nil {
-		refused.Err = fmt.Errorf("memory store: transfer: %w", err)
+		refused.Err = failed("transfer", err)
 		return refused
 	}
 	to := store.Session{ID: m.To.Session, Owner: m.To.Owner}
 	target := s.live(to)
 	if target == nil {
-		refused.Err = gone(fmt.Sprintf("transfer %q", m.Name), to)
+		refused.Err = failed(fmt.Sprintf("transfer %q", m.Name), to.Gone())
 		return refused
 	}
 	metadata := old.metadata

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/feed"
 	"github.com/holdfast-go/holdfast/store"
 )
@@ -59,7 +60,7 @@ func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event
 		defer s.unsubscribe(w)
 		feed.Each(ctx, w, snapshot, change.event, func(err error) error {
 			if ctx.Err() != nil {
-				err = ctxError(ctx, "watch")
+				err = failed("watch", boundary.Ended(ctx))
 			}
 			return err
 		}, yield)

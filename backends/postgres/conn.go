@@ -83,10 +83,7 @@ func (c *conn) function(name string) string { return `"` + c.schema + `".` + nam
 
 // made refuses a Store that did not come from New, and a nil context.
 func (c *conn) made(ctx context.Context) error {
-	if c.db == nil {
-		return fmt.Errorf("postgres: %w: the store is the zero value, must come from postgres.New", store.ErrInvalid)
-	}
-	if err := input.Context(ctx, store.ErrInvalid); err != nil {
+	if err := input.Call(ctx, c.db != nil, "postgres.New", store.ErrInvalid); err != nil {
 		return fmt.Errorf("postgres: %w", err)
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -44,7 +45,7 @@ func (s *Store) List(ctx context.Context, q store.Query) iter.Seq2[store.Record,
 			}
 			for _, r := range p.rows {
 				if ctx.Err() != nil {
-					yield(store.Record{}, failed("list", ended(ctx)))
+					yield(store.Record{}, failed("list", boundary.Ended(ctx)))
 					return
 				}
 				if !yield(r.record()) {

@@ -178,9 +178,6 @@ func (s *Store) key(name string) string { return s.prefix + ":" + name }
 func (s *Store) enter(do func()) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.client == nil {
-		return fmt.Errorf("%w: the Store is the zero value, must come from redis.New", store.ErrInvalid)
-	}
 	if s.closed {
 		return errClosed
 	}
@@ -197,11 +194,11 @@ func (s *Store) mayRun(ctx context.Context) error {
 // run returns what f does, or the end of ctx if that comes first: go-redis waits for an answer
 // until its own timeout. What f has sent by then may be applied.
 func (s *Store) run(ctx context.Context, f func(ctx context.Context) (reply, error)) (reply, error) {
-	if err := input.Context(ctx, store.ErrInvalid); err != nil {
+	if err := input.Call(ctx, s.client != nil, "redis.New", store.ErrInvalid); err != nil {
 		return reply{}, err
 	}
 	if ctx.Err() != nil {
-		return reply{}, ended(ctx)
+		return reply{}, boundary.Ended(ctx)
 	}
 	var got reply
 	done := make(chan error, 1)
@@ -217,15 +214,8 @@ func (s *Store) run(ctx context.Context, f func(ctx context.Context) (reply, err
 	case err := <-done:
 		return got, err
 	case <-ctx.Done():
-		return reply{}, ended(ctx)
+		return reply{}, boundary.Ended(ctx)
 	}
-}
-
-func ended(ctx context.Context) error {
-	if cause := context.Cause(ctx); !errors.Is(ctx.Err(), cause) {
-		return fmt.Errorf("%w: %w", ctx.Err(), cause)
-	}
-	return ctx.Err()
 }
 
 // call runs a script for a call of the Store.

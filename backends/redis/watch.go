@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/feed"
 	"github.com/holdfast-go/holdfast/store"
 )
@@ -20,7 +21,7 @@ func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event
 	return func(yield func(store.Event, error) bool) {
 		end := func(err error) {
 			if ctx != nil && ctx.Err() != nil {
-				err = ended(ctx)
+				err = boundary.Ended(ctx)
 			}
 			yield(store.Event{}, failed("watch", err))
 		}

@@ -10,6 +10,7 @@ import (
 	sqlite3 "modernc.org/sqlite"
 	lib "modernc.org/sqlite/lib"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -29,7 +30,6 @@ var (
 	errOtherGeneration = errors.New("another generation")
 
 	errClosed = errors.New("the store is closed")
-	errUnmade = fmt.Errorf("%w: the store was not made by sqlite.New", store.ErrInvalid)
 )
 
 // failed says in what err came; nil if that is nil.
@@ -55,11 +55,10 @@ func denied(err error) error {
 
 // ended is the error of a call whose context is done; see also opened.run.
 func ended(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if errors.Is(cause, err) || errors.Is(cause, errClosed) || errors.Is(cause, store.ErrSetback) {
+	if cause := context.Cause(ctx); errors.Is(cause, errClosed) || errors.Is(cause, store.ErrSetback) {
 		return cause
 	}
-	return fmt.Errorf("%w: %w", err, cause)
+	return boundary.Ended(ctx)
 }
 
 // code is SQLite's primary result code; 0 if err has none.

@@ -40,11 +40,8 @@ func (f *opened) run(ctx context.Context, op string, do func(ctx context.Context
 }
 
 func (f *opened) enter(ctx context.Context) error {
-	if err := input.Context(ctx, store.ErrInvalid); err != nil {
+	if err := input.Call(ctx, f.place != nil, "sqlite.New", store.ErrInvalid); err != nil {
 		return err
-	}
-	if f.place == nil {
-		return errUnmade
 	}
 	if ctx.Err() != nil {
 		return ended(ctx)

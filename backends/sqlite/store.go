@@ -140,8 +140,8 @@ func (s *Store) Limits() store.Limits { return limits }
 // wait for a lock, or for others, end with an error, as Watches do; those that have begun to write are
 // completed. Sessions are left to end by themselves. It may be called more than once.
 func (s *Store) Close() error {
-	if s.place == nil {
-		return failed("close", errUnmade)
+	if err := input.Call(context.Background(), s.place != nil, "sqlite.New", store.ErrInvalid); err != nil {
+		return failed("close", err)
 	}
 	s.closing.Do(func() {
 		s.mu.Lock()

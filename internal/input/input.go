@@ -29,6 +29,18 @@ func Context(ctx context.Context, invalid error) error {
 	return nil
 }
 
+// Call returns an error that is invalid if ctx is nil, or unless what is called was made: it is the zero
+// value of what comes from there.
+func Call(ctx context.Context, made bool, from string, invalid error) error {
+	if err := Context(ctx, invalid); err != nil {
+		return err
+	}
+	if !made {
+		return fmt.Errorf("%w: the zero value, must come from %s", invalid, from)
+	}
+	return nil
+}
+
 // Nil reports whether v is nil, or an interface that holds a nil pointer or function:
 // to call one would panic.
 func Nil(v any) bool {

@@ -162,11 +162,8 @@ func (p *Provider) call(ctx context.Context, what string, a arguments, f func(*c
 
 // check returns the name of the key if the arguments make sense.
 func (p *Provider) check(ctx context.Context, a arguments) (name string, err error) {
-	if err := input.Context(ctx, lease.ErrInvalid); err != nil {
+	if err := input.Call(ctx, p != nil && p.store != nil, "provider.New", lease.ErrInvalid); err != nil {
 		return "", err
-	}
-	if p == nil || p.store == nil {
-		return "", fmt.Errorf("%w: the Provider is the zero value, must come from New", lease.ErrInvalid)
 	}
 	for i, o := range a.owners {
 		if o == "" || len(o) > maxOwner || !utf8.ValidString(o) {

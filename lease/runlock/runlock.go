@@ -91,10 +91,7 @@ func (l *Locks) Try(ctx context.Context, workflow, run string) (*lease.Handle, e
 
 // open makes the handle of a lock, which is not held.
 func (l *Locks) open(ctx context.Context, workflow, run string) (*lease.Handle, error) {
-	if l == nil || l.k == nil {
-		return nil, fmt.Errorf("runlock.Locks: %w: the zero value, must come from New", lease.ErrInvalid)
-	}
-	if err := input.Context(ctx, lease.ErrInvalid); err != nil {
+	if err := input.Call(ctx, l != nil && l.k != nil, "runlock.New", lease.ErrInvalid); err != nil {
 		return nil, fmt.Errorf("runlock: %w", err)
 	}
 	name, err := Name(workflow, run)

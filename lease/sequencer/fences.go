@@ -218,11 +218,8 @@ func (f *Fences) Forget(name string) bool {
 
 // check is the beginning of a call.
 func (f *Fences) check(ctx context.Context, s Sequencer) error {
-	if err := input.Context(ctx, lease.ErrInvalid); err != nil {
+	if err := input.Call(ctx, f != nil && f.marks != nil, "sequencer.NewFences", lease.ErrInvalid); err != nil {
 		return fmt.Errorf("sequencer: %w", err)
-	}
-	if f == nil || f.marks == nil {
-		return fmt.Errorf("sequencer: fences: %w: the zero value, must come from NewFences", lease.ErrInvalid)
 	}
 	return s.Validate()
 }

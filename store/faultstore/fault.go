@@ -37,6 +37,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -280,15 +281,10 @@ func (t *trip) error() error {
 	if t.fault.Kind == None {
 		what = "cut off"
 	}
-	err, cause := t.ctx.Err(), context.Cause(t.ctx)
-	switch {
-	case err == nil:
+	if t.ctx.Err() == nil {
 		return fmt.Errorf("faultstore: %s: %w: %s", t.op, ErrInjected, what)
-	case errors.Is(cause, err):
-		return fmt.Errorf("faultstore: %s: %w: %s: %w", t.op, ErrInjected, what, cause)
-	default:
-		return fmt.Errorf("faultstore: %s: %w: %s: %w: %w", t.op, ErrInjected, what, err, cause)
 	}
+	return fmt.Errorf("faultstore: %s: %w: %s: %w", t.op, ErrInjected, what, boundary.Ended(t.ctx))
 }
 
 // land applies a call later; its answer is dropped.

@@ -75,12 +75,8 @@ func (s *Store) Limits() store.Limits {
 
 // check is the beginning of every call.
 func (s *Store) check(ctx context.Context, op string) error {
-	if s == nil || s.sights == nil {
-		return fmt.Errorf("observed store: %s: %w: the store is the zero value, must come from observed.New",
-			op, store.ErrInvalid)
-	}
-	if err := input.Context(ctx, lease.ErrInvalid); err != nil {
-		return s.about(op, err)
+	if err := input.Call(ctx, s != nil && s.sights != nil, "observed.New", store.ErrInvalid); err != nil {
+		return fmt.Errorf("observed store: %s: %w", op, err)
 	}
 	return s.about(op, ctx.Err())
 }
