@@ -62,7 +62,7 @@ func (c *conn) begin(ctx context.Context) (context.Context, error) {
 			active.ResetConnectBackoff()
 		}
 	}
-	if c.history.isLost() != nil && ctx.Err() == nil {
+	if c.history.Lost() != nil && ctx.Err() == nil {
 		if err := c.mend(ctx); err != nil {
 			return ctx, err
 		}
@@ -131,7 +131,7 @@ func (c *conn) now(ctx context.Context) (*pb.ResponseHeader, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := c.history.mark()
+	m := c.history.Mark()
 	hd, err := c.look(ctx)
 	if err == nil {
 		err = c.history.answered(m, hd)
@@ -141,7 +141,7 @@ func (c *conn) now(ctx context.Context) (*pb.ResponseHeader, error) {
 
 // txn sends a Txn, whose answer the history takes up.
 func (c *conn) txn(ctx context.Context, op string, t clientv3.Txn) (*clientv3.TxnResponse, error) {
-	m := c.history.mark()
+	m := c.history.Mark()
 	resp, err := t.Commit()
 	if err = c.explain(ctx, op, err); err != nil {
 		return nil, err
@@ -156,7 +156,7 @@ func (c *conn) mend(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	mended, err := c.history.mend(hd)
+	mended, err := c.history.Mend(at(hd))
 	if mended {
 		c.log.Warn("etcd's revisions are above all that were seen before", zap.Int64("revision", hd.Revision))
 	}

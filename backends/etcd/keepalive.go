@@ -105,7 +105,7 @@ func (ks *keepalives) join(ctx context.Context) (*keepalive, error) {
 
 	streamCtx, cancel := context.WithCancel(clientv3.WithRequireLeader(ks.life()))
 	stop := context.AfterFunc(ctx, cancel) // while it is being opened
-	age := ks.history.mark().age
+	age := ks.history.Mark().Age
 	stream, err := ks.begin(streamCtx)
 	if !stop() {
 		err = ctx.Err()
@@ -179,7 +179,7 @@ func (ks *keepalives) receive(k *keepalive) {
 	defer k.cancel()
 	for {
 		resp, err := k.stream.Recv()
-		if err == nil && ks.history.heard(k.age, resp.Header) {
+		if err == nil && ks.history.Heard(k.age, at(resp.Header)) {
 			ks.doubt.Store(true)
 		}
 		k.mu.Lock()

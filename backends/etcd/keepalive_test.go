@@ -27,6 +27,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/holdfast-go/holdfast/internal/revision"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -505,16 +506,16 @@ func TestHistories(t *testing.T) {
 		cluster, rev := uint64(7), int64(1+r.IntN(50))
 		members := []int64{rev, rev, rev} // what each has applied
 		type answer struct {
-			m  mark
+			m  revision.Mark
 			hd *pb.ResponseHeader
 		}
 		var underWay []answer
 		hear := func(i int) bool {
-			return h.heard(h.mark().age, &pb.ResponseHeader{ClusterId: cluster, Revision: members[i]})
+			return h.Heard(h.Mark().Age, revision.At{Cluster: cluster, Number: members[i]})
 		}
-		ask := func(id uint64, revision int64) error {
-			m := h.mark()
-			return h.answered(m, &pb.ResponseHeader{ClusterId: id, Revision: revision})
+		ask := func(id uint64, number int64) error {
+			m := h.Mark()
+			return h.answered(m, &pb.ResponseHeader{ClusterId: id, Revision: number})
 		}
 		for range 40 {
 			i := r.IntN(len(members))
@@ -524,7 +525,7 @@ func TestHistories(t *testing.T) {
 			case 1:
 				members[i] += r.Int64N(rev - members[i] + 1)
 			case 2: // a linearizable answer is made by a member that has caught up
-				m := h.mark()
+				m := h.Mark()
 				members[i] = rev
 				underWay = append(underWay, answer{m, &pb.ResponseHeader{ClusterId: cluster, Revision: rev}})
 			case 3:
@@ -565,7 +566,7 @@ func TestHistories(t *testing.T) {
 		}
 		require.ErrorIs(t, ask(next, back), store.ErrSetback, "seed %d: %d after %d", seed, back, rev)
 		require.ErrorIs(t, ask(next, rev+1), store.ErrSetback, "seed %d: it is for mend to say that it is over", seed)
-		require.ErrorIs(t, h.isLost(), store.ErrSetback)
+		require.ErrorIs(t, h.Lost(), store.ErrSetback)
 	}
 }
 
@@ -617,9 +618,7 @@ func (x answeringTxn) Commit() (*clientv3.TxnResponse, error) {
 // everyLine calls the store so that it logs each of its lines that need no server.
 func everyLine(t *testing.T, s *Store) {
 	lose := func() {
-		s.history.mu.Lock()
-		defer s.history.mu.Unlock()
-		s.history.lost = store.ErrSetback
+		require.ErrorIs(t, s.history.answered(s.history.Mark(), answering{revision: 1}.header()), store.ErrSetback)
 	}
 	s.client.KV = answering{revision: 5}
 	must(s.Get(t.Context(), "x"))(t)

@@ -86,7 +86,7 @@ func (rs *records) pages(ctx context.Context, prefix string) iter.Seq2[*clientv3
 				yield(nil, err)
 				return
 			}
-			m := rs.history.mark()
+			m := rs.history.Mark()
 			resp, err := rs.client.KV.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(pageSize), clientv3.WithRev(rev))
 			if err = rs.explain(ctx, "list", err); err == nil {
 				err = rs.history.answered(m, resp.Header)

@@ -100,12 +100,12 @@ func (s *Store) AcceptHistory(ctx context.Context) error {
 		return err
 	}
 	h := &s.history
-	m := h.mark()
+	m := h.Mark()
 	hd, err := s.look(ctx)
 	if err != nil {
 		return err
 	}
-	after, accepted, err := h.accept(m, hd)
+	after, accepted, err := h.Accept(m, at(hd))
 	if accepted {
 		s.log.Warn("etcd's history is accepted: tokens may go back", zap.Int64("revision", hd.Revision), zap.Int64("after", after))
 	}
@@ -113,8 +113,4 @@ func (s *Store) AcceptHistory(ctx context.Context) error {
 }
 
 // Accepted implements store.Historian.
-func (s *Store) Accepted() int {
-	s.history.mu.Lock()
-	defer s.history.mu.Unlock()
-	return s.history.accepted
-}
+func (s *Store) Accepted() int { return s.history.Accepted() }

@@ -57,7 +57,7 @@ func (s *Store) follow(ctx context.Context, of store.Scope, yield func(store.Eve
 	defer asking.Wait()
 	ctx, cancel := context.WithCancel(ctx) // ends the watch with the iteration
 	defer cancel()
-	age := s.history.mark().age
+	age := s.history.Mark().Age
 	ch := s.client.Watcher.Watch(watching(ctx), s.key(of.Prefix), append(opts, clientv3.WithPrefix())...)
 	heard := make(chan struct{}, 1)
 	if of.Progress > 0 {
@@ -68,7 +68,7 @@ func (s *Store) follow(ctx context.Context, of store.Scope, yield func(store.Eve
 			yield(store.Event{}, s.explain(ctx, "watch", refusal(err)))
 			return
 		}
-		s.history.heard(age, resp.Header)
+		s.history.Heard(age, at(resp.Header))
 		if resp.Created && !yield(store.Event{Kind: store.EventSynced}, nil) {
 			return
 		}

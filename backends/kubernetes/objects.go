@@ -144,7 +144,7 @@ func (o *objects) Get(ctx context.Context, key string) (observed.Object, bool, e
 		return observed.Object{}, false, why(err)
 	}
 	if n, err := o.Number(l.ResourceVersion); err == nil {
-		o.history.heard(m, n)
+		o.history.Heard(m.Age, at(n))
 	}
 	return object(key, &l), true, nil
 }
@@ -169,11 +169,12 @@ func (o *objects) Put(ctx context.Context, key string, v []byte, ifVersion strin
 	}
 	n, err := o.Number(l.ResourceVersion)
 	if err == nil {
-		err = o.history.answered(m, n, true)
+		err = o.history.answered(m, n)
 	}
 	if err != nil {
 		return "", false, err
 	}
+	o.history.wrote.Saw(int64(n))
 	return versionOf(l), true, nil
 }
 
@@ -217,7 +218,7 @@ func (o *objects) list(ctx context.Context, prefix string, f func(*coordination.
 	for {
 		all, n, err := o.page(ctx, q)
 		if err == nil {
-			err = o.history.answered(m, n, false)
+			err = o.history.answered(m, n)
 		}
 		if err != nil {
 			return 0, err

@@ -69,6 +69,7 @@ func New(config *rest.Config, namespace string) (*Store, error) {
 		return invalid("config", err)
 	}
 	o := &objects{client: client, namespace: namespace}
+	_ = o.history.answered(o.history.Mark(), 0) // what is heard before the first answer counts, too
 	s, err := observed.New(o)
 	if err != nil {
 		return nil, err
@@ -151,7 +152,5 @@ func (s *Store) Accepted() int {
 	if s.objects == nil {
 		return 0
 	}
-	s.objects.history.mu.Lock()
-	defer s.objects.history.mu.Unlock()
-	return s.objects.history.accepted
+	return s.objects.history.Accepted()
 }

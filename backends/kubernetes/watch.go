@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 
+	"github.com/holdfast-go/holdfast/internal/revision"
 	"github.com/holdfast-go/holdfast/store"
 	"github.com/holdfast-go/holdfast/store/observed"
 )
@@ -99,18 +100,21 @@ func (w *watch) take(c observed.Change) ([]store.Event, error) {
 	}
 	n, err := w.s.objects.Number(c.Version)
 	w.last = max(w.last, n)
-	if latest := w.s.objects.history.latest(); latest > w.proven && w.last >= latest {
+	if latest := w.s.latest(); latest > w.proven && w.last >= latest {
 		events = w.runs(events)
 	}
 	return events, err
 }
+
+// latest is the latest write of this Store.
+func (s *Store) latest() store.Token { return store.Token(s.objects.history.wrote.Highest()) }
 
 // runs adds to events, behind EventSynced, that the watch runs.
 func (w *watch) runs(events []store.Event) []store.Event {
 	if w.at.IsZero() || w.of.Progress == 0 {
 		return events
 	}
-	w.proven, w.at = w.s.objects.history.latest(), time.Now()
+	w.proven, w.at = w.s.latest(), time.Now()
 	return append(events, store.Event{Kind: store.EventProgress})
 }
 
@@ -141,7 +145,7 @@ func (w *watch) look(ctx context.Context) ([]store.Event, error) {
 // follow tells of every object as it stands, a Change that is Synced, and then of every change since, with
 // no gap, in the order of their versions, up to an error or the end of ctx, when tell is false.
 func (o *objects) follow(ctx context.Context, tell func(observed.Change) bool) error {
-	m, _ := o.history.mark()
+	m := o.history.Mark()
 	f := follower{objects: o, mark: m, keys: map[string]string{}, tell: tell}
 	n, err := o.list(ctx, "", func(l *coordination.Lease) bool { return f.change(apiwatch.Added, l) })
 	if err = cmp.Or(err, ctx.Err()); err != nil {
@@ -157,7 +161,7 @@ func (o *objects) follow(ctx context.Context, tell func(observed.Change) bool) e
 // follower is a watch of the API over connections that follow on each other.
 type follower struct {
 	*objects
-	mark    mark
+	mark    revision.Mark
 	keys    map[string]string // by the names of Leases, for those whose annotation is lost
 	version string            // that the watch has come to
 	tell    func(observed.Change) bool
@@ -183,7 +187,7 @@ func (f *follower) connection(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		f.history.heard(f.mark, n)
+		f.history.Heard(f.mark.Age, at(n))
 		if ev.Type != apiwatch.Bookmark && !f.change(ev.Type, l) {
 			return ctx.Err()
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
 	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/internal/revision"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -23,7 +24,11 @@ type conn struct {
 	poll   time.Duration
 
 	primary primary
-	history history
+	// seen are revisions. A server may lose its last commits: an asynchronous standby that is promoted
+	// lacks some, a backup that was restored lacks more. What it then issues is above the clock in
+	// microseconds, and so above what was lost, unless that clock is behind; and above what was seen,
+	// whatever the clock says.
+	seen revision.Seen
 }
 
 // asking bounds a request that no caller waits for.

@@ -195,7 +195,7 @@ func (r *reader) page(ctx context.Context) (more bool, err error) {
 			found = append(found, seq)
 			c := change{seq, store.Event{Kind: store.EventDelete, Record: store.Record{Name: x.name}, Revision: store.Token(x.rev)}}
 			if x.format == format {
-				r.conn.history.saw(x.rev)
+				r.conn.seen.Saw(x.rev)
 			}
 			if put {
 				c.event = store.EventOf(x.record())

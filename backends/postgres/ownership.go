@@ -63,7 +63,7 @@ func ask[T any](ctx context.Context, s *Store, v verb[T], all []T) ([]store.Outc
 			err := scan(d.dest(&d.ord, &d.answer, &d.replaced)...)
 			answers = append(answers, d)
 			if d.format == format { // another's is no revision of ours
-				s.history.saw(d.rev)
+				s.seen.Saw(d.rev)
 			}
 			return err
 		})
@@ -152,7 +152,7 @@ func (s *Store) Acquire(ctx context.Context, want store.Session, claims []store.
 				}),
 				db.Array(now, func(c store.Claim) int64 { return int64(c.While.Token) }),
 				db.Array(now, func(c store.Claim) int64 { return int64(c.While.Nonce) }),
-				s.history.seen.Load(),
+				s.seen.Highest(),
 			}
 		},
 		outcome: func(c store.Claim, d *decided) store.Outcome {
@@ -216,7 +216,7 @@ func (s *Store) Transfer(ctx context.Context, moves []store.Transfer) ([]store.O
 						return new("{}") // NULL keeps the metadata
 					}
 					return pack(m.Metadata)
-				}), s.history.seen.Load(),
+				}), s.seen.Highest(),
 			}
 		},
 		outcome: func(m store.Transfer, d *decided) store.Outcome {

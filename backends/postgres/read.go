@@ -31,7 +31,7 @@ func (s *Store) Get(ctx context.Context, names ...string) (recs []store.Record, 
 			err := scan(r.dest()...)
 			rec, bad := r.record()
 			if err == nil && bad == nil {
-				s.history.saw(r.rev)
+				s.seen.Saw(r.rev)
 			}
 			recs = append(recs, rec)
 			return err
@@ -84,7 +84,7 @@ func (s *Store) List(ctx context.Context, q store.Query) iter.Seq2[store.Record,
 				}
 				rec, err := page[i].record()
 				if err == nil {
-					s.history.saw(page[i].rev)
+					s.seen.Saw(page[i].rev)
 				}
 				if !yield(rec, err) {
 					return

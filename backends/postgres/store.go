@@ -159,15 +159,14 @@ func (s *Store) AcceptHistory(ctx context.Context) error {
 	if err := s.made(ctx); err != nil {
 		return err
 	}
-	s.history.accepted.Add(1) // first: what another server answers comes to Keepers that know of it
-	s.history.seen.Store(0)
+	s.seen.Accept() // first: what another server answers comes to Keepers that know of it
 	s.primary.accept()
 	return nil
 }
 
 // Accepted implements store.Historian. A Store never says store.ErrSetback: its tokens are above
 // all that it has seen, also when the server has lost rows.
-func (s *Store) Accepted() int { return int(s.history.accepted.Load()) }
+func (s *Store) Accepted() int { return s.seen.Accepted() }
 
 // Check asks whether leases can be kept here, as every Store does with its first call: it is for
 // programs that want to know when they start. Errors are store.ErrDenied and one of ErrSchema,

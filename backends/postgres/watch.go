@@ -73,7 +73,7 @@ func (s *Store) snapshot(ctx context.Context, w *feed.Watch[change], floor int64
 			told[seq] = true
 		} else if strings.HasPrefix(r.name, w.Prefix) {
 			if r.format == format {
-				s.history.saw(r.rev)
+				s.seen.Saw(r.rev)
 			}
 			recs = append(recs, change{event: store.EventOf(r.record())})
 		}

@@ -76,7 +76,7 @@ var layered = []layers{
 		// what runs beside it
 		"hub.go", "bell.go", "sweep.go", "gaps.go", "record.go",
 		// the server, as it is reached
-		"conn.go", "check.go", "found.go", "primary.go", "history.go", "errors.go",
+		"conn.go", "check.go", "found.go", "primary.go", "errors.go",
 	}, 0},
 	{"backends/sqlite", []string{
 		"doc.go",
