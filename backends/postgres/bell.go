@@ -24,8 +24,8 @@ const bellRest = 5 * time.Millisecond
 
 type bell struct {
 	conn    *conn
-	watched func() bool // something of this Store watches
-	house   chores      // of rung alone
+	watches func() int // of this Store
+	house   chores     // of rung alone
 
 	mu    sync.Mutex
 	busy  bool // it is being rung
@@ -59,7 +59,7 @@ func (b *bell) rung() {
 		rang := attempt(func(ctx context.Context) error {
 			return b.conn.db.Run(ctx, "SELECT "+b.conn.function("ring")+"()::text", nil, func(db.Scan) error { return nil })
 		})
-		if rang && !b.watched() {
+		if rang && b.watches() == 0 {
 			b.house.do(attempt)
 		}
 		time.Sleep(bellRest)

@@ -2,14 +2,11 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"strings"
 	"sync/atomic"
 	"time"
-
-	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
 	"github.com/holdfast-go/holdfast/internal/feed"
@@ -31,19 +28,16 @@ const (
 	pageChanges = 1000
 	// watchBuffer is how many changes may wait for one watch.
 	watchBuffer = 1 << 16
-	// failing is how long requests may fail before the watches end.
-	failing = 10 * time.Second
 )
 
 // reader reads for the watches of one time.
 type reader struct {
-	*feed.Run[change] // its Floor is that of the gaps
-	conn              *conn
-	house             chores
-	heard             atomic.Bool // the bell would be
-	gaps              gaps
-	history           string
-	good              time.Time // when the last request succeeded
+	*feed.Run // its Floor is that of the gaps
+	conn      *conn
+	house     chores
+	heard     atomic.Bool // the bell would be
+	gaps      gaps
+	history   string
 }
 
 // hears notes what the bell says.
@@ -52,7 +46,7 @@ func (r *reader) hears(is bool) {
 	r.Wake()
 }
 
-// attempt makes a request of the run. Errors that pass are logged only when they last.
+// attempt makes a request of the run.
 func (r *reader) attempt(f func(ctx context.Context) error) (ok bool) {
 	if r.Ctx.Err() != nil {
 		return false
@@ -63,22 +57,10 @@ func (r *reader) attempt(f func(ctx context.Context) error) (ok bool) {
 	// the pool its connection.
 	stop := context.AfterFunc(r.Ctx, func() { time.AfterFunc(100*time.Millisecond, cancel) })
 	defer stop()
-	err := f(ctx)
-	switch {
-	case err == nil:
-		r.good = time.Now()
-		return true
-	case r.Ctx.Err() != nil:
-	case errors.Is(err, store.ErrDenied), errors.Is(err, ErrWatchLost), time.Since(r.good) > failing:
-		r.Fail(err)
-	default:
-		r.conn.log.Info("looking for changes fails, to be repeated", zap.Error(err))
-	}
-	return false
+	return r.Tried(f(ctx), ErrWatchLost, r.conn.log)
 }
 
 func (r *reader) loop() {
-	r.good = time.Now()
 	if !r.begin() {
 		return
 	}
@@ -101,14 +83,7 @@ func (r *reader) pause() time.Duration {
 	if r.heard.Load() {
 		pause = max(pause, listening)
 	}
-	r.Each(func(ws feed.Watches[change]) {
-		for w := range ws {
-			if w.Progress > 0 {
-				pause = min(pause, w.Progress/2)
-			}
-		}
-	})
-	return pause
+	return r.Within(pause, 2)
 }
 
 // begin finds the number behind which all changes are to be read: the last that was taken, once
@@ -156,9 +131,7 @@ func (r *reader) read() bool {
 			return false
 		}
 	}
-	r.Each(func(ws feed.Watches[change]) {
-		ws.Reassure(time.Now(), change{event: store.Event{Kind: store.EventProgress}})
-	})
+	r.Reassure()
 	return true
 }
 
@@ -169,7 +142,7 @@ func (r *reader) page(ctx context.Context) (more bool, err error) {
 		writers       []string
 	}
 	var found []int64
-	var changes []change
+	var changes []feed.Change
 	above := 0
 	query := "SELECT kind, coalesce(seq, 0), coalesce(put, false), " + columns + ", coalesce(at_us, 0) FROM " +
 		r.conn.function("watch_read") + "($1::bigint, $2::bigint[], $3::int)"
@@ -193,12 +166,12 @@ func (r *reader) page(ctx context.Context) (more bool, err error) {
 				above++
 			}
 			found = append(found, seq)
-			c := change{seq, store.Event{Kind: store.EventDelete, Record: store.Record{Name: x.name}, Revision: store.Token(x.rev)}}
+			c := feed.Change{Seq: seq, Event: store.Event{Kind: store.EventDelete, Record: store.Record{Name: x.name}, Revision: store.Token(x.rev)}}
 			if x.format == format {
 				r.conn.seen.Saw(x.rev)
 			}
 			if put {
-				c.event = store.EventOf(x.record())
+				c.Event = store.EventOf(x.record())
 			}
 			changes = append(changes, c)
 			return nil
@@ -218,16 +191,6 @@ func (r *reader) page(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	r.Floor.Store(r.gaps.floor())
-	r.Each(func(ws feed.Watches[change]) {
-		for _, c := range changes {
-			ws.Push(c.event.Record.Name, c.event.Kind == store.EventDelete, c)
-		}
-	})
+	r.Push(changes)
 	return above >= pageChanges, nil
-}
-
-// change is one thing to tell.
-type change struct {
-	seq   int64 // 0: of a snapshot, or that the watch runs
-	event store.Event
 }

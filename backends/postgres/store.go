@@ -34,7 +34,7 @@ type Store struct {
 	conn
 	endpoints []string
 	listener  func(context.Context) (*pgx.Conn, error)
-	hub       feed.Hub[change]
+	hub       feed.Hub
 	bell      bell
 }
 
@@ -117,7 +117,7 @@ func New(pool *pgxpool.Pool, opts ...Option) (*Store, error) {
 		}
 	}
 	s.log = cmp.Or(s.log, boundary.Default())
-	s.bell.conn, s.bell.house, s.bell.watched = &s.conn, s.chores(), s.hub.Watched
+	s.bell.conn, s.bell.house, s.bell.watches = &s.conn, s.chores(), s.hub.Watches
 	return s, nil
 }
 

@@ -29,7 +29,7 @@ func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event
 			failed(ctx.Err())
 			return
 		}
-		w := feed.NewWatch[change](of.Prefix, of.Deletions, of.Progress, watchBuffer)
+		w := feed.NewWatch[feed.Change](of.Prefix, of.Deletions, of.Progress, watchBuffer)
 		r := s.hub.Subscribe(w, s.follow)
 		defer s.hub.Unsubscribe(r, w)
 		if !r.Begun(ctx) {
@@ -42,14 +42,14 @@ func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event
 			yield(store.Event{}, err)
 			return
 		}
-		feed.Each(ctx, w, append(first, change{event: store.Event{Kind: store.EventSynced}}), func(c change) (store.Event, bool) {
-			return c.event, c.seq == 0 || c.seq > floor && !told[c.seq]
+		feed.Each(ctx, w, append(first, feed.Change{Event: store.Event{Kind: store.EventSynced}}), func(c feed.Change) (store.Event, bool) {
+			return c.Event, c.Seq == 0 || c.Seq > floor && !told[c.Seq]
 		}, func(err error) error { return s.explain(ctx, "watch", err) }, yield)
 	}
 }
 
 // follow starts what reads for the watches of one time.
-func (s *Store) follow(run *feed.Run[change]) {
+func (s *Store) follow(run *feed.Run) {
 	r := &reader{Run: run, conn: &s.conn, house: s.chores()}
 	go r.loop()
 	if s.listener != nil {
@@ -59,8 +59,8 @@ func (s *Store) follow(run *feed.Run[change]) {
 
 // snapshot reads the records under the watch's prefix, unless deletions alone are wanted, and which
 // changes after floor they include.
-func (s *Store) snapshot(ctx context.Context, w *feed.Watch[change], floor int64) (
-	told map[int64]bool, recs []change, err error) {
+func (s *Store) snapshot(ctx context.Context, w *feed.Watch[feed.Change], floor int64) (
+	told map[int64]bool, recs []feed.Change, err error) {
 	told = map[int64]bool{}
 	query := "SELECT coalesce(seq, 0), " + columns + times + " FROM " + s.function("watch_snapshot") + "($1::text, $2::boolean, $3::bigint)"
 	err = s.call(ctx, "watch", query, []any{longestText(w.Prefix), !w.Deletions, floor}, func(scan db.Scan) error {
@@ -75,7 +75,7 @@ func (s *Store) snapshot(ctx context.Context, w *feed.Watch[change], floor int64
 			if r.format == format {
 				s.seen.Saw(r.rev)
 			}
-			recs = append(recs, change{event: store.EventOf(r.record())})
+			recs = append(recs, feed.Change{Event: store.EventOf(r.record())})
 		}
 		return nil
 	})

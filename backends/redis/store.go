@@ -16,7 +16,9 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
+	"github.com/holdfast-go/holdfast/internal/feed"
 	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/internal/revision"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -30,15 +32,17 @@ var (
 // Store is a store.Store in Redis. Make one with New, and end it with Close. It is safe for
 // concurrent use.
 type Store struct {
-	client   *goRedis
-	limits   store.Limits
-	prefix   string
-	log      *zap.Logger
-	fit      atomic.Bool // the server was checked, and has answered since
-	warned   atomic.Bool
-	seen     atomic.Int64 // the highest revision that a server has told
-	accepted atomic.Int64
-	hub      hub
+	client *goRedis
+	limits store.Limits
+	prefix string
+	log    *zap.Logger
+	fit    atomic.Bool // the server was checked, and has answered since
+	warned atomic.Bool
+	// seen are the revisions that servers have told. Each script gets the highest, and goes on above it:
+	// so a server that has lost its last changes, as a replica that was promoted, issues no token below
+	// what this Store has seen, whatever its clock says. It says so itself with the first call.
+	seen revision.Seen
+	hub  feed.Hub
 
 	mu      sync.Mutex
 	closed  bool
@@ -122,7 +126,6 @@ func New(ctx context.Context, client goredis.UniversalClient, opts ...Option) (*
 	for _, k := range []string{"rev", "ends", "session", "lease", "own", "change"} {
 		g.keys = append(g.keys, s.key(k))
 	}
-	s.hub.store = s
 	asked, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
 	_, err = s.run(asked, func(ctx context.Context) (reply, error) { return reply{}, s.check(ctx) })
@@ -163,7 +166,7 @@ func (s *Store) Close() error {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
-	s.hub.close()
+	s.hub.Fail(errClosed)
 	s.running.Wait()
 	return nil
 }
@@ -234,13 +237,13 @@ func (s *Store) ask(ctx context.Context, of *script, args []any) (reply, error) 
 			return reply{}, err
 		}
 	}
-	answer, acked, err := s.client.run(ctx, of, append([]any{s.seen.Load()}, args...))
+	answer, acked, err := s.client.run(ctx, of, append([]any{s.seen.Highest()}, args...))
 	if err != nil {
 		s.fit.Store(false)
 		return reply{}, err
 	}
 	r, err := replyOf(answer)
-	s.saw(r.rev)
+	s.seen.Saw(r.rev)
 	if err == nil && of.waits && acked < int64(s.client.wait.replicas) && number(r.said) > 0 {
 		err = fmt.Errorf("%d of %d replicas have confirmed it within %v (WithWait)", acked, s.client.wait.replicas, s.client.wait.timeout)
 	}
@@ -279,14 +282,6 @@ func (s *Store) check(ctx context.Context) error {
 	return nil
 }
 
-// saw notes a revision that a server has told. Each script gets the highest, and goes on above it:
-// so a server that has lost its last changes, as a replica that was promoted, issues no token below
-// what this Store has seen, whatever its clock says. It says so itself with the first call.
-func (s *Store) saw(rev int64) {
-	for was := s.seen.Load(); rev > was && !s.seen.CompareAndSwap(was, rev); was = s.seen.Load() {
-	}
-}
-
 // AcceptHistory implements store.Historian: tokens may go back to what the server's data and clock
 // make them. It asks nothing of the server. The Keepers of this Store take it for a setback: each
 // ends its terms with the next answer, and acquires no sooner than a TTL later.
@@ -294,11 +289,10 @@ func (s *Store) AcceptHistory(ctx context.Context) error {
 	if err := s.mayRun(ctx); err != nil {
 		return failed("accept history", err)
 	}
-	s.accepted.Add(1)
-	s.seen.Store(0)
+	s.seen.Accept()
 	return nil
 }
 
 // Accepted implements store.Historian. A Store never says store.ErrSetback: from its first call on
 // the server's tokens are above all that it has seen, also when data was lost.
-func (s *Store) Accepted() int { return int(s.accepted.Load()) }
+func (s *Store) Accepted() int { return s.seen.Accepted() }

@@ -29,16 +29,14 @@ func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event
 			end(err)
 			return
 		}
-		w := feed.NewWatch[change](of.Prefix, of.Deletions, of.Progress, watchBuffer)
-		r, err := s.hub.subscribe(w)
-		if err != nil {
-			end(err)
-			return
+		w := feed.NewWatch[feed.Change](of.Prefix, of.Deletions, of.Progress, watchBuffer)
+		var closed error
+		r := s.hub.Subscribe(w, func(r *feed.Run) { closed = s.enter((&reader{Run: r, store: s}).loop) })
+		defer s.hub.Unsubscribe(r, w)
+		if closed != nil {
+			r.Fail(closed)
 		}
-		defer s.hub.unsubscribe(r, w)
-		select {
-		case <-r.began:
-		case <-ctx.Done():
+		if !r.Begun(ctx) {
 			end(ctx.Err())
 			return
 		}
@@ -62,7 +60,7 @@ func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event
 				}
 			}
 		}
-		synced := []change{{event: store.Event{Kind: store.EventSynced}}}
+		synced := []feed.Change{{Event: store.Event{Kind: store.EventSynced}}}
 		feed.Each(ctx, w, synced, first.tells, func(err error) error { return failed("watch", err) }, yield)
 	}
 }
@@ -86,23 +84,23 @@ func (s *snapshot) add(p page) {
 }
 
 // tells passes on a change that the snapshot does not include.
-func (s *snapshot) tells(c change) (store.Event, bool) {
-	if c.rev == 0 {
-		return c.event, true
+func (s *snapshot) tells(c feed.Change) (store.Event, bool) {
+	if c.Seq == 0 {
+		return c.Event, true
 	}
-	if c.rev > s.ended {
+	if c.Seq > s.ended {
 		s.told = nil
-		return c.event, true
+		return c.Event, true
 	}
-	name := c.event.Record.Name
+	name := c.Record.Name
 	at, stands := s.told[name]
 	switch {
-	case c.rev <= max(s.began, at):
-		return c.event, false
-	case c.event.Kind == store.EventDelete:
+	case c.Seq <= max(s.began, at):
+		return c.Event, false
+	case c.Kind == store.EventDelete:
 		delete(s.told, name)
-		return c.event, stands // else a page has come too late for it
+		return c.Event, stands // else a page has come too late for it
 	}
-	s.told[name] = c.rev
-	return c.event, true
+	s.told[name] = c.Seq
+	return c.Event, true
 }

@@ -24,12 +24,6 @@ const (
 // a new snapshot.
 var ErrWatchOverrun = feed.ErrOverrun
 
-// change is an event with its number; 0: it has none, as that of a snapshot.
-type change struct {
-	seq int64
-	store.Event
-}
-
 // reader reads the log of changes for the watches of one time.
 //
 //	its own commit ─▶ the run is woken ─┐
@@ -37,7 +31,7 @@ type change struct {
 //	a session is over ─▶ remove its records (one of all watching Stores does it) ─▶ the log
 type reader struct {
 	s       *transactions
-	run     *feed.Run[change]
+	run     *feed.Run
 	link    *link
 	version int64         // of the data, as this link was told it when that was read
 	began   bool          // cursor is known
@@ -118,9 +112,7 @@ func (r *reader) look(woken bool) (err error) {
 	}
 	r.version = version
 	if !r.late() { // else that has happened, and was not told
-		r.run.Each(func(ws feed.Watches[change]) {
-			ws.Reassure(time.Now(), change{Event: store.Event{Kind: store.EventProgress}})
-		})
+		r.run.Reassure()
 	}
 	return nil
 }
@@ -143,7 +135,7 @@ func (r *reader) page() (more bool, err error) {
 		r.began, r.cursor = true, last
 		close(r.run.Began)
 	}
-	var found []change
+	var found []feed.Change
 	now := r.s.clock.now()
 	err = r.link.each("SELECT "+described+`, seq, rev, kind, coalesce((SELECT ends FROM holdfast_session WHERE id = session), 0)
 		FROM holdfast_change WHERE seq > ? ORDER BY seq LIMIT ?`,
@@ -158,15 +150,11 @@ func (r *reader) page() (more bool, err error) {
 	if err != nil || len(found) == 0 {
 		return false, err
 	}
-	if first := found[0].seq; first != r.cursor+1 {
+	if first := found[0].Seq; first != r.cursor+1 {
 		return false, fmt.Errorf("%w: changes %d to %d are not kept any more", ErrWatchOverrun, r.cursor+1, first-1)
 	}
-	r.run.Each(func(ws feed.Watches[change]) {
-		for _, c := range found {
-			ws.Push(c.Record.Name, c.Kind == store.EventDelete, c)
-		}
-	})
-	r.cursor = found[len(found)-1].seq
+	r.run.Push(found)
+	r.cursor = found[len(found)-1].Seq
 	return len(found) == pageSize, nil
 }
 
@@ -176,10 +164,10 @@ const (
 	changeDelete
 )
 
-func scanChange(scan func(...any) error, now time.Duration) (c change, err error) {
+func scanChange(scan func(...any) error, now time.Duration) (c feed.Change, err error) {
 	var kind int64
 	var ends time.Duration
-	rec, bad, err := scanRecord(scan, &c.seq, &c.Revision, &kind, &ends)
+	rec, bad, err := scanRecord(scan, &c.Seq, &c.Revision, &kind, &ends)
 	c.Kind, c.Record.Name = store.EventBad, rec.Name
 	switch {
 	case kind == changeDelete:

@@ -21,7 +21,7 @@ var (
 // safe for concurrent use, and any number of processes may have one of the same file.
 type Store struct {
 	transactions
-	hub     feed.Hub[change]
+	hub     feed.Hub
 	closing sync.Once
 }
 

@@ -17,12 +17,12 @@ import (
 // loop's body may call the Store.
 func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event, error] {
 	return func(yield func(store.Event, error) bool) {
-		w := feed.NewWatch[change](of.Prefix, of.Deletions, of.Progress, watchBuffer)
-		var r *feed.Run[change]
-		var changes []change
+		w := feed.NewWatch[feed.Change](of.Prefix, of.Deletions, of.Progress, watchBuffer)
+		var r *feed.Run
+		var changes []feed.Change
 		var at int64
 		err := s.run(ctx, "watch", func(waits context.Context) (err error) {
-			r = s.hub.Subscribe(w, func(r *feed.Run[change]) { s.running.Go((&reader{s: &s.transactions, run: r}).loop) })
+			r = s.hub.Subscribe(w, func(r *feed.Run) { s.running.Go((&reader{s: &s.transactions, run: r}).loop) })
 			if !r.Begun(waits) {
 				return ended(waits)
 			}
@@ -36,8 +36,8 @@ func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event
 			yield(store.Event{}, err)
 			return
 		}
-		feed.Each(ctx, w, changes, func(c change) (store.Event, bool) {
-			return c.Event, c.seq == 0 || c.seq > at
+		feed.Each(ctx, w, changes, func(c feed.Change) (store.Event, bool) {
+			return c.Event, c.Seq == 0 || c.Seq > at
 		}, func(err error) error {
 			if ctx.Err() != nil {
 				err = ended(ctx)
@@ -49,7 +49,7 @@ func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event
 
 // snapshot reads what stands, as any read does: however long that takes, others may write. The last
 // change that is in it is at.
-func (s *Store) snapshot(ctx context.Context, w *feed.Watch[change]) (found []change, at int64, err error) {
+func (s *Store) snapshot(ctx context.Context, w *feed.Watch[feed.Change]) (found []feed.Change, at int64, err error) {
 	var last store.Token
 	rows, err := s.read(ctx, "watch", func(v *view) ([]row, error) {
 		const end = "SELECT coalesce((SELECT max(seq) FROM holdfast_change), 0), last FROM holdfast_meta"
@@ -59,7 +59,7 @@ func (s *Store) snapshot(ctx context.Context, w *feed.Watch[change]) (found []ch
 		return v.under(w.Prefix, v.now, v.tells)
 	})
 	for _, r := range rows {
-		found = append(found, change{Event: store.EventOf(r.Record, r.err())})
+		found = append(found, feed.Change{Event: store.EventOf(r.Record, r.err())})
 	}
-	return append(found, change{Event: store.Event{Kind: store.EventSynced, Revision: last}}), at, err
+	return append(found, feed.Change{Event: store.Event{Kind: store.EventSynced, Revision: last}}), at, err
 }

@@ -175,13 +175,10 @@ func TestAChangeBeforeASnapshot(t *testing.T) {
 	goOn := sync.OnceFunc(func() { giveReaders(s, readerCount) })
 	defer goOn()
 	second := stream(t, s, false)
-	third := feed.NewWatch[change]("none", false, 0, 1)
+	third := feed.NewWatch[feed.Change]("none", false, 0, 1)
 	run := s.hub.Subscribe(third, nil)
 	defer s.hub.Unsubscribe(run, third)
-	registered := func() (is bool) {
-		run.Each(func(ws feed.Watches[change]) { is = len(ws) == 3 })
-		return is
-	}
+	registered := func() bool { return s.hub.Watches() == 3 }
 	require.Eventually(t, registered, soon, time.Millisecond)
 	mine := win(t, s, sess, "job")
 	put := fmt.Sprint(store.EventPut, "job")
