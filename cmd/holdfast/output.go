@@ -49,7 +49,7 @@ var kinds = map[string]kind{
 	"checks":   {"check", "CHECK check, SEVERITY severity, RESULT text"},
 	"causes":   {"cause", "CAUSE cause, DO do"},
 	"advice": {"ttl_ms", "TTL ttl_ms, RENEWAL renewal_ms, MARGIN margin_ms, OUTAGE outage_ms, " +
-		"LONGEST longest_ms, LOST/HOUR false_losses_per_hour, RESTS ON rests_on"},
+		"LONGEST longest_ms, LOST/HOUR false_losses_per_hour"},
 	"times": {"what", "WHAT what, N n, P50 p50_ms, P90 p90_ms, P99 p99_ms, MAX max_ms"},
 }
 

@@ -210,10 +210,6 @@ func (o *opened) clock(ctx context.Context) (offset, wrong time.Duration, err er
 	return r.Granted.Sub(start.Add(half)), half, nil
 }
 
-// flagOf is the flag for an input of advise; what is measured has none.
-var flagOf = map[string]string{"Crashes": "--crashes", "OutageCost": "--outage-cost", "Stalls": "--stalls", "Stall": "--stall",
-	"FalseLossCost": "--loss-cost"}
-
 func (a *app) tuneCommand() *cobra.Command {
 	in := advise.Input{}
 	c := a.probing("tune", "Measure the store, then advise a TTL", "holdfast tune --crashes 0.01 --stalls 0.05 --stall 2s --loss-cost 30",
@@ -229,14 +225,10 @@ func (a *app) tuneCommand() *cobra.Command {
 				return usage("%w", err)
 			}
 			fmt.Fprintf(a.log, "holdfast: %s; round trips: p50 %s, p99.9 %s\n", o.where, span(in.RoundTrip), span(in.Tail))
-			rests := []string{}
-			for _, r := range x.Rests {
-				rests = append(rests, cmp.Or(flagOf[r], r))
-			}
 			return a.print(nil, "advice", map[string]any{
 				"ttl_ms": millis(x.TTL), "renewal_ms": millis(x.Renewal), "margin_ms": millis(x.Margin),
 				"outage_ms": millis(x.Outage), "longest_ms": millis(x.Longest),
-				"false_losses_per_hour": x.FalseLosses, "rests_on": rests,
+				"false_losses_per_hour": x.FalseLosses,
 			})
 		})
 	c.Long = c.Short + `.

@@ -77,7 +77,7 @@ func TestTheStoreAlone(t *testing.T) {
 		"migrate":                         {0, "nothing to migrate", ""},
 		"check":                           {0, "clock        ok", ""},
 		"check -o json --read-only":       {0, `"p99_ms"`, ""},
-		"tune -n 20":                      {0, "--stall", "round trips"},
+		"tune -n 20":                      {0, "LOST/HOUR", "round trips"},
 		"tune -n 20 -o json --read-only":  {0, `"ttl_ms"`, ""},
 		"bench -n 40 --parallel 4":        {0, "leases a second", ""},
 		"bench -n 4 -o json":              {0, `"what": "release"`, ""},

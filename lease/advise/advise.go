@@ -1,8 +1,8 @@
 // Package advise says how long the TTL of a lease should be.
 //
 // A short TTL ends an outage sooner after a crash; a long one outlives more of the times in which
-// renewals don't arrive. TTL weighs the two by what they cost, and says what the answer rests on.
-// It computes with the times that a lease.Keeper has by default, and needs no store.
+// renewals don't arrive. TTL weighs the two by what they cost. It computes with the times that a
+// lease.Keeper has by default, and needs no store.
 //
 // # The model
 //
@@ -26,9 +26,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/input"
@@ -73,9 +71,6 @@ type Advice struct {
 	FalseLosses float64
 	// Cost is what outages after crashes and false losses cost per hour.
 	Cost float64
-	// Rests are the fields of Input that the TTL depends on, the one that dominates first; empty if
-	// none does.
-	Rests []string
 }
 
 // TTL weighs outages after crashes against false losses and returns the TTL that costs least, to
@@ -95,7 +90,6 @@ func TTL(in Input) (Advice, error) {
 		TTL: seconds(ttl), Renewal: seconds(renewal(ttl)), Margin: seconds(margin(ttl)),
 		Outage: seconds(in.outage(ttl)), Longest: seconds(ttl) + in.Tail,
 		FalseLosses: in.losses(ttl), Cost: in.cost(ttl),
-		Rests: in.rests(),
 	}, nil
 }
 
@@ -237,38 +231,3 @@ func rounded(s float64) float64 {
 }
 
 func seconds(s float64) time.Duration { return time.Duration(math.Round(s * float64(time.Second))) }
-
-// rests tells how the TTL changes with each input: from two thirds of it to one and a half times
-// it, as over less the times at which renewals are sent would tell more of themselves.
-func (in Input) rests() []string {
-	changes := map[string]float64{} // by how many percent, if the input grows by one
-	const step = 1.5
-	for name, change := range map[string]func(x *Input, by float64){
-		"RoundTrip":     func(x *Input, by float64) { x.RoundTrip = times(x.RoundTrip, by); x.Tail = max(x.Tail, x.RoundTrip) },
-		"Tail":          func(x *Input, by float64) { x.Tail = times(x.Tail, by) },
-		"Crashes":       func(x *Input, by float64) { x.Crashes *= by },
-		"OutageCost":    func(x *Input, by float64) { x.OutageCost *= by },
-		"Stalls":        func(x *Input, by float64) { x.Stalls *= by },
-		"Stall":         func(x *Input, by float64) { x.Stall = times(x.Stall, by) },
-		"FalseLossCost": func(x *Input, by float64) { x.FalseLossCost *= by },
-		"Least":         func(x *Input, by float64) { x.Least = times(x.Least, by); x.Most = max(x.Most, x.Least) },
-		"Most":          func(x *Input, by float64) { x.Most = max(x.Least, times(x.Most, by)) },
-	} {
-		less, more := in, in
-		change(&less, 1/step)
-		change(&more, step)
-		from, errLess := less.best()
-		to, errMore := more.best()
-		if errLess != nil || errMore != nil {
-			continue
-		}
-		if c := math.Abs(math.Log(to/from)) / (2 * math.Log(step)); c > 0.005 {
-			changes[name] = c
-		}
-	}
-	return slices.SortedFunc(maps.Keys(changes), func(a, b string) int {
-		return cmp.Or(cmp.Compare(changes[b], changes[a]), cmp.Compare(a, b))
-	})
-}
-
-func times(d time.Duration, by float64) time.Duration { return time.Duration(float64(d) * by) }

@@ -19,10 +19,8 @@ func ExampleTTL() {
 	fmt.Println(err)
 	fmt.Println("TTL", a.TTL, "renewed every", a.Renewal.Round(time.Millisecond))
 	fmt.Println("without a holder after a crash:", a.Outage.Round(100*time.Millisecond))
-	fmt.Println("rests on", a.Rests[0])
 	// Output:
 	// <nil>
 	// TTL 29.6s renewed every 9.867s
 	// without a holder after a crash: 24.7s
-	// rests on Stall
 }
