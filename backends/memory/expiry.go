@@ -2,6 +2,7 @@ package memory
 
 import (
 	"container/heap"
+	"container/list"
 	"time"
 
 	"github.com/holdfast-go/holdfast/store"
@@ -15,30 +16,10 @@ type session struct {
 	ttl      time.Duration
 	deadline time.Duration // on the Store's clock; from here on it is gone
 	place    int           // in the expiryQueue
-	first    *record       // of its records, linked by prev and next
+	records  list.List     // of *record
 }
 
 func (o *session) left(now time.Duration) time.Duration { return o.deadline - now }
-
-func (o *session) link(r *record) {
-	r.next = o.first
-	if r.next != nil {
-		r.next.prev = r
-	}
-	o.first = r
-}
-
-func (o *session) unlink(r *record) {
-	if r.prev == nil {
-		o.first = r.next
-	} else {
-		r.prev.next = r.next
-	}
-	if r.next != nil {
-		r.next.prev = r.prev
-	}
-	r.prev, r.next = nil, nil
-}
 
 // expire ends every session whose deadline is reached, the earliest first.
 func (s *Store) expire(now time.Duration) {
@@ -52,8 +33,8 @@ func (s *Store) expire(now time.Duration) {
 // end removes a session, which has left the queue, and all of its records.
 func (s *Store) end(own *session) {
 	delete(s.sessions, own.id)
-	for own.first != nil {
-		s.remove(own.first)
+	for e := own.records.Front(); e != nil; e = own.records.Front() {
+		s.remove(e.Value.(*record))
 	}
 }
 

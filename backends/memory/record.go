@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"container/list"
 	"context"
 	"fmt"
 	"iter"
@@ -13,16 +14,15 @@ import (
 )
 
 // record is one held name. Its fields never change while it stands, so readers
-// outside the mutex may keep a pointer to it; prev and next are the exception
-// and belong to the mutex.
+// outside the mutex may keep a pointer to it.
 type record struct {
-	name       string
-	session    *session
-	token      store.Token
-	nonce      uint64
-	granted    int64 // wall clock
-	metadata   map[string]string
-	prev, next *record // the other records of the session
+	name     string
+	session  *session
+	token    store.Token
+	nonce    uint64
+	granted  int64 // wall clock
+	metadata map[string]string
+	place    *list.Element // among the session's
 }
 
 // Get returns the records of the names that are held, in the order of names.
@@ -78,8 +78,8 @@ func (s *Store) find(ctx context.Context, q store.Query) (found []change, err er
 	if own == nil {
 		return nil, fmt.Errorf("memory store: list: session %d: %w", q.Session, store.ErrSessionGone)
 	}
-	for r := own.first; r != nil; r = r.next {
-		found = append(found, change{record: r, left: own.left(now)})
+	for e := own.records.Front(); e != nil; e = e.Next() {
+		found = append(found, change{record: e.Value.(*record), left: own.left(now)})
 	}
 	return found, nil
 }

@@ -261,21 +261,21 @@ func (s *Store) move(now time.Duration, m store.Transfer) store.Outcome {
 // put makes r, under a new token, stand in the place of old, if there is one.
 func (s *Store) put(now time.Duration, old, r *record) *record {
 	if old != nil {
-		old.session.unlink(old)
+		old.session.records.Remove(old.place)
 		r.name = old.name
 	}
 	s.counter++
 	r.token = s.counter
 	r.granted = s.clock.Now().Wall
 	s.records[r.name] = r
-	r.session.link(r)
+	r.place = r.session.records.PushFront(r)
 	s.tell(change{record: r, left: r.session.left(now)})
 	return r
 }
 
 // remove takes r away; the deletion has a revision of its own.
 func (s *Store) remove(r *record) {
-	r.session.unlink(r)
+	r.session.records.Remove(r.place)
 	delete(s.records, r.name)
 	s.counter++
 	s.tell(change{record: r, deleted: s.counter})
