@@ -92,12 +92,7 @@ func (a *app) probing(use, short, example string, samples int,
 		if samples < 1 || samples > 1_000_000 {
 			return usage("--samples: %d, must be from 1 to 1000000", samples)
 		}
-		o, err := a.open(ctx)
-		if err != nil {
-			return err
-		}
-		defer o.Close()
-		return f(ctx, o, samples)
+		return a.over(ctx, func(o *opened) error { return f(ctx, o, samples) })
 	})
 	c.Flags().IntVarP(&samples, "samples", "n", samples, "how often to acquire and release a lease")
 	return c
@@ -302,30 +297,27 @@ func (a *app) migrateCommand() *cobra.Command {
 			if apply && a.readOnly {
 				return usage("migrate --apply writes: leave --read-only out")
 			}
-			o, err := a.open(ctx)
-			if err != nil {
-				return err
-			}
-			defer o.Close()
-			ctx, stop := context.WithTimeout(ctx, time.Minute)
-			defer stop()
-			s, has := o.store.(schema)
-			if !has {
-				_, err = fmt.Fprintf(a.out, "%s: nothing to migrate\n", o.where)
-				return err
-			}
-			if apply {
-				if err = s.Migrate(ctx); err != nil {
-					return o.say(err)
+			return a.over(ctx, func(o *opened) (err error) {
+				ctx, stop := context.WithTimeout(ctx, time.Minute)
+				defer stop()
+				s, has := o.store.(schema)
+				if !has {
+					_, err = fmt.Fprintf(a.out, "%s: nothing to migrate\n", o.where)
+					return err
 				}
-			}
-			if err = s.Check(ctx); err != nil && errors.Is(err, store.ErrDenied) && !apply {
-				fmt.Fprintf(a.log, "holdfast: %s; --apply would run this, or what an older one lacks of it:\n", safe(err.Error()))
-				_, err = fmt.Fprint(a.out, s.Schema())
-			} else if err == nil {
-				_, err = fmt.Fprintf(a.out, "%s: this version can use the schema\n", o.where)
-			}
-			return err
+				if apply {
+					if err = s.Migrate(ctx); err != nil {
+						return o.say(err)
+					}
+				}
+				if err = s.Check(ctx); err != nil && errors.Is(err, store.ErrDenied) && !apply {
+					fmt.Fprintf(a.log, "holdfast: %s; --apply would run this, or what an older one lacks of it:\n", safe(err.Error()))
+					_, err = fmt.Fprint(a.out, s.Schema())
+				} else if err == nil {
+					_, err = fmt.Fprintf(a.out, "%s: this version can use the schema\n", o.where)
+				}
+				return err
+			})
 		})
 	c.Long = c.Short + `.
 It says whether this version can use the schema, and prints the statements that make it.`

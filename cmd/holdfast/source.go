@@ -57,17 +57,14 @@ func (a *app) with(ctx context.Context, f func(source) error) error {
 
 // alone opens the console of a store alone, for f.
 func (a *app) alone(ctx context.Context, f func(*console.Console) error) error {
-	o, err := a.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer o.Close()
-	c, err := console.New(o.keeper, nil, console.Config{})
-	if err == nil {
-		defer c.Close()
-		err = f(c)
-	}
-	return o.say(err)
+	return a.over(ctx, func(o *opened) error {
+		c, err := console.New(o.keeper, nil, console.Config{})
+		if err == nil {
+			defer c.Close()
+			err = f(c)
+		}
+		return o.say(err)
+	})
 }
 
 // snapshot reads once, and says on the log what the answer lacks.
@@ -170,6 +167,16 @@ func (a *app) open(ctx context.Context) (*opened, error) {
 		}
 	}
 	return a.connect(ctx, lease.Config{ID: fmt.Sprintf("holdfast-%d", os.Getpid()), Logger: zap.NewNop()})
+}
+
+// over opens the store that was named, for f.
+func (a *app) over(ctx context.Context, f func(*opened) error) error {
+	o, err := a.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer o.Close()
+	return f(o)
 }
 
 // connect opens the store, and a Keeper over it.

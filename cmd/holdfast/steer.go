@@ -37,7 +37,7 @@ is no force. With --store alone it acts only on a record whose session has ended
 	asked := release.RunE
 	release.RunE = func(c *cobra.Command, args []string) error {
 		if a.node == "" && a.store != "" && !a.readOnly {
-			return a.releaseEnded(c.Context(), args[0])
+			return a.over(c.Context(), func(o *opened) error { return a.releaseEnded(c.Context(), o, args[0]) })
 		}
 		return asked(c, args)
 	}
@@ -118,12 +118,7 @@ func (a *app) ask(question string) error {
 
 // releaseEnded would release a record whose session has ended. As each store removes those by itself,
 // it says who holds what stands.
-func (a *app) releaseEnded(ctx context.Context, name string) error {
-	o, err := a.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer o.Close()
+func (a *app) releaseEnded(ctx context.Context, o *opened, name string) error {
 	ctx, stop := context.WithTimeout(ctx, answerTime)
 	defer stop()
 	r, err := o.keeper.Get(ctx, name)
