@@ -200,22 +200,13 @@ func (n *Node) Shutdown(graceful bool) {
 			defer cancel()
 			graceful = boundary.Wait(ctx, &n.streams) == nil // else remote's own would race with streams that are open
 		}
-		defer func() {
-			if r := recover(); r != nil {
-				// A peer hung up at that moment, and remote's own graceful end closed a
-				// channel twice: the listener is still open.
-				n.system.Logger().Warn("remoting: shutdown", slog.Any("panic", r))
-				n.stop()
-			}
-		}()
-		n.remote.Shutdown(graceful)
+		if err := boundary.Contained(func() { n.remote.Shutdown(graceful) }); err != nil {
+			// A peer hung up at that moment, and remote's own graceful end closed a
+			// channel twice: the listener is still open.
+			n.system.Logger().Warn("remoting: shutdown", slog.Any("error", err))
+			_ = boundary.Contained(func() { n.remote.Shutdown(false) }) // the server is stopped before anything can fail
+		}
 	})
-}
-
-// stop ends remote the hard way, whatever state it is in.
-func (n *Node) stop() {
-	defer func() { _ = recover() }() // the server is stopped before anything can fail
-	n.remote.Shutdown(false)
 }
 
 // warn logs what peers may cause: now and then. It runs where links are read: a logger that panics
