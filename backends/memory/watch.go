@@ -5,7 +5,6 @@ import (
 	"iter"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/feed"
 	"github.com/holdfast-go/holdfast/store"
 )
@@ -58,12 +57,7 @@ func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event
 			return
 		}
 		defer s.unsubscribe(w)
-		feed.Each(ctx, w, snapshot, change.event, func(err error) error {
-			if ctx.Err() != nil {
-				err = failed("watch", boundary.Ended(ctx))
-			}
-			return err
-		}, yield)
+		feed.Each(ctx, w, snapshot, change.event, func(err error) error { return failed("watch", err) }, yield)
 	}
 }
 
@@ -89,7 +83,7 @@ func (s *Store) subscribe(ctx context.Context, of store.Scope) (w *watcher, snap
 	}
 	defer s.mu.Unlock()
 	s.stats.Watch++
-	w = feed.NewWatch[change](of.Prefix, of.Deletions, of.Progress, watchBuffer)
+	w = feed.NewWatch[change](of, watchBuffer)
 	s.watchers[w] = struct{}{}
 	s.arm(now)
 	if w.Progress > 0 {

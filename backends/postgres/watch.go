@@ -29,7 +29,7 @@ func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event
 			failed(ctx.Err())
 			return
 		}
-		w := feed.NewWatch[feed.Change](of.Prefix, of.Deletions, of.Progress, watchBuffer)
+		w := feed.NewWatch[feed.Change](of, watchBuffer)
 		r := s.hub.Subscribe(w, s.follow)
 		defer s.hub.Unsubscribe(r, w)
 		if !r.Begun(ctx) {

@@ -29,7 +29,7 @@ func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event
 			end(err)
 			return
 		}
-		w := feed.NewWatch[feed.Change](of.Prefix, of.Deletions, of.Progress, watchBuffer)
+		w := feed.NewWatch[feed.Change](of, watchBuffer)
 		var closed error
 		r := s.hub.Subscribe(w, func(r *feed.Run) { closed = s.enter((&reader{Run: r, store: s}).loop) })
 		defer s.hub.Unsubscribe(r, w)

@@ -230,28 +230,6 @@ func restore(t *testing.T, srv *redistest.Server, p string, of map[string]any) {
 	do(t, srv, append(args, values...)...)
 }
 
-// TestAWatchThatIsTooSlow ends, and holds up neither others nor the Store.
-func TestAWatchThatIsTooSlow(t *testing.T) {
-	t.Parallel()
-	srv := server(t)
-	s, p := fresh(t)
-	slow, quick := synced(t, s), synced(t, s)
-	const flood = `for i = 1, ARGV[1] do
-			local prev = redis.call('GET', KEYS[1]) or '0'
-			local rev = string.format('%.0f', prev + 1)
-			redis.call('XADD', KEYS[2], rev .. '-0', 'prev', prev, 'kind', 'gone', 'name', 'x')
-			redis.call('SET', KEYS[1], rev)
-		end
-		return 1`
-	for range 7 {
-		do(t, srv, "EVAL", flood, 2, p+":rev", p+":change", 10000)
-		for range 10000 {
-			require.NoError(t, quick().err)
-		}
-	}
-	require.ErrorContains(t, slow().err, "lease watch overrun")
-}
-
 // TestTheServerIsRestarted: a watch goes on where nothing was lost.
 func TestTheServerIsRestarted(t *testing.T) {
 	t.Parallel()

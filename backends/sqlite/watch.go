@@ -17,7 +17,7 @@ import (
 // loop's body may call the Store.
 func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event, error] {
 	return func(yield func(store.Event, error) bool) {
-		w := feed.NewWatch[feed.Change](of.Prefix, of.Deletions, of.Progress, watchBuffer)
+		w := feed.NewWatch[feed.Change](of, watchBuffer)
 		var r *feed.Run
 		var changes []feed.Change
 		var at int64
@@ -38,12 +38,7 @@ func (s *Store) Watch(ctx context.Context, of store.Scope) iter.Seq2[store.Event
 		}
 		feed.Each(ctx, w, changes, func(c feed.Change) (store.Event, bool) {
 			return c.Event, c.Seq == 0 || c.Seq > at
-		}, func(err error) error {
-			if ctx.Err() != nil {
-				err = ended(ctx)
-			}
-			return failed("watch", err)
-		}, yield)
+		}, func(err error) error { return failed("watch", err) }, yield)
 	}
 }
 

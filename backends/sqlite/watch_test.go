@@ -175,7 +175,7 @@ func TestAChangeBeforeASnapshot(t *testing.T) {
 	goOn := sync.OnceFunc(func() { giveReaders(s, readerCount) })
 	defer goOn()
 	second := stream(t, s, false)
-	third := feed.NewWatch[feed.Change]("none", false, 0, 1)
+	third := feed.NewWatch[feed.Change](store.Scope{Prefix: "none"}, 1)
 	run := s.hub.Subscribe(third, nil)
 	defer s.hub.Unsubscribe(run, third)
 	registered := func() bool { return s.hub.Watches() == 3 }

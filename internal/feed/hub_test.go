@@ -22,7 +22,7 @@ func TestAHubHasOneRunAtATime(t *testing.T) {
 		var runs []*feed.Run
 		begin := func(r *feed.Run) { runs = append(runs, r) }
 		subscribe := func() (*feed.Watch[feed.Change], *feed.Run) {
-			w := feed.NewWatch[feed.Change]("", false, 0, 10)
+			w := feed.NewWatch[feed.Change](store.Scope{}, 10)
 			return w, h.Subscribe(w, begin)
 		}
 		h.Wake() // no run: nothing
@@ -82,7 +82,7 @@ func TestWhatEndsARun(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var h feed.Hub
-			w := feed.NewWatch[feed.Change]("", false, 0, 10)
+			w := feed.NewWatch[feed.Change](store.Scope{}, 10)
 			r := h.Subscribe(w, func(*feed.Run) {})
 			time.Sleep(time.Second)
 			require.True(t, r.Tried(nil, lost, zap.NewNop()))
@@ -103,9 +103,9 @@ func TestWhatEndsARun(t *testing.T) {
 func TestSignsOfARun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var h feed.Hub
-		w := feed.NewWatch[feed.Change]("", false, 8*time.Second, 10)
+		w := feed.NewWatch[feed.Change](store.Scope{Progress: 8 * time.Second}, 10)
 		r := h.Subscribe(w, func(*feed.Run) {})
-		h.Subscribe(feed.NewWatch[feed.Change]("", false, 0, 10), nil)
+		h.Subscribe(feed.NewWatch[feed.Change](store.Scope{}, 10), nil)
 		require.Equal(t, 2*time.Second, r.Within(time.Minute, 4))
 		require.Equal(t, time.Second, r.Within(time.Second, 4))
 		time.Sleep(3 * time.Second)

@@ -14,6 +14,9 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/boundary"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 // ErrOverrun ends a Watch whose consumer fell too far behind.
@@ -21,9 +24,7 @@ var ErrOverrun = errors.New("lease watch overrun")
 
 // Watch is what waits for one running watch of a store: changes C of the names under a prefix.
 type Watch[C any] struct {
-	Prefix    string
-	Deletions bool          // only deletions are wanted
-	Progress  time.Duration // the longest time between two signs that it runs; 0: none is needed
+	store.Scope
 
 	told  time.Time // when that was told last
 	bound int
@@ -35,8 +36,8 @@ type Watch[C any] struct {
 }
 
 // NewWatch returns a Watch for which up to bound changes may wait.
-func NewWatch[C any](prefix string, deletions bool, progress time.Duration, bound int) *Watch[C] {
-	return &Watch[C]{Prefix: prefix, Deletions: deletions, Progress: progress, told: time.Now(), bound: bound, ready: make(chan struct{}, 1)}
+func NewWatch[C any](of store.Scope, bound int) *Watch[C] {
+	return &Watch[C]{Scope: of, told: time.Now(), bound: bound, ready: make(chan struct{}, 1)}
 }
 
 // Watches are those of a store that run. Its owner's mutex guards it, and is taken before theirs.
@@ -108,7 +109,7 @@ func (w *Watch[C]) Take(ctx context.Context) ([]C, error) {
 	case <-ctx.Done():
 	}
 	if ctx.Err() != nil {
-		return nil, ctx.Err()
+		return nil, boundary.Ended(ctx)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -122,7 +123,7 @@ func (w *Watch[C]) Take(ctx context.Context) ([]C, error) {
 }
 
 // Each passes first on to yield, and then what w takes, until yield wants no more or the watch ends:
-// then with what failed makes of its error, or of that of ctx. event returns what a change tells,
+// then with what failed makes of its error, or of that of ctx and its cause. event returns what a change tells,
 // or false if that is nothing.
 func Each[C, E any](ctx context.Context, w *Watch[C], first []C, event func(C) (E, bool),
 	failed func(error) error, yield func(E, error) bool) {
@@ -134,7 +135,7 @@ func Each[C, E any](ctx context.Context, w *Watch[C], first []C, event func(C) (
 		}
 		for i, c := range changes {
 			if ctx.Err() != nil {
-				yield(nothing, failed(ctx.Err()))
+				yield(nothing, failed(boundary.Ended(ctx)))
 				return
 			}
 			var taken C

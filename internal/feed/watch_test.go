@@ -10,10 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/internal/feed"
+	"github.com/holdfast-go/holdfast/store"
 )
 
 func TestAWatchTakesWaitingEvents(t *testing.T) {
-	w := feed.NewWatch[int]("a/", true, 0, 3)
+	w := feed.NewWatch[int](store.Scope{Prefix: "a/", Deletions: true}, 3)
 	ws := feed.Watches[int]{w: {}}
 	ws.Push("a/1", true, 1)
 	ws.Push("a/1", false, 7) // deletions alone
@@ -24,7 +25,7 @@ func TestAWatchTakesWaitingEvents(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []int{1, 2}, got)
 	synctest.Test(t, func(t *testing.T) {
-		w := feed.NewWatch[int]("", false, 0, 3)
+		w := feed.NewWatch[int](store.Scope{}, 3)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := w.Take(ctx)
@@ -36,7 +37,7 @@ func TestAWatchTakesWaitingEvents(t *testing.T) {
 }
 
 func TestAWatchThatIsTooSlowEnds(t *testing.T) {
-	w := feed.NewWatch[int]("a/", false, 0, 3)
+	w := feed.NewWatch[int](store.Scope{Prefix: "a/"}, 3)
 	for i := range 5 {
 		w.Push(i)
 	}
@@ -50,7 +51,7 @@ func TestAWatchThatIsTooSlowEnds(t *testing.T) {
 }
 
 func TestAWatchFailsBehindWaitingEvents(t *testing.T) {
-	w := feed.NewWatch[int]("", false, 0, 3)
+	w := feed.NewWatch[int](store.Scope{}, 3)
 	w.Push(1)
 	failure := errors.New("disk")
 	w.Fail(failure)
