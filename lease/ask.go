@@ -384,10 +384,7 @@ func (k *Keeper) Logger() *zap.Logger { return cmp.Or(k.cfg.Logger, boundary.Def
 // MeterProvider and TracerProvider return where this Keeper's metrics and spans go (Config), and those
 // of what is started on it.
 func (k *Keeper) MeterProvider() metric.MeterProvider {
-	if k.cfg.MeterProvider == nil { // the zero Keeper
-		return otel.GetMeterProvider()
-	}
-	return k.cfg.MeterProvider
+	return cmp.Or(k.cfg.MeterProvider, otel.GetMeterProvider()) // the zero Keeper has none
 }
 
 // TracerProvider may return nil: the global one.

@@ -242,8 +242,14 @@ func (k *core) inTime(ctx context.Context) (within context.Context, end func()) 
 	return within, func() { timer.Stop(); cancel(nil) }
 }
 
-// begin counts a goroutine that is not the Keeper's as one of k.wg, until it calls that's Done.
-func (k *core) begin() error {
+// begin begins a call on any goroutine, and counts that as one of k.wg, until it calls that's Done.
+func (k *core) begin(ctx context.Context) error {
+	if err := input.Context(ctx, ErrInvalid); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil { // not under the lock: a context may be a user's
+		return err
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.closed {
@@ -255,13 +261,7 @@ func (k *core) begin() error {
 
 // ask is call on any goroutine: also on that of a user's call.
 func ask[T any](ctx context.Context, k *core, r request, f func(context.Context) (T, error)) (v T, err error) {
-	if err := input.Context(ctx, ErrInvalid); err != nil {
-		return v, err
-	}
-	if err := ctx.Err(); err != nil {
-		return v, err
-	}
-	if err := k.begin(); err != nil {
+	if err := k.begin(ctx); err != nil {
 		return v, err
 	}
 	defer k.wg.Done()

@@ -350,23 +350,19 @@ func (f *Fence) Do(t Token, write func() error) error {
 	if write == nil {
 		return fmt.Errorf("token %d: write: %w: nil, Advance is Do with nothing to write", t, ErrInvalid)
 	}
-	highest, err := f.do(t, write)
-	if t < highest || t == 0 {
-		meters.RefusedByFence()
-		return fmt.Errorf("token %d after %d: %w", t, highest, ErrStale)
-	}
-	return err
-}
-
-// do runs write unless t is refused, and returns the highest token that was seen.
-func (f *Fence) do(t Token, write func() error) (highest Token, err error) {
+	stale := false
+	defer func() {
+		if stale { // not under the lock: the meter is a user's
+			meters.RefusedByFence()
+		}
+	}()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if t < f.highest || t == 0 {
-		return f.highest, nil
+	if stale = t < f.highest || t == 0; stale {
+		return fmt.Errorf("token %d after %d: %w", t, f.highest, ErrStale)
 	}
 	f.highest = t
-	return t, write()
+	return write()
 }
 
 // Highest returns the highest token seen.

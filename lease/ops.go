@@ -361,15 +361,12 @@ func (k *operations) reason(o *op, why settle.Why, a *said) error {
 // abandonAcquiresLocked ends the acquisitions of h for their callers; one in
 // flight is given back should it win.
 func (k *operations) abandonAcquiresLocked(h *entry, cause error) {
-	rest := h.queue[:0]
-	for _, o := range h.queue {
+	h.queue = slices.DeleteFunc(h.queue, func(o *op) bool {
 		if o.Kind == settle.Acquire {
 			o.cutOff(cause)
-			continue
 		}
-		rest = append(rest, o)
-	}
-	h.queue = rest
+		return o.Kind == settle.Acquire
+	})
 	if o := h.op; o != nil && o.Kind == settle.Acquire {
 		o.left = cause
 		k.stepLocked(o, settle.Event{What: settle.Dropped}, nil)

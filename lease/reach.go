@@ -3,6 +3,7 @@ package lease
 import (
 	"cmp"
 	"errors"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -68,12 +69,8 @@ func (k *reach) heard(what string, sent store.Reading, err error) {
 
 // answered reports whether err is the store's word, and no failure to reach it.
 func answered(err error) bool {
-	for _, word := range []error{store.ErrSessionGone, ErrDenied, ErrBadRecord, ErrUnsupported, ErrInvalid, ErrInconsistent} {
-		if errors.Is(err, word) {
-			return true
-		}
-	}
-	return err == nil
+	words := []error{store.ErrSessionGone, ErrDenied, ErrBadRecord, ErrUnsupported, ErrInvalid, ErrInconsistent}
+	return err == nil || slices.ContainsFunc(words, func(word error) bool { return errors.Is(err, word) })
 }
 
 // endpoints says where the store is reached, if it tells. It is asked when the line is written, without

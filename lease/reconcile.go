@@ -87,15 +87,12 @@ func (r *reconciler) tick(now store.Reading, soon func(time.Duration)) {
 // namesLocked returns the suspects, and those of all handles too if there is no
 // listing to find out about them.
 func (r *reconciler) namesLocked(handles bool) (names []string) {
-	for name := range r.suspect {
-		names = append(names, name)
-	}
-	if !handles {
-		return names
-	}
-	for name := range r.handles {
-		if r.suspect[name] == nil {
-			names = append(names, name)
+	names = slices.Collect(maps.Keys(r.suspect))
+	if handles {
+		for name := range r.handles {
+			if r.suspect[name] == nil {
+				names = append(names, name)
+			}
 		}
 	}
 	return names

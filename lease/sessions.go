@@ -148,10 +148,7 @@ func (k *sessions) reserve(caller context.Context, p *pool) (*session, error) {
 
 // reserveFor is reserve for a caller that may leave: what is reserved after that is given back.
 func (k *sessions) reserveFor(ctx context.Context, p *pool) (*session, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	if err := k.begin(); err != nil {
+	if err := k.begin(ctx); err != nil {
 		return nil, err
 	}
 	defer k.wg.Done()

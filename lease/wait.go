@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"maps"
 	"math"
 	mrand "math/rand/v2"
 	"slices"
@@ -59,14 +60,11 @@ func (k *waits) remove(h *entry, w *waiter) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	of := k.waiting[h]
-	if of == nil {
+	if of == nil || !slices.Contains(of.waiters, w) {
 		return false
 	}
-	i := slices.Index(of.waiters, w)
-	if i < 0 {
-		return false
-	}
-	if of.waiters = slices.Delete(of.waiters, i, i+1); len(of.waiters) == 0 {
+	of.waiters = slices.DeleteFunc(of.waiters, func(x *waiter) bool { return x == w })
+	if len(of.waiters) == 0 {
 		delete(k.waiting, h)
 	}
 	return true
@@ -136,41 +134,34 @@ func (d *herd) next(now time.Duration) time.Duration {
 
 // tick looks at the names that are due.
 func (k *waits) tick(now store.Reading, soon func(time.Duration)) {
-	var names []string
 	marks := map[string]Token{}
 	for h, of := range k.waiting {
 		if now.Mono >= of.pollAt {
-			names = append(names, h.name)
 			marks[h.name] = h.claim.Seen
 			of.pollAt = k.nextPoll(now.Mono, of.polls)
 			of.polls++
 		}
 		soon(of.pollAt)
 	}
-	if len(names) == 0 {
-		return
+	if len(marks) > 0 {
+		k.wg.Go(func() { k.look(marks) })
 	}
-	k.wg.Go(func() { k.look(names, marks) })
 }
 
-// look looks at names that are waited for.
-func (k *waits) look(names []string, marks map[string]Token) {
-	found, err := k.get(context.Background(), names...)
+// look looks at names that are waited for, of which the highest tokens that were seen are known.
+func (k *waits) look(marks map[string]Token) {
+	found, err := k.get(context.Background(), slices.Collect(maps.Keys(marks))...)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err != nil {
 		return // the next look is soon, or a watch tells
 	}
-	for _, name := range names {
-		h := k.handles[name]
+	for name, mark := range marks {
 		rec, ok := found[name]
 		if ok {
-			k.history.readLocked(name, rec.Token, marks[name])
+			k.history.readLocked(name, rec.Token, mark)
 		}
-		if h == nil {
-			continue
-		}
-		if !ok || rec.Owner.Incarnation == k.owner.Incarnation {
+		if h := k.handles[name]; h != nil && (!ok || rec.Owner.Incarnation == k.owner.Incarnation) {
 			k.freeLocked(h)
 		}
 	}
