@@ -164,12 +164,7 @@ func unspecified(host string) bool {
 }
 
 // bracket writes an IPv6 address as it stands before a port.
-func bracket(host string) string {
-	if strings.Contains(host, ":") {
-		return "[" + host + "]"
-	}
-	return host
-}
+func bracket(host string) string { return strings.TrimSuffix(net.JoinHostPort(host, ""), ":") }
 
 func checkTLS(server, client *tls.Config) error {
 	const s, c = "WithTLS: server TLS", "WithTLS: client TLS"

@@ -1,8 +1,6 @@
 package etcd
 
 import (
-	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -36,16 +34,10 @@ type body struct {
 }
 
 // noncePrefix is how all values of nonce begin, and none else does.
-func noncePrefix(nonce uint64) string { return format + hex16(nonce) + " " }
+func noncePrefix(nonce uint64) string { return fmt.Sprintf("%s%016x ", format, nonce) }
 
 // nonceAfter is greater than all values of nonce, and than none of a greater one.
-func nonceAfter(nonce uint64) string { return format + hex16(nonce) + "!" }
-
-func hex16(n uint64) string {
-	var b [8]byte
-	binary.BigEndian.PutUint64(b[:], n)
-	return hex.EncodeToString(b[:])
-}
+func nonceAfter(nonce uint64) string { return fmt.Sprintf("%s%016x!", format, nonce) }
 
 // records are those of a conn, as its values have them.
 type records struct {
