@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	prometheusclient "github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
@@ -29,7 +30,7 @@ func promName(name, kind string) string {
 	switch {
 	case strings.HasPrefix(kind, "counter"):
 		return name + "_total"
-	case strings.HasPrefix(kind, "histogram, s"):
+	case strings.HasSuffix(kind, ", s"):
 		return name + "_seconds"
 	}
 	return name
@@ -45,11 +46,13 @@ func TestTheExporterNamesInstrumentsSo(t *testing.T) {
 	m.Gauge("a.gauge", "c").Set(1)
 	m.Times("a.time", "d").Record(1)
 	m.Observe(m.ObservedCounter("seen", "e", func() int64 { return 1 }), m.ObservedUpDown("waiting", "f", func() int64 { return 1 }),
-		m.ObservedBy("holding", "g", "holdfast.lease", func(tell func(string, int64)) { tell("x", 1) }))
+		m.ObservedBy("holding", "g", "holdfast.lease", func(tell func(string, int64)) { tell("x", 1) }),
+		m.ObservedTime("offset", "h", func(tell func(time.Duration)) { tell(1) }))
 	require.NoError(t, m.Err())
 	want := []string{"target_info", "otel_scope_info"}
 	for name, kind := range map[string]string{"a.counter": "counter", "an.up.down": "up-down counter", "a.gauge": "gauge",
-		"a.time": "histogram, s", "seen": "counter, observed", "waiting": "up-down counter, observed", "holding": "gauge, observed"} {
+		"a.time": "histogram, s", "seen": "counter, observed", "waiting": "up-down counter, observed", "holding": "gauge, observed",
+		"offset": "gauge, observed, s"} {
 		want = append(want, promName("holdfast.part."+name, kind))
 	}
 	families, err := registry.Gather()

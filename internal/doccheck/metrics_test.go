@@ -85,6 +85,12 @@ func (i *instruments) Int64ObservableGauge(name string, o ...metric.Int64Observa
 	return i.Meter.Int64ObservableGauge(name)
 }
 
+func (i *instruments) Float64ObservableGauge(name string, o ...metric.Float64ObservableGaugeOption) (metric.Float64ObservableGauge, error) {
+	c := metric.NewFloat64ObservableGaugeConfig(o...)
+	i.note(name, "gauge, observed", c.Unit(), c.Description())
+	return i.Meter.Float64ObservableGauge(name)
+}
+
 var metricRow = regexp.MustCompile("(?m)^\\| `(holdfast\\.[a-z.]+)` \\| (.*) \\|$")
 
 // TestEveryInstrumentIsOnThePage, with its kind and its description, and no other is.

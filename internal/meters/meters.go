@@ -42,13 +42,12 @@ func New(p metric.MeterProvider, part string, attrs ...attribute.KeyValue) *Make
 // Err says why an instrument could not be made. It is known after the last of them.
 func (m *Maker) Err() error { return m.err }
 
-// of asks the MeterProvider, unless something failed before.
-func of[T any](m *Maker, ask func() (T, error)) (made T) {
-	if m.err != nil {
-		return made
+// made asks the MeterProvider for an instrument, unless something failed before.
+func made[O, I any](m *Maker, ask func(name string, opts ...O) (I, error), name, what string, opts ...O) (i I) {
+	if m.err == nil {
+		i, m.err = ask(m.prefix+name, append(opts, any(metric.WithDescription(what)).(O))...)
 	}
-	made, m.err = ask()
-	return made
+	return i
 }
 
 // attributes are those of all that is measured, and more, as an option.
@@ -79,16 +78,12 @@ func (m *Maker) counter(to adder, more ...attribute.KeyValue) Counter {
 
 // Counter makes a counter.
 func (m *Maker) Counter(name, what string) Counter {
-	return m.counter(of(m, func() (metric.Int64Counter, error) {
-		return m.meter.Int64Counter(m.prefix+name, metric.WithDescription(what))
-	}))
+	return m.counter(made(m, m.meter.Int64Counter, name, what))
 }
 
 // CounterBy makes a counter of which one is returned for each value of an attribute.
 func (m *Maker) CounterBy(name, what, key string, values ...string) map[string]Counter {
-	to, all := of(m, func() (metric.Int64Counter, error) {
-		return m.meter.Int64Counter(m.prefix+name, metric.WithDescription(what))
-	}), map[string]Counter{}
+	to, all := made(m, m.meter.Int64Counter, name, what), map[string]Counter{}
 	for _, v := range values {
 		all[v] = m.counter(to, attribute.String(key, v))
 	}
@@ -97,9 +92,7 @@ func (m *Maker) CounterBy(name, what, key string, values ...string) map[string]C
 
 // UpDown makes a counter that goes down, too.
 func (m *Maker) UpDown(name, what string) Counter {
-	return m.counter(of(m, func() (metric.Int64UpDownCounter, error) {
-		return m.meter.Int64UpDownCounter(m.prefix+name, metric.WithDescription(what))
-	}))
+	return m.counter(made(m, m.meter.Int64UpDownCounter, name, what))
 }
 
 // Add counts n.
@@ -113,9 +106,7 @@ type Gauge struct {
 
 // Gauge makes a gauge.
 func (m *Maker) Gauge(name, what string) Gauge {
-	return Gauge{of(m, func() (metric.Int64Gauge, error) {
-		return m.meter.Int64Gauge(m.prefix+name, metric.WithDescription(what))
-	}), m.attributes()}
+	return Gauge{made(m, m.meter.Int64Gauge, name, what), m.attributes()}
 }
 
 // Set sets the number.
@@ -137,10 +128,8 @@ func (m *Maker) Times(name, what string, bounds ...float64) Times {
 	if len(bounds) == 0 {
 		bounds = usual
 	}
-	return Times{of(m, func() (metric.Float64Histogram, error) {
-		return m.meter.Float64Histogram(m.prefix+name, metric.WithUnit("s"), metric.WithDescription(what),
-			metric.WithExplicitBucketBoundaries(bounds...))
-	}), m, nil}.With()
+	to := made[metric.Float64HistogramOption](m, m.meter.Float64Histogram, name, what, metric.WithUnit("s"), metric.WithExplicitBucketBoundaries(bounds...))
+	return Times{to, m, nil}.With()
 }
 
 // With returns the histogram with more attributes.
@@ -171,50 +160,53 @@ func RefusedByFence() { refusals().Add(1) }
 // Observed is a number, or some, that are asked for when metrics are read. now must not block: the user's
 // reader calls it.
 type Observed struct {
-	of  metric.Int64Observable
-	now func(tell func(n int64, at ...attribute.KeyValue))
-}
-
-func single(now func() int64) func(tell func(n int64, at ...attribute.KeyValue)) {
-	return func(tell func(n int64, at ...attribute.KeyValue)) { tell(now()) }
+	of  metric.Observable
+	now func(to metric.Observer)
 }
 
 // ObservedUpDown makes a number that goes up and down.
 func (m *Maker) ObservedUpDown(name, what string, now func() int64) Observed {
-	return Observed{of(m, func() (metric.Int64ObservableUpDownCounter, error) {
-		return m.meter.Int64ObservableUpDownCounter(m.prefix+name, metric.WithDescription(what))
-	}), single(now)}
+	o := made(m, m.meter.Int64ObservableUpDownCounter, name, what)
+	return Observed{o, func(to metric.Observer) { to.ObserveInt64(o, now(), m.attributes()) }}
 }
 
 // ObservedCounter makes a number that grows only.
 func (m *Maker) ObservedCounter(name, what string, now func() int64) Observed {
-	return Observed{of(m, func() (metric.Int64ObservableCounter, error) {
-		return m.meter.Int64ObservableCounter(m.prefix+name, metric.WithDescription(what))
-	}), single(now)}
+	o := made(m, m.meter.Int64ObservableCounter, name, what)
+	return Observed{o, func(to metric.Observer) { to.ObserveInt64(o, now(), m.attributes()) }}
 }
 
 // ObservedBy makes a gauge with a number for each value of the attribute key, with which now calls tell.
 func (m *Maker) ObservedBy(name, what, key string, now func(tell func(value string, n int64))) Observed {
-	return Observed{of(m, func() (metric.Int64ObservableGauge, error) {
-		return m.meter.Int64ObservableGauge(m.prefix+name, metric.WithDescription(what))
-	}), func(tell func(n int64, at ...attribute.KeyValue)) {
-		now(func(value string, n int64) { tell(n, attribute.String(key, value)) })
+	o := made(m, m.meter.Int64ObservableGauge, name, what)
+	return Observed{o, func(to metric.Observer) {
+		now(func(value string, n int64) { to.ObserveInt64(o, n, m.attributes(attribute.String(key, value))) })
+	}}
+}
+
+// ObservedTime makes a gauge in seconds. It has no value while now does not call tell.
+func (m *Maker) ObservedTime(name, what string, now func(tell func(time.Duration))) Observed {
+	o := made[metric.Float64ObservableGaugeOption](m, m.meter.Float64ObservableGauge, name, what, metric.WithUnit("s"))
+	return Observed{o, func(to metric.Observer) {
+		now(func(d time.Duration) { to.ObserveFloat64(o, d.Seconds(), m.attributes()) })
 	}}
 }
 
 // Observe has the numbers asked for until stop.
 func (m *Maker) Observe(all ...Observed) (stop func()) {
+	if m.err != nil {
+		return func() {}
+	}
 	instruments := make([]metric.Observable, len(all))
 	for i, o := range all {
 		instruments[i] = o.of
 	}
-	reg := of(m, func() (metric.Registration, error) {
-		return m.meter.RegisterCallback(func(_ context.Context, to metric.Observer) error {
-			for _, o := range all {
-				o.now(func(n int64, at ...attribute.KeyValue) { to.ObserveInt64(o.of, n, m.attributes(at...)) })
-			}
-			return nil
-		}, instruments...)
-	})
-	return func() { _ = reg.Unregister() } // what fails in it is none of ours
+	var reg metric.Registration
+	reg, m.err = m.meter.RegisterCallback(func(_ context.Context, to metric.Observer) error {
+		for _, o := range all {
+			o.now(to)
+		}
+		return nil
+	}, instruments...)
+	return func() { _ = boundary.Contained(func() { _ = reg.Unregister() }) } // what fails in it is none of ours
 }

@@ -23,7 +23,12 @@ func TestInstruments(t *testing.T) {
 	n := int64(7)
 	m.Counter("none", "None.")
 	stop := m.Observe(m.ObservedUpDown("waiting", "Waiting.", func() int64 { return n }),
-		m.ObservedCounter("lost", "Lost.", func() int64 { return 2 * n }))
+		m.ObservedCounter("lost", "Lost.", func() int64 { return 2 * n }),
+		m.ObservedTime("off", "Off.", func(tell func(time.Duration)) {
+			if n > 0 {
+				tell(-1500 * time.Millisecond)
+			}
+		}))
 	require.NoError(t, m.Err())
 	won.Add(2)
 	held.Add(3)
@@ -43,6 +48,9 @@ func TestInstruments(t *testing.T) {
 					got[x.Name] = attributes(d.DataPoints[0].Attributes, d.DataPoints[0].Value)
 				case metricdata.Gauge[int64]:
 					got[x.Name] = attributes(d.DataPoints[0].Attributes, d.DataPoints[0].Value)
+				case metricdata.Gauge[float64]:
+					got[x.Name] = attributes(d.DataPoints[0].Attributes, int64(1000*d.DataPoints[0].Value))
+					require.Equal(t, "s", x.Unit)
 				case metricdata.Histogram[float64]:
 					got[x.Name] = attributes(d.DataPoints[0].Attributes, int64(1000*d.DataPoints[0].Sum))
 					require.Equal(t, "s", x.Unit)
@@ -55,8 +63,10 @@ func TestInstruments(t *testing.T) {
 	require.Equal(t, map[string]string{
 		"holdfast.part.acquired": "a=1 outcome=won 2", "holdfast.part.held": "a=1 2", "holdfast.part.set": "a=1 5",
 		"holdfast.part.took": "a=1 1500", "holdfast.part.waiting": "a=1 7", "holdfast.part.lost": "a=1 14",
-		"holdfast.part.none": "a=1 0",
+		"holdfast.part.none": "a=1 0", "holdfast.part.off": "a=1 -1500",
 	}, read())
+	n = 0
+	require.NotContains(t, read(), "holdfast.part.off")
 	stop()
 	require.NotContains(t, read(), "holdfast.part.waiting")
 }
