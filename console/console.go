@@ -224,15 +224,11 @@ func (c *Console) ask(ctx context.Context, records []lease.Record, at time.Time)
 	for _, o := range owners {
 		known := c.lifeOf(o.Incarnation)
 		all.Go(func() {
-			began := time.Now()
-			r, err := c.desk.Ask(ctx, o.Address, inquiry.Request{Boot: known.boot, After: known.after, From: at.Add(-journal.Age)})
-			a := answer{owner: o, err: err, took: time.Since(began)}
-			if err == nil && r.Incarnation != o.Incarnation {
-				a.err = errors.New("another life of it answered")
-			}
-			if a.err == nil {
+			q := inquiry.Request{Boot: known.boot, After: known.after, From: at.Add(-journal.Age)}
+			a := answer{owner: o}
+			var r inquiry.Report
+			if r, a.took, a.offset, a.err = c.desk.AskLife(ctx, o, q); a.err == nil {
 				a.report = &r
-				a.offset = r.At.Sub(c.now()) + a.took/2
 			}
 			mu.Lock()
 			defer mu.Unlock()

@@ -122,6 +122,18 @@ func (d *Desk) Ask(ctx context.Context, address string, q Request) (r Report, er
 	return r, json.Unmarshal(body, &r)
 }
 
+// AskLife is Ask of one life of a node. It also returns how long the answer took, and by how much the node's
+// clock is ahead of the Keeper's: give or take half of took, as it was read between question and answer.
+func (d *Desk) AskLife(ctx context.Context, o lease.Owner, q Request) (r Report, took, ahead time.Duration, err error) {
+	began := time.Now()
+	r, err = d.Ask(ctx, o.Address, q)
+	if err == nil && r.Incarnation != o.Incarnation {
+		err = errors.New("another life of it answered")
+	}
+	took = time.Since(began)
+	return r, took, r.At.Sub(time.Unix(0, d.keeper.Load().Clock().Now().Wall)) + took/2, err
+}
+
 func (d *Desk) self() *wire.Node {
 	return &wire.Node{Address: d.system.Address(), Incarnation: d.system.ID}
 }
