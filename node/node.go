@@ -50,7 +50,7 @@ type Node struct {
 	joining
 
 	mu       sync.Mutex
-	starting sync.WaitGroup // parts that are being started
+	starting sync.WaitGroup // parts that are being started, and questions for other nodes' clocks
 	stopping bool
 	regions  []*sharding.Region
 	spread   []*partition.Partitions
@@ -109,7 +109,7 @@ func (n *Node) start(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	for _, step := range []func() error{n.cfg.register, n.listen, n.keep, n.settle, n.serve} {
+	for _, step := range []func() error{n.cfg.register, n.listen, n.keep, (&clocks{node: n}).observe, n.settle, n.serve} {
 		if err := step(); err != nil {
 			return err
 		}

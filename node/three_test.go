@@ -9,13 +9,18 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/internal/inquiry"
 	"github.com/holdfast-go/holdfast/node"
 	"github.com/holdfast-go/holdfast/sharding"
 	"github.com/holdfast-go/holdfast/singleton"
+	"github.com/holdfast-go/holdfast/store/faultclock"
 )
 
 func TestThreeNodes(t *testing.T) {
@@ -56,4 +61,32 @@ func TestThreeNodes(t *testing.T) {
 	}
 	stop(t, nodes["b"])
 	stop(t, nodes["c"])
+}
+
+// A node's clock is compared with that of the other while it runs.
+func TestClocksOfTwoNodes(t *testing.T) {
+	reader, ahead := sdkmetric.NewManualReader(), faultclock.New()
+	ahead.StepWall(5 * time.Second)
+	store := memory.New()
+	a := start(t, "a", store, func(c *node.Config) {
+		c.MeterProvider = sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
+	})
+	b := start(t, "b", store, func(c *node.Config) { c.Lease.Clock = ahead })
+	offset := func() (values []float64) {
+		var all metricdata.ResourceMetrics
+		require.NoError(t, reader.Collect(t.Context(), &all))
+		for _, s := range all.ScopeMetrics {
+			if s.Scope.Name == "github.com/holdfast-go/holdfast/node" {
+				values = append(values, s.Metrics[0].Data.(metricdata.Gauge[float64]).DataPoints[0].Value)
+			}
+		}
+		return values
+	}
+	require.Eventually(t, func() bool { return a.Group() != nil && len(a.Group().Members().Members) == 2 }, soon, 10*time.Millisecond)
+	_, err := inquiry.Of(a.System()).Ask(t.Context(), b.System().Address(), inquiry.Request{}) // they are linked
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return len(offset()) == 1 }, 4*soon, 10*time.Millisecond, "if the first does not succeed the second does, in a minute")
+	require.InDelta(t, -2.5, offset()[0], 0.5, "half of the difference, and half of half of the 2 s that an answer may take")
+	stop(t, a)
+	require.Eventually(t, func() bool { return len(offset()) == 0 }, soon, 10*time.Millisecond)
 }
