@@ -44,7 +44,7 @@ func (s *hold) invite() {
 
 // transfer hands the lease over to who made the offer, unless that is too old.
 func (s *hold) transfer() {
-	s.inv.Transfer(port{s}, s.counts.traces, s.since, s.handle.Transfer, s.onTransferEnded)
+	s.inv.Transfer(port{s}, s.counts.traces, s.leaveTrace, s.since, s.handle.Transfer, s.onTransferEnded)
 }
 
 // onTransferEnded tells the new owner. If it is not known whether it is that, it

@@ -81,6 +81,8 @@ type books struct {
 	obeying   bool        // and are being taken
 	failed    []*wire.Failure
 
+	leaveTrace string // of the caller of Drain or Stop, as traces.Text, while this node leaves
+
 	sendings map[*handover.Sending]struct{} // states on their way to other nodes
 	givenUp  int                            // states that were not taken, of hand-overs that are over
 }

@@ -92,7 +92,7 @@ func (d *leaving) stay() {
 		return
 	}
 	d.again.Stop()
-	d.on = false
+	d.on, d.leaveTrace = false, ""
 	d.counts.draining.Store(false)
 	for _, w := range d.waiters {
 		w <- fmt.Errorf("sharding type %q: %w", d.typ.Name, ErrUndrained)

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/asker"
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/internal/inquiry"
+	"github.com/holdfast-go/holdfast/internal/traces"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding/internal/coordinator"
@@ -175,8 +176,11 @@ func (r *Region) Drain(ctx context.Context) error {
 	if err := r.may(ctx); err != nil {
 		return err
 	}
-	drained := make(chan error, 1)
-	r.post(func() { r.loop.leaving.drain(drained) })
+	drained, trace := make(chan error, 1), traces.Text(ctx)
+	r.post(func() {
+		r.loop.leaving.leaveTrace = trace
+		r.loop.leaving.drain(drained)
+	})
 	return r.await(ctx, drained)
 }
 
@@ -199,6 +203,8 @@ func (r *Region) Stop(ctx context.Context) error {
 	if err := r.may(ctx); err != nil {
 		return err
 	}
+	trace := traces.Text(ctx)
+	r.post(func() { r.loop.leaving.leaveTrace = trace })
 	r.leaveForGood()
 	return r.await(ctx, nil)
 }

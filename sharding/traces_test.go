@@ -19,7 +19,7 @@ import (
 )
 
 // Entities see the trace of who asked or told them, on any node. A move of a shard is two traces, of
-// which the next host's is linked to the old one's.
+// which the next host's is linked to the old one's, and that to the span of who drains or stops the node.
 func TestTraces(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		spans := tracetest.NewSpanRecorder()
@@ -63,11 +63,15 @@ func TestTraces(t *testing.T) {
 		mu.Unlock()
 
 		before := len(spans.Ended()) // shards may have moved when b came
-		require.NoError(c.t, ns[0].region.Drain(c.t.Context()))
+		ctx, drain := provider.Tracer("test").Start(c.t.Context(), "drain")
+		require.NoError(c.t, ns[0].region.Drain(ctx))
 		time.Sleep(time.Second)
 		given, taken := map[trace.SpanID]bool{}, 0
-		for _, x := range spans.Ended() {
+		for i, x := range spans.Ended() {
 			given[x.SpanContext().SpanID()] = x.Name() == "holdfast.handover"
+			if i >= before && x.Name() == "holdfast.handover" {
+				require.Equal(c.t, drain.SpanContext().SpanID(), x.Links()[0].SpanContext.SpanID())
+			}
 		}
 		for _, x := range spans.Ended()[before:] {
 			if x.Name() == "holdfast.takeover" {
@@ -76,5 +80,24 @@ func TestTraces(t *testing.T) {
 			}
 		}
 		require.Equal(c.t, 2, taken)
+
+		// Two shards come back after Undrain, by no caller, two by one without a span, and two are given
+		// back by the node that was drained first. Two go at the stop.
+		before = len(spans.Ended())
+		ns[0].region.Undrain()
+		time.Sleep(time.Minute)
+		require.NoError(c.t, ns[1].region.Drain(c.t.Context()))
+		ns[1].region.Undrain()
+		time.Sleep(time.Minute)
+		ctx, stop := provider.Tracer("test").Start(c.t.Context(), "stop")
+		require.NoError(c.t, ns[1].region.Stop(ctx))
+		linked := map[int]int{}
+		for _, x := range spans.Ended()[before:] {
+			if x.Name() == "holdfast.handover" {
+				linked[len(x.Links())]++
+				require.True(c.t, len(x.Links()) == 0 || x.Links()[0].SpanContext.SpanID() == stop.SpanContext().SpanID())
+			}
+		}
+		require.Equal(c.t, map[int]int{0: 6, 1: 2}, linked)
 	})
 }

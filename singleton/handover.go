@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/handover"
+	"github.com/holdfast-go/holdfast/internal/traces"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -160,7 +161,11 @@ func (g *giving) transfer() {
 	if len(g.states.leaves().Absorb(g.states.given)) > 0 {
 		g.event(Event{Kind: ColdStart, Token: g.tenure.token(), Reason: handover.ErrBudget})
 	}
-	g.inv.Transfer(g.port, g.traces, g.child.told, func(ctx context.Context, offer lease.Offer) error {
+	trace, _ := g.stopTrace.Load().(string)
+	if m := g.moving(); m != nil {
+		trace = traces.Text(m.ctx)
+	}
+	g.inv.Transfer(g.port, g.traces, trace, g.child.told, func(ctx context.Context, offer lease.Offer) error {
 		return boundary.Call(func() error { return g.transfers().Transfer(ctx, offer) }) // checked by invite
 	}, g.onTransferEnded)
 }

@@ -61,6 +61,8 @@ type lifetime struct {
 	ops     sync.WaitGroup // calls to the lease under way
 	life    context.Context
 	endLife context.CancelFunc
+	// stopTrace is the trace of the last caller of Stop or StopAll, as traces.Text.
+	stopTrace atomic.Value
 }
 
 // Status is a snapshot of a manager.
@@ -253,8 +255,13 @@ func (m *Manager) Stop(ctx context.Context) error {
 	if err := m.check(ctx); err != nil {
 		return err
 	}
-	m.tell(stop)
+	m.stopFor(ctx)
 	return m.wait(ctx)
+}
+
+func (m *Manager) stopFor(ctx context.Context) {
+	m.stopTrace.Store(traces.Text(ctx))
+	m.tell(stop)
 }
 
 // wait waits until the manager has ended.

@@ -150,7 +150,7 @@ func StopAll(ctx context.Context, system *actor.ActorSystem) error {
 		for _, m := range open {
 			_, lives := system.ProcessRegistry.GetLocal(m.pid.Id) // else it is about to, or ends
 			if lives && !told[m] {
-				m.tell(stop)
+				m.stopFor(ctx)
 				told[m] = true
 			}
 		}

@@ -125,3 +125,37 @@ func TestTracesTravelWithMessages(t *testing.T) {
 		require.Greater(t, given.EndTime().Sub(given.StartTime()), 900*time.Millisecond, "the child was told to stop when it was busy")
 	})
 }
+
+// A hand-over is linked to the span of the caller of Move or Stop, if it has one.
+func TestAHandOverIsLinkedToItsCaller(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		spans := tracetest.NewSpanRecorder()
+		provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
+		recorded := func(cfg *lease.Config) { cfg.TracerProvider = provider }
+		all := map[string]*singleton.Manager{}
+		for _, id := range []string{"a", "b", "c"} {
+			all[id] = c.node(id, recorded).run("x")
+			time.Sleep(time.Second)
+		}
+		host := func() *singleton.Manager {
+			time.Sleep(time.Second)
+			return all[c.record("singleton/x").Owner.ID]
+		}
+		byMove, move := provider.Tracer("test").Start(t.Context(), "move")
+		byStop, stop := provider.Tracer("test").Start(t.Context(), "stop")
+		require.NoError(t, host().Move(byMove, ""))
+		require.NoError(t, host().Stop(byStop))
+		require.NoError(t, host().Move(t.Context(), ""))
+		var links [][]trace.SpanID
+		for _, x := range spans.Ended() {
+			if x.Name() == "holdfast.handover" {
+				to := []trace.SpanID{}
+				for _, l := range x.Links() {
+					to = append(to, l.SpanContext.SpanID())
+				}
+				links = append(links, to)
+			}
+		}
+		require.Equal(t, [][]trace.SpanID{{move.SpanContext().SpanID()}, {stop.SpanContext().SpanID()}, {}}, links)
+	})
+}

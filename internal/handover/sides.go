@@ -156,9 +156,9 @@ func (g *Giving) keepFresh(p Port) {
 }
 
 // Transfer carries out DoTransfer by f, aside, unless the offer may be over before that: one that
-// was asked for with nothing running is as new as can be. What runs was told to stop at the clock's
-// reading stopped.
-func (g *Giving) Transfer(p Port, t *traces.Tracer, stopped time.Duration,
+// was asked for with nothing running is as new as can be. trace is that of the caller who asked for
+// the hand-over, as traces.Text. What runs was told to stop at the clock's reading stopped.
+func (g *Giving) Transfer(p Port, t *traces.Tracer, trace string, stopped time.Duration,
 	f func(context.Context, lease.Offer) error, ended func(error)) {
 	if !g.again && now(p)-g.at > g.Offer.Lifetime/2 {
 		p.Fire(Stale)
@@ -166,7 +166,7 @@ func (g *Giving) Transfer(p Port, t *traces.Tracer, stopped time.Duration,
 	}
 	g.Halt()
 	offer := g.Offer
-	ctx, span := t.Linked(p.Life(), "holdfast.handover", "", now(p)-stopped,
+	ctx, span := t.Linked(p.Life(), "holdfast.handover", trace, now(p)-stopped,
 		attribute.String("holdfast.lease", p.Name()), attribute.String("holdfast.peer", offer.Owner.ID))
 	g.Trace = traces.Text(ctx)
 	p.Aside(func() func() {

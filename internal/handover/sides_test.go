@@ -134,7 +134,7 @@ func (s *side) Fire(e handover.Event) {
 			s.giving.Off(s)
 		case handover.DoTransfer:
 			number := s.giving.Number
-			s.giving.Transfer(s, traces.New(nil, "test"), 0, func(_ context.Context, offer lease.Offer) error {
+			s.giving.Transfer(s, traces.New(nil, "test"), "", 0, func(_ context.Context, offer lease.Offer) error {
 				s.Send("", &wire.HandedOver{Name: "n", From: s.self, Number: number, Nonce: offer.Nonce})
 				return nil
 			}, func(error) {})
