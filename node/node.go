@@ -336,19 +336,15 @@ func (n *Node) spreads(name string, start func(*membership.Group) (*partition.Pa
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.spread = append(spreading(n.spread), p)
+	n.spread = append(n.spread, p)
 	return p, nil
 }
 
-// spreading returns the partitions that have not ended, in a slice of its own.
+// spreading returns the partitions that have not ended.
 func (n *Node) spreading() []*partition.Partitions {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return spreading(n.spread)
-}
-
-func spreading(all []*partition.Partitions) []*partition.Partitions {
-	return slices.DeleteFunc(slices.Clone(all), func(p *partition.Partitions) bool {
+	n.spread = slices.DeleteFunc(slices.Clone(n.spread), func(p *partition.Partitions) bool {
 		select {
 		case <-p.Done():
 			return true
@@ -356,6 +352,7 @@ func spreading(all []*partition.Partitions) []*partition.Partitions {
 			return false
 		}
 	})
+	return n.spread
 }
 
 // System returns the actor system.

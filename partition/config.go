@@ -96,14 +96,11 @@ func (c *Config) complete(daemons bool) (layout, error) {
 		return bad("Keys", "%d, must be 1 to %d", len(c.Keys), MaxCount)
 	case c.Settle < 0 || c.Settle > time.Minute:
 		return bad("Settle", "%v, must be 0, for the default, to 1m", c.Settle)
-	}
-	if c.Strategy != nil && input.Nil(c.Strategy) {
+	case c.Strategy != nil && input.Nil(c.Strategy):
 		return bad("Strategy", "nil, must be a strategy")
 	}
 	c.Settle = cmp.Or(c.Settle, 5*time.Second)
-	if c.Strategy == nil {
-		c.Strategy = placement.Balanced{}
-	}
+	c.Strategy = cmp.Or[placement.Strategy](c.Strategy, placement.Balanced{})
 	switch {
 	case daemons:
 		l.id, l.strict = daemonsLayout+strconv.Itoa(c.Count), false

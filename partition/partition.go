@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,11 +24,12 @@ import (
 
 const (
 	mostPreparing = 64
-	pace          = 10 * time.Millisecond // between two decisions
-	gather        = time.Second           // after it began to take part a node owns nothing for so long: others may come
-	answersWithin = 2 * time.Second       // that a strategy has
-	looksEvery    = time.Second           // for nodes with another Count
-	handsOverIn   = 10 * time.Second      // after Stop: what no node of another list is ready for then is given up
+	pace          = 10 * time.Millisecond  // between two decisions
+	gather        = time.Second            // after it began to take part a node owns nothing for so long: others may come
+	answersWithin = 2 * time.Second        // that a strategy has
+	looksAgain    = 100 * time.Millisecond // while time alone may change what is due
+	looksEvery    = time.Second            // for nodes with another Count
+	handsOverIn   = 10 * time.Second       // after Stop: what no node of another list is ready for then is given up
 )
 
 // Partitions is one node's part in the partitions of one Name. Start makes it; end it with Stop. Safe
@@ -66,7 +66,6 @@ type here struct {
 	slots    map[int]*slot
 	plan     view
 	target   []string
-	leave    context.CancelFunc // ends the host's lease; nil: it does not take part
 	drained  bool
 	since    time.Time     // when it began to take part; zero: not yet
 	cleared  lease.Term    // of counts, when no node owned anything by another Count; nil: it is not known
@@ -100,9 +99,7 @@ func Daemons(ctx context.Context, group *membership.Group, name string, n int, f
 }
 
 func start(ctx context.Context, group *membership.Group, cfg Config, daemons bool) (*Partitions, error) {
-	fail := func(err error) (*Partitions, error) {
-		return nil, fmt.Errorf("partitions %.64q: %w", cfg.Name, err)
-	}
+	fail := func(err error) (*Partitions, error) { return nil, about(cfg.Name, err) }
 	if err := input.Context(ctx, lease.ErrInvalid); err != nil {
 		return fail(err)
 	}
@@ -123,36 +120,30 @@ func start(ctx context.Context, group *membership.Group, cfg Config, daemons boo
 		here:    here{slots: map[int]*slot{}, decided: make(chan struct{})},
 		running: running{began: time.Now(), closed: make(chan struct{}), woken: make(chan struct{}, 1)}}
 	p.table.clear()
-	p.life, p.end = context.WithCancel(context.WithoutCancel(ctx))
-	for i, name := range l.names { // the longest name that is made of it
-		if err := k.Validate(p.prefix + kindSick + "/" + name + "/" + p.self); err != nil {
-			p.end()
+	for i := range l.names { // the longest name that is made of it
+		if err := k.Validate(p.nameOf(kindSick, i) + "/" + p.self); err != nil {
 			return fail(fmt.Errorf("key %.64q: %w", l.keys[i], err))
 		}
 	}
-	came := strconv.FormatInt(k.Clock().Now().Wall/1000, 10)
-	about := lease.WithMetadata(map[string]string{keyLayout: l.id, keyCame: came})
-	host, err := k.Lease(p.prefix+kindHost+"/"+p.node(), about)
-	if err == nil {
-		p.counts, err = k.Lease(p.prefix+kindCounts+"/"+p.node(), about)
-	}
-	stop := func() {}
-	if err == nil {
-		stop, err = k.Watch(p.prefix, p.hear)
-	}
+	stop, err := k.Watch(p.prefix, p.hear)
 	if err != nil {
-		p.end()
-		for _, h := range []*lease.Handle{host, p.counts} {
-			if h != nil {
-				_ = h.Close(context.WithoutCancel(ctx)) // nothing was acquired
-			}
-		}
 		return fail(err)
 	}
-	p.wg.Go(func() { p.takePart(host) })
+	host, err := p.ofNode(kindHost)
+	if err == nil && l.strict {
+		if p.counts, err = p.ofNode(kindCounts); err != nil {
+			_ = host.Close(context.WithoutCancel(ctx)) // nothing was acquired
+		}
+	}
+	if err != nil {
+		stop()
+		return fail(err)
+	}
+	p.life, p.end = context.WithCancel(context.WithoutCancel(ctx))
+	p.wg.Go(func() { p.keep(host, p.takes, p.takePart) })
 	p.wg.Go(p.decideAll)
 	if l.strict {
-		p.wg.Go(p.reign)
+		p.wg.Go(func() { p.keep(p.counts, p.reigns, p.reign) })
 	}
 	unfollow := group.Follow(func(membership.MembersChanged) { p.wake() })
 	context.AfterFunc(p.life, func() {
@@ -164,98 +155,110 @@ func start(ctx context.Context, group *membership.Group, cfg Config, daemons boo
 	return p, nil
 }
 
+// about names the partitions in an error; nil stays nil.
+func about(name string, err error) error {
+	if err != nil {
+		err = fmt.Errorf("partitions %.64q: %w", name, err)
+	}
+	return err
+}
+
 // check is the beginning of the calls that a user may make of the zero value, or with no context.
 func (p *Partitions) check(ctx context.Context) error {
 	if p.keeper == nil {
 		return fmt.Errorf("partitions: %w: the zero value, must come from partition.Start", lease.ErrInvalid)
 	}
-	if err := input.Context(ctx, lease.ErrInvalid); err != nil {
-		return fmt.Errorf("partitions %.64q: %w", p.cfg.Name, err)
-	}
-	return nil
+	return about(p.cfg.Name, input.Context(ctx, lease.ErrInvalid))
 }
 
-// node is this node in the names of leases.
-func (p *Partitions) node() string {
+// ofNode makes a lease of this node's, which says what its layout is.
+func (p *Partitions) ofNode(kind string) (*lease.Handle, error) {
 	o := p.keeper.Owner()
-	name, _ := lease.Name(kindHost, o.ID, o.Incarnation) // the Keeper has checked them
-	return strings.TrimPrefix(name, kindHost+"/")
+	name, err := lease.Name(kind, o.ID, o.Incarnation)
+	if err != nil {
+		return nil, err
+	}
+	return p.keeper.Lease(p.prefix+name, lease.WithMetadata(map[string]string{
+		keyLayout: p.id, keyCame: strconv.FormatInt(p.keeper.Clock().Now().Wall/1000, 10)}))
 }
 
 func (p *Partitions) nameOf(kind string, n int) string { return p.prefix + kind + "/" + p.names[n] }
 
 // wake has the node decide again.
-func (p *Partitions) wake() {
+func (p *Partitions) wake() { poke(p.woken) }
+
+// poke puts a value into a channel that has room for one.
+func poke(c chan struct{}) {
 	select {
-	case p.woken <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
 
-// takePart holds the lease that says so, until Drain or Stop.
-func (p *Partitions) takePart(host *lease.Handle) {
-	ctx := p.life
-	for p.await(p.life, func() (takes bool) {
-		if takes = !p.drained && p.stopping.IsZero(); takes {
-			ctx, p.leave = context.WithCancel(p.life)
-		}
-		return takes
-	}) == nil {
-		_ = lease.RunForever(ctx, host, func(ctx context.Context, _ lease.Term) error {
-			p.mu.Lock()
-			if p.since.IsZero() {
-				p.since = time.Now()
-			}
-			p.mu.Unlock()
-			p.wake()
-			<-ctx.Done()
-			return nil
-		})
-		if ctx.Err() == nil { // the Keeper was closed
-			break
-		}
-	}
-	_ = host.Close(context.Background())
+func (p *Partitions) locked(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f()
 }
 
-// reign holds the lease that what this node owns hangs on, while its Count counts. To own a partition is
-// safe when this lease stands, and the store has been asked since whether that of any other Count does:
-// of two nodes that do so at a time one at least sees the other. It goes on until the last partition is
-// given up.
-func (p *Partitions) reign() {
-	defer func() { _ = p.counts.Close(context.Background()) }()
-	for p.await(p.life, func() bool { return p.newest == p.id }) == nil {
+// keep holds a lease while it is due, which is asked under the lock, and calls f under each term.
+func (p *Partitions) keep(h *lease.Handle, due func(held bool) bool, f func(ctx context.Context, t lease.Term)) {
+	defer func() { _ = h.Close(context.Background()) }()
+	for p.await(p.life, func() bool { return due(false) }) == nil {
 		ctx, cancel := context.WithCancel(p.life)
 		p.wg.Go(func() {
-			_ = p.await(ctx, func() bool {
-				for _, s := range p.slots {
-					if s.owns { // its Own ends first
-						return false
-					}
-				}
-				return p.newest != p.id && p.newest != ""
-			})
+			_ = p.await(ctx, func() bool { return !due(true) })
 			cancel()
 		})
-		err := lease.Run(ctx, p.counts, func(ctx context.Context, t lease.Term) error {
-			for !p.unopposed(ctx) {
-				if boundary.Pause(ctx, looksEvery) != nil {
-					return nil
-				}
-			}
-			p.clear(t)
-			defer p.clear(nil)
-			<-ctx.Done()
+		err := lease.Run(ctx, h, func(ctx context.Context, t lease.Term) error {
+			f(ctx, t)
 			return nil
 		})
 		cancel()
 		for errors.Is(err, lease.ErrChildHeld) {
-			err = p.counts.Release(context.Background())
+			err = h.Release(context.Background())
 		}
 		if errors.Is(err, lease.ErrClosed) || boundary.Pause(p.life, leastPause) != nil {
 			return
 		}
 	}
+}
+
+// takes: this node takes part, which the lease of its host says.
+func (p *Partitions) takes(bool) bool { return !p.drained && p.stopping.IsZero() }
+
+func (p *Partitions) takePart(ctx context.Context, _ lease.Term) {
+	p.locked(func() {
+		if p.since.IsZero() {
+			p.since = time.Now()
+		}
+	})
+	p.wake()
+	<-ctx.Done()
+}
+
+// reigns: this node's Count counts; if another does, the last Own here ends first.
+func (p *Partitions) reigns(held bool) bool {
+	for _, s := range p.slots {
+		if held && s.now != nil {
+			return true
+		}
+	}
+	return p.newest == p.id || held && p.newest == "" // "" after a reset
+}
+
+// reign holds the lease that what this node owns hangs on, while its Count counts. To own a partition is
+// safe when this lease stands, and the store has been asked since whether that of any other Count does:
+// of two nodes that do so at a time one at least sees the other.
+func (p *Partitions) reign(ctx context.Context, t lease.Term) {
+	for !p.unopposed(ctx) {
+		if boundary.Pause(ctx, looksEvery) != nil {
+			return
+		}
+	}
+	p.clear(t)
+	defer p.clear(nil)
+	<-ctx.Done()
 }
 
 // unopposed asks the store whether no node has another Count.
@@ -268,9 +271,7 @@ func (p *Partitions) unopposed(ctx context.Context) bool {
 }
 
 func (p *Partitions) clear(t lease.Term) {
-	p.mu.Lock()
-	p.cleared = t
-	p.mu.Unlock()
+	p.locked(func() { p.cleared = t })
 	p.wake()
 }
 
@@ -303,12 +304,8 @@ func (p *Partitions) await(ctx context.Context, holds func() bool) error {
 // hear takes up an event of a record.
 func (p *Partitions) hear(ev store.Event) {
 	p.mu.Lock()
-	n := p.table.hear(ev)
-	if s := p.slots[n]; s != nil {
-		select {
-		case s.changed <- struct{}{}:
-		default:
-		}
+	if s := p.slots[p.table.hear(ev)]; s != nil {
+		poke(s.changed)
 	}
 	p.mu.Unlock()
 	p.wake()
@@ -325,122 +322,84 @@ func (p *Partitions) decideAll() {
 		case <-p.life.Done():
 			return
 		}
-		if next := p.decide(); next > 0 {
-			again.Reset(next)
+		if p.decide() {
+			again.Reset(looksAgain)
 		}
 		_ = boundary.Pause(p.life, pace)
 	}
 }
 
-// decide plans, and has the slots do what follows. It returns when to decide again though nothing
-// changes; 0: never.
-func (p *Partitions) decide() (again time.Duration) {
+// decide plans, and has the slots do what follows. It returns whether something may be due though
+// nothing changes.
+func (p *Partitions) decide() (again bool) {
 	members := p.group.Members().Members
 	p.mu.Lock()
 	v, known := p.view(members, p.cfg.Settle), p.synced
 	p.mu.Unlock()
 	if !known {
-		return 0
+		return false
 	}
 	target := p.place(v)
-	var failed error
-	defer func() {
-		if failed != nil { // told under no lock
-			p.line.Warn(p.log, time.Since(p.began), "a partition can't be owned", zap.Error(failed))
-		}
-	}()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.plan, p.target = v, target
-	next := func(d time.Duration) {
-		if d > 0 && (again == 0 || d < again) {
-			again = d
-		}
-	}
-	next(v.again)
-	late := false // nodes of another list may not know what is left
-	if !p.stopping.IsZero() && p.newest != p.id {
-		patience := handsOverIn - time.Since(p.stopping)
-		next(patience)
-		late = patience <= 0
-	}
+	stops, gathers := !p.stopping.IsZero(), time.Since(p.since) < gather
+	late := stops && p.newest != p.id && time.Since(p.stopping) >= handsOverIn // nodes of another list may not know what is left
 	for i, to := range target {
 		s := p.slots[i]
-		alone := !p.stopping.IsZero() && (to == "" || late)
+		alone := stops && (to == "" || late)
 		if p.strict && p.cleared == nil && to == p.self {
 			to = ""
 		}
-		switch p.next(i, to, s != nil, s != nil && s.owns, alone) {
+		switch p.next(i, to, s != nil, s != nil && s.now != nil, alone) {
 		case begin:
-			if wait := gather - time.Since(p.since); p.since.IsZero() || wait > 0 {
-				next(wait)
-			} else if p.stopping.IsZero() {
-				failed = cmp.Or(p.beginLocked(i), failed)
+			if !stops && !gathers && !p.since.IsZero() {
+				p.beginLocked(i)
 			}
-		case cancel:
-			s.cancel()
 		case pass:
-			s.passing = true
-			s.end(ErrMoved)
+			s.now.passing = true
+			s.now.end(ErrMoved)
 		case giveUp:
-			s.cancel()
-			s.end(ErrMoved)
+			s.giveUpLocked()
 		}
 	}
 	close(p.decided)
 	p.decided = make(chan struct{})
-	return again
+	return stops || gathers || len(v.fresh) > 0
 }
 
 // place asks the strategy, and takes the default where that fails.
 func (p *Partitions) place(v view) []string {
-	target, err := p.ask(v)
-	if err != nil {
-		p.line.Warn(p.log, time.Since(p.began), "the strategy failed, partitions are spread evenly", zap.Error(err),
-			boundary.Do("mend Config.Strategy"))
-		target, _ = v.place(placement.Balanced{})
+	err := errors.New("it has not answered an earlier question")
+	if !p.asking.Swap(true) {
+		var target []string
+		answers := make(chan error, 1)
+		boundary.Aside(func() ([]string, error) { return v.place(p.cfg.Strategy) }, func(answer []string, err error) {
+			p.asking.Store(false)
+			target = answer
+			answers <- err
+		})
+		select {
+		case err = <-answers:
+			if err == nil {
+				return target
+			}
+		case <-time.After(answersWithin):
+			err = fmt.Errorf("no answer within %v", answersWithin)
+		}
 	}
-	return target
-}
-
-func (p *Partitions) ask(v view) ([]string, error) {
-	if p.asking.Swap(true) {
-		return nil, errors.New("it has not answered an earlier question")
-	}
-	type answer struct {
-		target []string
-		err    error
-	}
-	answers := make(chan answer, 1)
-	boundary.Aside(func() ([]string, error) { return v.place(p.cfg.Strategy) }, func(target []string, err error) {
-		p.asking.Store(false)
-		answers <- answer{target, err}
-	})
-	late := time.NewTimer(answersWithin)
-	defer late.Stop()
-	select {
-	case a := <-answers:
-		return a.target, a.err
-	case <-late.C:
-		return nil, fmt.Errorf("no answer within %v", answersWithin)
-	}
+	p.line.Warn(p.log, time.Since(p.began), "the strategy failed, partitions are spread evenly", zap.Error(err),
+		boundary.Do("mend Config.Strategy"))
+	even, _ := v.place(placement.Balanced{})
+	return even
 }
 
 // beginLocked makes a slot for partition n.
-func (p *Partitions) beginLocked(n int) error {
-	var opts []lease.Option
-	if p.strict {
-		opts = append(opts, lease.WithParent(p.counts))
-	}
-	own, err := p.keeper.Lease(p.nameOf(kindOwn, n), opts...)
-	if err != nil {
-		return err
-	}
-	s := &slot{p: p, n: n, own: own, changed: make(chan struct{}, 1)}
+func (p *Partitions) beginLocked(n int) {
+	s := &slot{p: p, n: n, changed: make(chan struct{}, 1)}
 	s.ctx, s.cancel = context.WithCancel(p.life)
 	p.slots[n] = s
 	p.wg.Go(s.run)
-	return nil
 }
 
 // standBack has another node run partition n for a while. It returns whether one is to.
@@ -453,8 +412,7 @@ func (p *Partitions) standBack(n int) bool {
 	if !another {
 		return false
 	}
-	_, incarnation, _ := strings.Cut(p.node(), "/")
-	sick, err := p.keeper.Lease(p.nameOf(kindSick, n) + "/" + incarnation)
+	sick, err := p.keeper.Lease(p.nameOf(kindSick, n) + "/" + p.self)
 	if err != nil {
 		return false
 	}
@@ -475,7 +433,7 @@ func (p *Partitions) Owned() []int {
 	defer p.mu.Unlock()
 	var all []int
 	for n, s := range p.slots {
-		if s.owns && s.own.CheckAlive() {
+		if s.now != nil && s.now.term.CheckAlive() {
 			all = append(all, n)
 		}
 	}
@@ -506,19 +464,16 @@ func (p *Partitions) Wait(ctx context.Context) error {
 	if err := p.check(ctx); err != nil {
 		return err
 	}
-	if err := p.await(ctx, p.settledLocked); err != nil {
-		return fmt.Errorf("partitions %.64q: %w", p.cfg.Name, err)
-	}
-	return nil
+	return about(p.cfg.Name, p.await(ctx, p.settledLocked))
 }
 
 func (p *Partitions) settledLocked() bool {
-	if p.plan.again > 0 && len(p.plan.fresh) < len(p.plan.Hosts) { // some may move yet
+	if fresh := len(p.plan.fresh); fresh > 0 && fresh < len(p.plan.Hosts) { // some may move yet
 		return false
 	}
 	for i, to := range p.target {
 		s := p.slots[i]
-		if to == "" || p.own[i].Owner.Incarnation != to || to == p.self && (s == nil || !s.owns) {
+		if to == "" || p.own[i].Owner.Incarnation != to || to == p.self && (s == nil || s.now == nil) {
 			return false
 		}
 	}
@@ -542,14 +497,11 @@ func (p *Partitions) Health(ctx context.Context) error {
 		err = errors.New("this node does not take part yet")
 	}
 	for n, s := range p.slots {
-		if !s.ending.IsZero() && time.Since(s.ending) > stopsWithin {
-			err = fmt.Errorf("partition %s: Own has not returned, %v after its context was done", p.keys[n], time.Since(s.ending).Round(time.Second))
+		if t := s.now; t != nil && !t.ending.IsZero() && time.Since(t.ending) > stopsWithin {
+			err = fmt.Errorf("partition %s: Own has not returned, %v after its context was done", p.keys[n], time.Since(t.ending).Round(time.Second))
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("partitions %.64q: %w", p.cfg.Name, err)
-	}
-	return nil
+	return about(p.cfg.Name, err)
 }
 
 // Drain passes what this node owns to others, as these are ready, and has it take nothing until Undrain.
@@ -559,10 +511,8 @@ func (p *Partitions) Drain(ctx context.Context) error {
 	if err := p.check(ctx); err != nil {
 		return err
 	}
-	p.mu.Lock()
-	p.drained = true
-	p.leaveLocked()
-	p.mu.Unlock()
+	p.locked(func() { p.drained = true })
+	p.wake()
 	left := 0
 	err := p.await(ctx, func() bool {
 		left = len(p.slots)
@@ -571,26 +521,13 @@ func (p *Partitions) Drain(ctx context.Context) error {
 	if err == nil && left > 0 {
 		err = fmt.Errorf("no other node takes them: %d stay here", left)
 	}
-	if err != nil {
-		return fmt.Errorf("partitions %.64q: %w", p.cfg.Name, err)
-	}
-	return nil
+	return about(p.cfg.Name, err)
 }
 
 // Undrain ends what Drain began.
 func (p *Partitions) Undrain() {
-	p.mu.Lock()
-	p.drained = false
-	p.mu.Unlock()
-	if p.keeper != nil {
-		p.wake()
-	}
-}
-
-func (p *Partitions) leaveLocked() {
-	if p.leave != nil {
-		p.leave()
-	}
+	p.locked(func() { p.drained = false })
+	p.wake() // of the zero value, no room
 }
 
 // Stop ends this node's part in order: it gets no further partition, and those that it owns are passed
@@ -602,30 +539,21 @@ func (p *Partitions) Stop(ctx context.Context) error {
 	if err := p.check(ctx); err != nil {
 		return err
 	}
-	p.mu.Lock()
-	if p.stopping.IsZero() {
-		p.stopping = time.Now()
-	}
-	p.leaveLocked()
-	p.mu.Unlock()
+	p.locked(func() { p.stopping = cmp.Or(p.stopping, time.Now()) })
 	p.wake()
 	_ = p.await(ctx, func() bool { return len(p.slots) == 0 })
-	p.mu.Lock()
-	for _, s := range p.slots {
-		s.cancel()
-		if s.owns {
-			s.end(ErrMoved)
+	p.locked(func() {
+		for _, s := range p.slots {
+			s.giveUpLocked()
 		}
-	}
-	p.mu.Unlock()
+	})
 	p.end()
 	select {
 	case <-p.closed:
 		return nil
 	case <-ctx.Done():
 	}
-	p.mu.Lock()
-	left := len(p.slots)
-	p.mu.Unlock()
-	return fmt.Errorf("partitions %.64q: %w: %d are not given up yet", p.cfg.Name, context.Cause(ctx), left)
+	left := 0
+	p.locked(func() { left = len(p.slots) })
+	return about(p.cfg.Name, fmt.Errorf("%w: %d are not given up yet", context.Cause(ctx), left))
 }

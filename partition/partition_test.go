@@ -356,3 +356,18 @@ func TestBadConfig(t *testing.T) {
 		require.ErrorIs(t, err, lease.ErrNameInUse)
 	})
 }
+
+// Partitions that were stopped can be started again on the same Keeper, also those with Keys.
+func TestStopAndStartAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		n := w.node("a")
+		for _, cfg := range []Config{{Count: 2}, {Name: "k", Keys: []string{"x", "y"}}} {
+			for range 2 {
+				n.start(cfg)
+				n.settled()
+				require.Len(t, n.Owned(), 2)
+				require.NoError(t, n.Stop(t.Context()))
+			}
+		}
+	})
+}

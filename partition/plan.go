@@ -17,7 +17,6 @@ type view struct {
 	held  []string // who has it
 	fresh map[string]bool
 	sick  map[int]map[string]bool
-	again time.Duration // until the first of fresh is so no more; 0: there is none
 }
 
 // view makes one for the members of the group.
@@ -35,11 +34,8 @@ func (t *table) view(members []membership.Member, settle time.Duration) view {
 			continue
 		}
 		v.Hosts = append(v.Hosts, placement.Host{ID: m.ID, Incarnation: m.Incarnation, Roles: m.Roles, Capacity: m.Capacity, Labels: m.Labels, Leaving: m.Leaving})
-		if left := settle - time.Since(h.since); left > 0 {
+		if time.Since(h.since) < settle {
 			v.fresh[m.Incarnation] = true
-			if v.again == 0 || left < v.again {
-				v.again = left
-			}
 		}
 	}
 	v.Owners, v.held = make([]string, len(t.keys)), make([]string, len(t.keys))
@@ -126,9 +122,8 @@ type step uint8
 const (
 	nothing step = iota
 	begin        // to acquire it, or get ready for it
-	cancel       // to stop acquiring it
 	pass         // to end Own, and pass it to the node that is ready
-	giveUp       // to end Own, and release it
+	giveUp       // to stop acquiring it, or end Own and release it
 )
 
 // next decides that of partition i, for which this node has a slot, and owns it, or neither. target is
@@ -141,9 +136,7 @@ func (t *table) next(i int, target string, slot, owns, alone bool) step {
 		return begin
 	case !slot || mine:
 		return nothing
-	case !owns:
-		return cancel
-	case over:
+	case !owns || over:
 		return giveUp
 	case ready != "" && ready != t.self:
 		return pass

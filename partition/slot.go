@@ -40,10 +40,12 @@ type slot struct {
 	prepared bool
 	failures int           // of Own and Prepare, in a row
 	pause    time.Duration // after a request that failed
+	now      *tenure       // nil: this node does not own it; guarded by Partitions.mu
+}
 
-	// Guarded by Partitions.mu.
-	owns    bool
-	work    context.Context         // of Own
+// tenure is a time for which this node owns a partition. It is guarded by Partitions.mu.
+type tenure struct {
+	term    lease.Term
 	end     context.CancelCauseFunc // of Own's context
 	passing bool                    // to the node that is ready, when Own has returned
 	ending  time.Time               // when Own's context was done; zero: it is not
@@ -58,16 +60,23 @@ var errPrepare = errors.New("Prepare")
 // run holds the partition, or waits for it, until another node should have it.
 func (s *slot) run() {
 	defer s.close()
+	var opts []lease.Option
+	if s.p.strict {
+		opts = append(opts, lease.WithParent(s.p.counts))
+	}
+	var err error
+	if s.own, err = s.p.keeper.Lease(s.p.nameOf(kindOwn, s.n), opts...); err != nil {
+		s.warn("can't be owned", err)
+		_ = boundary.Pause(s.ctx, mostTries)
+		return
+	}
 	for s.ctx.Err() == nil {
 		term, err := s.take()
 		switch {
-		case term != nil:
-			s.pause = 0
-			if s.hold(term) {
-				s.prepared = false // what is owned next may be another's by then
-				continue
-			}
+		case term != nil && !s.hold(term):
 			return
+		case term != nil:
+			s.prepared, s.pause = false, 0 // what is owned next may be another's by then
 		case errors.Is(err, lease.ErrClosed), s.ctx.Err() != nil:
 			return
 		case errors.Is(err, errPrepare):
@@ -76,7 +85,7 @@ func (s *slot) run() {
 			}
 		case err != nil:
 			if !errors.Is(err, lease.ErrUnknown) { // the Keeper tells of a store that is away
-				s.p.line.Warn(s.p.log, time.Since(s.p.began), "can't be owned yet", zap.String("partition", s.p.keys[s.n]), zap.Error(err))
+				s.warn("can't be owned yet", err)
 			}
 			s.pause = min(max(leastPause, 2*s.pause), mostTries)
 			_ = boundary.Pause(s.ctx, s.pause/2+rand.N(s.pause/2))
@@ -84,9 +93,13 @@ func (s *slot) run() {
 	}
 }
 
+func (s *slot) warn(text string, err error) {
+	s.p.line.Warn(s.p.log, time.Since(s.p.began), text, zap.String("partition", s.p.keys[s.n]), zap.Error(err))
+}
+
 // failed notes that the user's code failed, and pauses. It returns whether another node is to try.
 func (s *slot) failed(ctx context.Context, err error) (sick bool) {
-	s.p.line.Warn(s.p.log, time.Since(s.p.began), "it is tried again", zap.String("partition", s.p.keys[s.n]), zap.Error(err))
+	s.warn("it is tried again", err)
 	if s.failures++; s.failures >= mostFailures && s.p.standBack(s.n) {
 		return true
 	}
@@ -202,20 +215,31 @@ func (s *slot) hold(term lease.Term) (again bool) {
 	}
 	ctx, end := context.WithCancelCause(term.Context())
 	defer end(nil)
-	s.begun(ctx, end)
-	defer context.AfterFunc(ctx, func() { s.mark(ctx) })()
-	sick := s.runOwn(ctx, term)
-	offer, told := s.over()
-	if offer != nil {
-		err := s.own.Transfer(context.Background(), *offer)
+	t := &tenure{term: term, end: end}
+	s.p.locked(func() {
+		s.now = t
+		if s.ctx.Err() != nil { // Stop saw that it owned nothing, and will not come again
+			end(ErrMoved)
+		}
+	})
+	s.p.wake()
+	defer context.AfterFunc(ctx, func() { s.p.locked(func() { t.ending = time.Now() }) })()
+	again = !s.runOwn(ctx, term)
+	var ready lease.Record
+	s.p.locked(func() { s.now, ready = nil, s.p.ready[s.n] })
+	if t.passing {
+		offer, err := readOffer(s.own.Name(), ready)
+		if err == nil {
+			err = s.own.Transfer(context.Background(), offer)
+		}
 		if err == nil {
 			s.p.moves.Add(1)
 			return false
 		}
-		s.p.line.Warn(s.p.log, time.Since(s.p.began), "could not be passed on, is released", zap.String("partition", s.p.keys[s.n]), zap.Error(err))
+		s.warn("could not be passed on, is released", err)
 	}
 	_ = s.own.Release(context.Background()) // in the background if the store is away
-	return !sick && !told
+	return again && !t.passing && s.ctx.Err() == nil
 }
 
 // runOwn calls Own again and again. It returns whether that failed too often.
@@ -237,55 +261,27 @@ func (s *slot) runOwn(ctx context.Context, term lease.Term) (sick bool) {
 }
 
 // record is that of the partition's lease.
-func (s *slot) record() lease.Record {
-	s.p.mu.Lock()
-	defer s.p.mu.Unlock()
-	return s.p.own[s.n]
+func (s *slot) record() (r lease.Record) {
+	s.p.locked(func() { r = s.p.own[s.n] })
+	return r
 }
 
-// begun notes that this node owns the partition; end ends the context of Own.
-func (s *slot) begun(ctx context.Context, end context.CancelCauseFunc) {
-	s.p.mu.Lock()
-	s.owns, s.work, s.end, s.passing, s.ending = true, ctx, end, false, time.Time{}
-	if s.ctx.Err() != nil { // Stop saw that it owned nothing, and will not come again
-		end(ErrMoved)
+// giveUpLocked ends the slot, and Own first.
+func (s *slot) giveUpLocked() {
+	s.cancel()
+	if s.now != nil {
+		s.now.end(ErrMoved)
 	}
-	s.p.mu.Unlock()
-	s.p.wake()
-}
-
-// mark notes since when Own should have returned.
-func (s *slot) mark(ctx context.Context) {
-	s.p.mu.Lock()
-	defer s.p.mu.Unlock()
-	if s.owns && s.work == ctx {
-		s.ending = time.Now()
-	}
-}
-
-// over notes that Own has returned for good. It returns by what offer the lease is passed on, if it
-// is, and whether the slot was told to let go.
-func (s *slot) over() (offer *lease.Offer, told bool) {
-	s.p.mu.Lock()
-	defer s.p.mu.Unlock()
-	s.owns, s.ending = false, time.Time{}
-	if s.passing {
-		if o, err := readOffer(s.own.Name(), s.p.ready[s.n]); err == nil {
-			offer = &o
-		}
-	}
-	return offer, s.passing || s.ctx.Err() != nil
 }
 
 // close gives the slot back.
 func (s *slot) close() {
 	s.cancel()
-	_ = s.own.Close(context.Background())
-	if s.ready != nil {
-		_ = s.ready.Close(context.Background())
+	for _, h := range []*lease.Handle{s.own, s.ready} {
+		if h != nil {
+			_ = h.Close(context.Background())
+		}
 	}
-	s.p.mu.Lock()
-	delete(s.p.slots, s.n)
-	s.p.mu.Unlock()
+	s.p.locked(func() { delete(s.p.slots, s.n) })
 	s.p.wake()
 }
