@@ -106,7 +106,7 @@ func (c *Config) complete(daemons bool) (layout, error) {
 		l.id, l.strict = daemonsLayout+strconv.Itoa(c.Count), false
 	case c.Keys != nil:
 		sorted := slices.Sorted(slices.Values(l.keys))
-		l.id, l.strict = fmt.Sprintf("keys %x", sha256.Sum256([]byte(strings.Join(sorted, "\x00")))), false
+		l.id, l.strict = fmt.Sprintf("keys %d %x", len(sorted), sha256.Sum256([]byte(strings.Join(sorted, "\x00")))), false
 	}
 	for i := range c.Count {
 		l.keys = append(l.keys, strconv.Itoa(i))

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/sdk/metric"
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
@@ -66,6 +67,7 @@ type node struct {
 	id     string
 	clock  *faultclock.Clock
 	store  *faultstore.Store
+	reader metric.Reader
 	keeper *lease.Keeper
 	group  *membership.Group
 	gone   bool // crashed, or stopped
@@ -86,8 +88,9 @@ func (w *world) node(id string, opts ...membership.Option) *node {
 // make makes a node that is not in the group.
 func (w *world) make(id string) *node {
 	w.t.Helper()
-	n := &node{w: w, id: id, clock: faultclock.New(), store: faultstore.Wrap(w.store)}
-	k, err := lease.NewKeeper(n.store, lease.Config{ID: id, Address: id + ":1", TTL: ttl, Clock: n.clock})
+	n := &node{w: w, id: id, clock: faultclock.New(), store: faultstore.Wrap(w.store), reader: metric.NewManualReader()}
+	k, err := lease.NewKeeper(n.store, lease.Config{ID: id, Address: id + ":1", TTL: ttl, Clock: n.clock,
+		MeterProvider: metric.NewMeterProvider(metric.WithReader(n.reader))})
 	require.NoError(w.t, err)
 	n.keeper = k
 	w.mu.Lock()

@@ -43,6 +43,7 @@ type Partitions struct {
 	preparing chan struct{}
 	asking    atomic.Bool // a strategy that was asked has not answered
 	moves     atomic.Int64
+	meters    *instruments
 
 	running
 	mu sync.Mutex
@@ -66,6 +67,7 @@ type here struct {
 	slots    map[int]*slot
 	plan     view
 	target   []string
+	unowned  int // partitions, if this node's layout counts
 	drained  bool
 	since    time.Time     // when it began to take part; zero: not yet
 	cleared  lease.Term    // of counts, when no node owned anything by another Count; nil: it is not known
@@ -120,6 +122,9 @@ func start(ctx context.Context, group *membership.Group, cfg Config, daemons boo
 		here:    here{slots: map[int]*slot{}, decided: make(chan struct{})},
 		running: running{began: time.Now(), closed: make(chan struct{}), woken: make(chan struct{}, 1)}}
 	p.table.clear()
+	if p.meters, err = measure(k, cfg.Name); err != nil {
+		return fail(err)
+	}
 	for i := range l.names { // the longest name that is made of it
 		if err := k.Validate(p.nameOf(kindSick, i) + "/" + p.self); err != nil {
 			return fail(fmt.Errorf("key %.64q: %w", l.keys[i], err))
@@ -228,11 +233,7 @@ func (p *Partitions) keep(h *lease.Handle, due func(held bool) bool, f func(ctx 
 func (p *Partitions) takes(bool) bool { return !p.drained && p.stopping.IsZero() }
 
 func (p *Partitions) takePart(ctx context.Context, _ lease.Term) {
-	p.locked(func() {
-		if p.since.IsZero() {
-			p.since = time.Now()
-		}
-	})
+	p.locked(func() { p.since = cmp.Or(p.since, time.Now()) })
 	p.wake()
 	<-ctx.Done()
 }
@@ -313,18 +314,19 @@ func (p *Partitions) hear(ev store.Event) {
 
 // decideAll decides whenever something changed.
 func (p *Partitions) decideAll() {
-	again := time.NewTimer(0)
-	defer again.Stop()
+	again := time.After(0)
+	defer func() { _ = boundary.Contained(func() { p.meters.unowned.Set(0) }) }() // another node tells
 	for {
 		select {
 		case <-p.woken:
-		case <-again.C:
+		case <-again:
 		case <-p.life.Done():
 			return
 		}
 		if p.decide() {
-			again.Reset(looksAgain)
+			again = time.After(looksAgain)
 		}
+		_ = boundary.Contained(func() { p.meters.unowned.Set(int64(p.unowned)) })
 		_ = boundary.Pause(p.life, pace)
 	}
 }
@@ -345,8 +347,12 @@ func (p *Partitions) decide() (again bool) {
 	p.plan, p.target = v, target
 	stops, gathers := !p.stopping.IsZero(), time.Since(p.since) < gather
 	late := stops && p.newest != p.id && time.Since(p.stopping) >= handsOverIn // nodes of another list may not know what is left
+	p.unowned = 0
 	for i, to := range target {
 		s := p.slots[i]
+		if p.own[i].Name == "" && p.newest == p.id {
+			p.unowned++
+		}
 		alone := stops && (to == "" || late)
 		if p.strict && p.cleared == nil && to == p.self {
 			to = ""
@@ -358,7 +364,7 @@ func (p *Partitions) decide() (again bool) {
 			}
 		case pass:
 			s.now.passing = true
-			s.now.end(ErrMoved)
+			s.now.stopLocked()
 		case giveUp:
 			s.giveUpLocked()
 		}
@@ -399,7 +405,7 @@ func (p *Partitions) beginLocked(n int) {
 	s := &slot{p: p, n: n, changed: make(chan struct{}, 1)}
 	s.ctx, s.cancel = context.WithCancel(p.life)
 	p.slots[n] = s
-	p.wg.Go(s.run)
+	p.wg.Go(func() { _ = boundary.Contained(s.run) })
 }
 
 // standBack has another node run partition n for a while. It returns whether one is to.
@@ -454,9 +460,6 @@ func (p *Partitions) Owner(n int) (o lease.Owner, ok bool) {
 
 // Done is closed when Stop has ended all; nil for the zero value.
 func (p *Partitions) Done() <-chan struct{} { return p.closed }
-
-// Moves is how many partitions this node passed on to another that was ready.
-func (p *Partitions) Moves() int { return int(p.moves.Load()) }
 
 // Wait waits until every partition is owned, by the node that it should be at, as far as this node
 // knows. Errors: the context's; lease.ErrClosed after Stop.

@@ -40,7 +40,7 @@ func TestJoinLeaveAndCrash(t *testing.T) {
 		moved, gap := w.since(so)
 		require.Equal(t, 15, moved)
 		require.Zero(t, gap)
-		require.Equal(t, 15, all[0].Moves()+all[1].Moves()+all[2].Moves())
+		require.EqualValues(t, 15, all[0].Info().Moves+all[1].Info().Moves+all[2].Info().Moves)
 
 		so, began := w.so(), time.Now()
 		require.NoError(t, all[1].stop())
@@ -162,7 +162,7 @@ func TestASlowOwner(t *testing.T) {
 		moved, gap := w.since(so)
 		require.Equal(t, 1, moved)
 		require.Zero(t, gap)
-		require.Equal(t, 1, a.Moves())
+		require.EqualValues(t, 1, a.Info().Moves)
 	})
 }
 

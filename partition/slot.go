@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
+	"github.com/holdfast-go/holdfast/internal/journal"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -38,9 +39,12 @@ type slot struct {
 	changed chan struct{} // has a value when the owner's record changed
 
 	prepared bool
-	failures int           // of Own and Prepare, in a row
 	pause    time.Duration // after a request that failed
-	now      *tenure       // nil: this node does not own it; guarded by Partitions.mu
+
+	// Guarded by Partitions.mu.
+	failures int     // of Own and Prepare, in a row
+	why      string  // the last
+	now      *tenure // nil: this node does not own it
 }
 
 // tenure is a time for which this node owns a partition. It is guarded by Partitions.mu.
@@ -48,7 +52,14 @@ type tenure struct {
 	term    lease.Term
 	end     context.CancelCauseFunc // of Own's context
 	passing bool                    // to the node that is ready, when Own has returned
+	called  time.Time               // Own, for the last time
 	ending  time.Time               // when Own's context was done; zero: it is not
+}
+
+// stopLocked has Own end.
+func (t *tenure) stopLocked() {
+	t.ending = cmp.Or(t.ending, time.Now())
+	t.end(ErrMoved)
 }
 
 // errReturned is logged when Own returned without an error before its context was done.
@@ -100,10 +111,22 @@ func (s *slot) warn(text string, err error) {
 // failed notes that the user's code failed, and pauses. It returns whether another node is to try.
 func (s *slot) failed(ctx context.Context, err error) (sick bool) {
 	s.warn("it is tried again", err)
-	if s.failures++; s.failures >= mostFailures && s.p.standBack(s.n) {
+	s.p.meters.failures.Add(1)
+	why, failures := fmt.Sprintf("%.512v", err), 0
+	s.p.locked(func() {
+		if s.steadyLocked() {
+			s.failures = 0
+		}
+		s.failures++
+		s.why, failures = why, s.failures
+	})
+	if failures == 1 || failures == mostFailures { // the journal has room for few
+		s.p.keeper.Journal().Add(journal.Event{At: time.Unix(0, s.p.keeper.Clock().Now().Wall), Kind: "failed", Name: s.own.Name(), Why: err})
+	}
+	if failures >= mostFailures && s.p.standBack(s.n) {
 		return true
 	}
-	pause := min(mostPause, leastPause<<min(s.failures-1, 10))
+	pause := min(mostPause, leastPause<<min(failures-1, 10))
 	_ = boundary.Pause(ctx, pause/2+rand.N(pause/2))
 	return false
 }
@@ -134,11 +157,9 @@ func (s *slot) acquire() (lease.Term, error) {
 
 // wait waits for another record of the owner.
 func (s *slot) wait(most time.Duration) {
-	t := time.NewTimer(most)
-	defer t.Stop()
 	select {
 	case <-s.changed:
-	case <-t.C:
+	case <-time.After(most):
 	case <-s.ctx.Done():
 	}
 }
@@ -219,21 +240,27 @@ func (s *slot) hold(term lease.Term) (again bool) {
 	s.p.locked(func() {
 		s.now = t
 		if s.ctx.Err() != nil { // Stop saw that it owned nothing, and will not come again
-			end(ErrMoved)
+			t.stopLocked()
 		}
 	})
 	s.p.wake()
-	defer context.AfterFunc(ctx, func() { s.p.locked(func() { t.ending = time.Now() }) })()
-	again = !s.runOwn(ctx, term)
+	s.p.meters.owned.Add(1)
+	defer s.p.meters.owned.Add(-1)
+	over := context.AfterFunc(ctx, func() {
+		s.p.locked(func() { t.ending = cmp.Or(t.ending, time.Now()) })
+		_ = boundary.Contained(func() { s.p.meters.stopping.Add(1) })
+	})
+	again = !s.runOwn(ctx, t)
+	if !over() {
+		s.p.meters.stopping.Add(-1)
+	}
 	var ready lease.Record
-	s.p.locked(func() { s.now, ready = nil, s.p.ready[s.n] })
-	if t.passing {
-		offer, err := readOffer(s.own.Name(), ready)
-		if err == nil {
-			err = s.own.Transfer(context.Background(), offer)
-		}
-		if err == nil {
+	var told time.Time
+	s.p.locked(func() { s.now, ready, told = nil, s.p.ready[s.n], t.ending })
+	if offer, err := readOffer(s.own.Name(), ready); err == nil && t.passing {
+		if err = s.own.Transfer(context.Background(), offer); err == nil {
 			s.p.moves.Add(1)
+			s.p.meters.handover.Record(time.Since(told))
 			return false
 		}
 		s.warn("could not be passed on, is released", err)
@@ -243,15 +270,12 @@ func (s *slot) hold(term lease.Term) (again bool) {
 }
 
 // runOwn calls Own again and again. It returns whether that failed too often.
-func (s *slot) runOwn(ctx context.Context, term lease.Term) (sick bool) {
+func (s *slot) runOwn(ctx context.Context, t *tenure) (sick bool) {
 	for ctx.Err() == nil {
-		began := time.Now()
-		err := boundary.Call(func() error { return s.p.cfg.Own(ctx, Owned{term, s.n, s.p.keys[s.n]}) })
+		s.p.locked(func() { t.called = time.Now() })
+		err := boundary.Call(func() error { return s.p.cfg.Own(ctx, Owned{t.term, s.n, s.p.keys[s.n]}) })
 		if ctx.Err() != nil {
 			return false
-		}
-		if time.Since(began) >= steadyAfter {
-			s.failures = 0
 		}
 		if s.failed(ctx, cmp.Or(err, errReturned)) {
 			return true
@@ -266,11 +290,14 @@ func (s *slot) record() (r lease.Record) {
 	return r
 }
 
+// steadyLocked: Own runs, or ran, for so long that what failed before does not count.
+func (s *slot) steadyLocked() bool { return s.now != nil && time.Since(s.now.called) >= steadyAfter }
+
 // giveUpLocked ends the slot, and Own first.
 func (s *slot) giveUpLocked() {
 	s.cancel()
 	if s.now != nil {
-		s.now.end(ErrMoved)
+		s.now.stopLocked()
 	}
 }
 

@@ -85,7 +85,7 @@ type rules struct {
 var (
 	metricName = regexp.MustCompile(`\bholdfast_[a-z_]+`)
 	// labels are attributes of instruments, which stand in PromQL as names do.
-	labels  = []string{"holdfast_keeper", "holdfast_store", "holdfast_node", "holdfast_type", "holdfast_group", "holdfast_lease"}
+	labels  = []string{"holdfast_keeper", "holdfast_store", "holdfast_node", "holdfast_type", "holdfast_partitions", "holdfast_group", "holdfast_lease"}
 	leftOut = regexp.MustCompile("(?m)^- `(holdfast\\.[a-z.]+)`: ")
 )
 

@@ -1,6 +1,7 @@
 package doccheck
 
 import (
+	"context"
 	"maps"
 	"regexp"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/node"
+	"github.com/holdfast-go/holdfast/partition"
 )
 
 // instruments notes what is asked of a MeterProvider: kind and description, by name.
@@ -115,6 +117,8 @@ var everyInstrument = once(func(t *testing.T) map[string]string {
 	_, err = n.Singleton("s", props)
 	require.NoError(t, err)
 	_, err = n.Sharded("t", props)
+	require.NoError(t, err)
+	_, err = n.Partitions(partition.Config{Name: "p", Count: 1, Own: func(context.Context, partition.Owned) error { return nil }})
 	require.NoError(t, err)
 	require.NoError(t, n.Stop(t.Context()))
 	otel.SetMeterProvider(p)
