@@ -19,7 +19,7 @@ type Snapshot struct {
 	Cluster      Cluster      `json:"cluster"`
 	Problems     []Problem    `json:"problems"` // worst first
 	Nodes        []Node       `json:"nodes"`    // by id
-	Leases       []Lease      `json:"leases"`   // by name, without those of shards
+	Leases       []Lease      `json:"leases"`   // by name, without those of shards and partitions
 	Singletons   []Singleton  `json:"singletons"`
 	Types        []Type       `json:"types"`
 	Timeline     Timeline     `json:"timeline"`
@@ -52,7 +52,7 @@ type Cluster struct {
 type Problem struct {
 	Code     string    `json:"code"` // stable
 	Severity string    `json:"severity"`
-	Subject  string    `json:"subject"` // "singleton/x", "node/a", "shard/g/t", "store" or a lease's name
+	Subject  string    `json:"subject"` // "singleton/x", "node/a", "shard/g/t", "partition/g/p", "store" or a lease's name
 	Node     string    `json:"node,omitempty"`
 	Since    time.Time `json:"since,omitzero"`
 	Count    int       `json:"count,omitempty"`
@@ -186,10 +186,12 @@ type Handover struct {
 	Reason string    `json:"reason,omitempty"`
 }
 
-// Type is a sharded type of entities.
+// Type is a sharded type of entities; or the partitions of a name, which have no coordinator and no
+// entities.
 type Type struct {
+	Kind        string     `json:"kind"` // as that of its leases: shard, or partition
 	Group       string     `json:"group"`
-	Type        string     `json:"type"`
+	Type        string     `json:"type"` // of partitions their name
 	Shards      int        `json:"shards"`
 	Coordinator *Owner     `json:"coordinator,omitempty"`
 	Token       uint64     `json:"token,omitempty,string"`
@@ -215,16 +217,20 @@ type TypeNode struct {
 	Entities *int `json:"entities,omitempty"`
 }
 
-// Shard is one shard.
+// Shard is one shard, or partition.
 type Shard struct {
 	Shard    int       `json:"shard"`
+	Key      string    `json:"key,omitempty"`   // of partitions that have Keys, by which they are sorted
 	Owner    string    `json:"owner,omitempty"` // the node's id; absent: no node holds it
 	Token    uint64    `json:"token,omitempty,string"`
 	Since    time.Time `json:"since,omitzero"`
 	Phase    string    `json:"phase,omitempty"`
 	Entities *int      `json:"entities,omitempty"`
 	Waiting  *int      `json:"waiting,omitempty"`
-	To       string    `json:"to,omitempty"` // where it is moved to
+	To       string    `json:"to,omitempty"`            // where it is moved to
+	Stopping time.Time `json:"stopping_since,omitzero"` // its Own should have returned
+	Failures int       `json:"failures,omitempty"`      // of its Own in a row
+	Error    string    `json:"error,omitempty"`         // the last
 }
 
 // Move is a move of a shard that is under way.
@@ -244,7 +250,7 @@ type Timeline struct {
 	Lanes    []Lane    `json:"lanes"`
 }
 
-// Lane is one name of a Timeline, or all shards of a type.
+// Lane is one name of a Timeline, or all shards of a type, or all partitions of a name.
 type Lane struct {
 	Name     string     `json:"name"`
 	Kind     string     `json:"kind"` // as a Lease's; shards

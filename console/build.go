@@ -48,6 +48,7 @@ type builder struct {
 	byName map[string]lease.Record
 	told   []answer        // with a report, by the ids of their nodes
 	unwell map[string]bool // singletons whose Reason has lasted
+	differ []Problem       // of partitions
 	out    Snapshot
 }
 
@@ -72,8 +73,7 @@ func build(in seen) Snapshot {
 	b.types()
 	b.out.Timeline = Timeline{From: in.from, To: in.at, Complete: !in.missing && len(b.out.Missing) == 0 && !b.unfinished(), Lanes: timeline(b.lanes, in.from, in.at)}
 	for _, t := range b.out.Types {
-		prefix := named("shard", t.Group, t.Type)
-		b.out.Timeline.Lanes = append(b.out.Timeline.Lanes, Lane{Name: prefix, Kind: "shards", Shards: t.Shards, Unhosted: unhosted(in.events, prefix+"/")})
+		b.out.Timeline.Lanes = append(b.out.Timeline.Lanes, Lane{Name: t.subject(), Kind: "shards", Shards: t.Shards, Unhosted: unhosted(in.events, t.prefix())})
 	}
 	b.out.Events = slices.DeleteFunc(folded(in.events), func(e Event) bool { return e.At.Before(in.from) })
 	b.problems()
@@ -211,7 +211,7 @@ func (b *builder) tells(n *Node, a answer) {
 	}
 }
 
-// leases are the records, but those of shards, and names that are known though they are free.
+// leases are the records, but those that are in the table of a type, and names that are known though they are free.
 func (b *builder) leases() {
 	b.out.Leases = []Lease{}
 	waiting := map[string][]string{}
@@ -235,7 +235,7 @@ func (b *builder) leases() {
 	}
 	for _, r := range b.records {
 		delete(free, r.Name)
-		if journal.KindOf(r.Name) == "shard" {
+		if tabled(r.Name) {
 			continue
 		}
 		l := Lease{Name: r.Name, Kind: journal.KindOf(r.Name), State: "held", Owner: new(Owner(r.Owner)), Token: uint64(r.Token),
@@ -333,7 +333,7 @@ func (b *builder) types() {
 	of := func(group, typ string) *Type {
 		k := [2]string{group, typ}
 		if all[k] == nil {
-			all[k] = &Type{Group: group, Type: typ, Nodes: []TypeNode{}}
+			all[k] = &Type{Kind: "shard", Group: group, Type: typ, Nodes: []TypeNode{}}
 		}
 		return all[k]
 	}
@@ -388,17 +388,21 @@ func (b *builder) types() {
 			of(x.Group, x.Type).add(a, x)
 		}
 	}
-	b.out.Types = []Type{}
+	b.out.Types = b.partitions()
 	for _, t := range all {
-		prefix := named("shard", t.Group, t.Type) + "/"
+		b.out.Types = append(b.out.Types, *t)
+	}
+	for i := range b.out.Types {
+		t := &b.out.Types[i]
 		for _, e := range slices.Backward(b.events) {
-			if len(t.Recent) < 50 && strings.HasPrefix(e.Name, prefix) && e.Kind == "handed off" {
+			if len(t.Recent) < 50 && strings.HasPrefix(e.Name, t.prefix()) && endings[e.Kind] == "handed over" {
 				t.Recent = append(t.Recent, folded([]happened{e})...)
 			}
 		}
-		b.out.Types = append(b.out.Types, *t)
 	}
-	slices.SortFunc(b.out.Types, func(x, y Type) int { return cmp.Or(cmp.Compare(x.Group, y.Group), cmp.Compare(x.Type, y.Type)) })
+	slices.SortFunc(b.out.Types, func(x, y Type) int {
+		return cmp.Or(cmp.Compare(x.Group, y.Group), cmp.Compare(x.Type, y.Type), cmp.Compare(y.Kind, x.Kind))
+	})
 }
 
 // mostShards bounds a table.

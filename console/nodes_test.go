@@ -6,9 +6,11 @@ package console_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,6 +27,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/journal"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/node"
+	"github.com/holdfast-go/holdfast/partition"
 	"github.com/holdfast-go/holdfast/store"
 )
 
@@ -65,9 +68,14 @@ func eventually(t *testing.T, c *console.Console, is func(s console.Snapshot) er
 		require.NoError(t, err)
 		s, last = now, is(now)
 		return last == nil
-	}, 30*time.Second, 100*time.Millisecond, "%v", &last)
+	}, 30*time.Second, 100*time.Millisecond, "%v", why{&last})
 	return s
 }
+
+// why is an error as it is when it is printed.
+type why struct{ err *error }
+
+func (w why) String() string { return fmt.Sprint(*w.err) }
 
 func lane(s console.Snapshot, name string) (l console.Lane) {
 	for _, l := range s.Timeline.Lanes {
@@ -310,4 +318,93 @@ func TestActions(t *testing.T) {
 	_, err = act(console.Request{Action: "release", Name: "outbox/orders"})
 	require.NoError(t, err)
 	require.ErrorIs(t, <-ended, lease.ErrAsked)
+}
+
+// The page, each node's Info and what the nodes own agree, and so does GET /info.
+func TestPartitionsOfThreeNodes(t *testing.T) {
+	s := memory.New()
+	const evil = `<img src=x onerror="alert(1)">/../x`
+	var calls atomic.Int64
+	var nodes []*node.Node
+	var all []*partition.Partitions
+	for _, id := range []string{"a", "b", "c"} {
+		n := start(t, s, id)
+		p, err := n.Partitions(partition.Config{Name: "tenants", Keys: []string{evil, "b", "c", "d", "e", "f"}, Own: func(ctx context.Context, o partition.Owned) error {
+			if o.Key == evil && calls.Add(1) <= 3 { // after five another node tries
+				return errors.New("<b>no disk</b>")
+			}
+			<-ctx.Done()
+			return nil
+		}})
+		require.NoError(t, err)
+		nodes, all = append(nodes, n), append(all, p)
+	}
+	c := view(t, nodes[1])
+	of := func(s console.Snapshot) (console.Type, error) {
+		for _, x := range s.Types {
+			if x.Kind == "partition" {
+				return x, nil
+			}
+		}
+		return console.Type{}, fmt.Errorf("types: %+v", s.Types)
+	}
+	agrees := func(s console.Snapshot) error {
+		x, err := of(s)
+		if err != nil {
+			return err
+		}
+		if x.Group != "shop" || x.Type != "tenants" || x.Shards != 6 || x.Hosted != 6 || x.Moving != 0 || len(x.Nodes) != 3 {
+			return fmt.Errorf("%+v", x)
+		}
+		owners := map[string]string{}
+		for _, row := range x.Table {
+			if owners[row.Key] = row.Owner; row.Phase != "active" || row.Token == 0 || row.Since.IsZero() {
+				return fmt.Errorf("%+v", row)
+			}
+		}
+		for i, p := range all {
+			in := p.Info()
+			if len(p.Owned()) != 2 || x.Nodes[i].Shards != 2 {
+				return fmt.Errorf("%+v", in)
+			}
+			for _, row := range in.Table {
+				if o, _ := p.Owner(row.Number); owners[row.Key] != row.Owner || o.ID != row.Owner {
+					return fmt.Errorf("%q is owned by %q, by Info %q, by Owner %q", row.Key, owners[row.Key], row.Owner, o.ID)
+				}
+			}
+		}
+		return nil
+	}
+	snap := eventually(t, c, func(s console.Snapshot) error {
+		err := agrees(s)
+		if err == nil && !strings.Contains(fmt.Sprint(s.Problems), "<b>no disk</b>") {
+			err = fmt.Errorf("%+v", s.Problems)
+		}
+		return err
+	})
+	x, _ := of(snap)
+	require.Equal(t, evil, x.Table[0].Key)
+	require.Positive(t, x.Table[0].Failures)
+	require.Regexp(t, "^[abc]: <b>no disk</b>$", x.Table[0].Error)
+	require.NotEmpty(t, snap.Events)
+
+	w := httptest.NewRecorder()
+	nodes[0].Handler().ServeHTTP(w, httptest.NewRequest("GET", "/info", nil))
+	require.Equal(t, 200, w.Code)
+	var info inquiry.Report
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &info))
+	require.Equal(t, "tenants", info.Partitions[0].Type)
+
+	require.NoError(t, nodes[0].Drain(t.Context()))
+	snap = eventually(t, c, func(s console.Snapshot) error {
+		x, err := of(s)
+		if err == nil && (x.Nodes[0].Shards != 0 || x.Hosted != 6) {
+			err = fmt.Errorf("%+v", x)
+		}
+		return err
+	})
+	x, _ = of(snap)
+	require.NotEmpty(t, x.Recent)
+	require.True(t, x.Nodes[0].Draining)
+	require.False(t, x.Nodes[0].Hosts)
 }

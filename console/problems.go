@@ -13,6 +13,8 @@ import (
 // The bounds of problems.
 const (
 	hostlessAfter = 30 * time.Second // as singleton.Health
+	stopsWithin   = 10 * time.Second // as partition.Health
+	mostNamed     = 20               // partitions of a name; the table has all
 	lettersAfter  = 50               // dead letters, since a node started
 )
 
@@ -28,6 +30,7 @@ func (b *builder) problems() {
 	for _, t := range b.out.Types {
 		b.ofType(t, add)
 	}
+	b.out.Problems = append(b.out.Problems, b.differ...)
 	for _, n := range b.out.Nodes {
 		b.ofNode(n, add)
 	}
@@ -102,18 +105,31 @@ func sentence(s string) string {
 func hostOf(s Singleton) string { return cmp.Or(s.Host, &Owner{}).ID }
 
 func (b *builder) ofType(t Type, add func(Problem)) {
-	subject := named("shard", t.Group, t.Type)
+	subject := t.subject()
 	if t.Unassigned > 0 {
-		p := Problem{Code: "unassigned", Severity: Warn, Subject: subject, Count: t.Unassigned, Text: fmt.Sprintf("%s no host", plural(t.Unassigned, "shard has", "shards have"))}
-		if steps := unhosted(b.events, subject+"/"); len(steps) > 0 {
+		p := Problem{Code: "unassigned", Severity: Warn, Subject: subject, Count: t.Unassigned, Text: fmt.Sprintf("%s no host", plural(t.Unassigned, t.Kind+" has", t.Kind+"s have"))}
+		if steps := unhosted(b.events, t.prefix()); len(steps) > 0 {
 			if p.Since = steps[len(steps)-1].At; b.at.Sub(p.Since) > b.store.TTL+5*time.Second {
 				p.Severity = Bad
 			}
 		}
-		if t.Coordinator == nil {
+		if t.Coordinator == nil && t.Kind == "shard" {
 			p.Detail = "No node coordinates the type."
 		}
 		add(p)
+	}
+	told := 0
+	for _, x := range t.Table {
+		name := named(t.Kind, t.Group, t.Type, "own", x.Key) // of a partition; it came from a name
+		p := Problem{Code: "failing", Severity: Warn, Subject: name, Node: x.Owner, Text: "fails", Detail: fmt.Sprintf("%s in a row. %s", plural(x.Failures, "time", "times"), sentence(x.Error))}
+		if !x.Stopping.IsZero() && b.at.Sub(x.Stopping) > stopsWithin {
+			p = Problem{Code: "not_stopping", Severity: Bad, Subject: name, Node: x.Owner, Since: x.Stopping, Text: "does not stop", Detail: "Its lease is kept until its Own has returned."}
+		} else if x.Failures == 0 {
+			continue
+		}
+		if told++; told <= mostNamed {
+			add(p)
+		}
 	}
 	last, coordinator := map[string]happened{}, named("coordinator", t.Group, t.Type)
 	for _, e := range b.events {

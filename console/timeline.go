@@ -34,11 +34,11 @@ type lane struct {
 	runs bool             // some node told of work under it; else the term is the work
 }
 
-// lanesOf gathers the events by the names of leases; those of shards are left to unhosted.
+// lanesOf gathers the events by the names of leases; those of shards and partitions are left to unhosted.
 func lanesOf(events []happened, heard map[string]time.Time) map[string]*lane {
 	lanes := map[string]*lane{}
 	for _, e := range events {
-		if kind := journal.KindOf(e.Name); kind == "shard" || kind == "application" && e.Token == 0 { // of the store, or a session
+		if kind := journal.KindOf(e.Name); kind == "shard" || kind == "partition" || kind == "application" && e.Token == 0 { // of the store, or a session
 			continue
 		}
 		l := lanes[e.Name]
@@ -206,7 +206,7 @@ func (l *lane) twice(known float64) (most time.Duration, at time.Time, doubt flo
 	return most, at, doubt
 }
 
-// unhosted tells how many shards of a type, whose names begin with prefix, had no host, by the events.
+// unhosted tells how many shards of a type, or partitions, whose names begin with prefix, had no host, by the events.
 func unhosted(events []happened, prefix string) (steps []Unhosted) {
 	host := map[string]string{} // by shard: the holder's incarnation; "": none
 	missing := 0
@@ -233,8 +233,8 @@ func unhosted(events []happened, prefix string) (steps []Unhosted) {
 					set(name, "", e.At)
 				}
 			}
-		case kind != "shard" || !strings.HasPrefix(e.Name, prefix):
-		case e.Kind == "hosted":
+		case !strings.HasPrefix(e.Name, prefix):
+		case e.Kind == "hosted", e.Kind == journal.Acquired && kind == "partition":
 			set(e.Name, e.boot, e.At)
 		case endings[e.Kind] != "" && (host[e.Name] == "" || host[e.Name] == e.boot):
 			set(e.Name, "", e.At)
@@ -308,7 +308,7 @@ func folded(events []happened) (all []Event) {
 			}
 			seen[key], x.Source = true, "store"
 		}
-		if journal.KindOf(e.Name) == "shard" {
+		if tabled(e.Name) {
 			typ := e.Name[:strings.LastIndexByte(e.Name, '/')]
 			r := strings.Join([]string{e.Kind, e.node, e.Peer, typ}, "\n")
 			if i, ok := open[r]; ok && e.At.Sub(all[i].At).Abs() < time.Second {

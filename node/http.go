@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/health"
 	"github.com/holdfast-go/holdfast/internal/inquiry"
+	"github.com/holdfast-go/holdfast/partition"
 )
 
 // Health tells why the node is not ready; nil if it is: the store answers, leases are
@@ -88,10 +89,26 @@ func (n *Node) report(ctx context.Context, q inquiry.Request, r *inquiry.Report)
 	}
 	for _, p := range n.spreading() {
 		errs = append(errs, p.Health(ctx))
+		x := typeOf(p.Info())
+		r.Partitions, r.Draining = append(r.Partitions, x), r.Draining || x.Draining
 	}
 	if err := errors.Join(errs...); err != nil {
 		r.Unhealthy = append(r.Unhealthy, strings.Split(err.Error(), "\n")...)
 	}
+}
+
+// mostFree bounds how many partitions without an owner are named.
+const mostFree = 100
+
+// typeOf is what of this node's part in partitions the records do not tell.
+func typeOf(in partition.Info) inquiry.Type {
+	x := inquiry.Type{Group: in.Group, Type: in.Name, Shards: len(in.Table), Draining: in.Draining}
+	for _, s := range in.Table {
+		if s.Phase != "" && s.Phase != "active" || s.Failures > 0 || s.Owner == "" && len(x.Own) < mostFree {
+			x.Own = append(x.Own, inquiry.Shard{N: s.Number, Key: s.Key, Phase: s.Phase, Stopping: s.Stopping, Failures: s.Failures, Error: s.Error})
+		}
+	}
+	return x
 }
 
 func (n *Node) serve() error {

@@ -52,7 +52,7 @@ function take(part, whole) {
   s.capabilities = { actions: [], ...s.capabilities };
   s.capabilities.actions ||= [];
   s.timeline = { ...s.timeline, lanes: s.timeline?.lanes || [] };
-  for (const t of s.types) { t.nodes ||= []; t.table ||= []; }
+  for (const t of s.types) { t.nodes ||= []; t.table ||= []; t.kind ||= 'shard'; }
   snap = s;
   if (part.nodes) {
     nodeBy.clear(); sessionBy.clear();
@@ -118,8 +118,8 @@ const left = l => l.owner
   ? html`<span class="left"><span class="bar" data-left="${enc(l.name)}"><b></b></span><span class="num small nowrap" data-lefttext="${enc(l.name)}"></span></span>`
   : html`<span class="muted">free ${l.free_since ? since(l.free_since) : ''}</span>`;
 const nameLink = n => n.startsWith('singleton/') ? `#/singletons?name=${enc(n.slice(10))}` : n.startsWith('node/') ? `#/nodes?id=${enc(n.slice(5))}`
-  : n.startsWith('shard/') ? '#/sharding' : n === 'store' ? '#/nodes' : `#/leases?name=${enc(n)}`;
-const plain = subject => subject.replace(/^(singleton|node|shard)\//, '');
+  : /^(shard|partition)\//.test(n) ? '#/sharding' : n === 'store' ? '#/nodes' : `#/leases?name=${enc(n)}`;
+const plain = subject => subject.replace(/^(singleton|node|shard|partition)\//, '');
 const sev = { bad: 0, warn: 1, info: 2 };
 const problems = code => snap.problems.filter(p => p.code === code);
 const total = code => problems(code).reduce((a, p) => a + (p.count || 1), 0);
@@ -158,7 +158,7 @@ views.overview = () => {
   <div class="tiles" aria-label="Counts">
     ${tile(total('hostless'), 'hostless', 'bad', '#/singletons')}${tile(total('not_stopping'), 'not stopping', 'bad', '#/singletons')}
     ${tile(total('lost'), 'lost in the last hour', 'warn', '#/timeline')}${tile(total('store_slow'), 'nodes with slow store', 'warn', '#/nodes')}
-    ${ok(run, snap.singletons.length, alone() ? 'singletons held' : 'singletons active', '#/singletons')}${ok(hosted, shards, 'shards hosted', '#/sharding')}
+    ${ok(run, snap.singletons.length, alone() ? 'singletons held' : 'singletons active', '#/singletons')}${ok(hosted, shards, snap.types.some(parted) ? 'shards and partitions hosted' : 'shards hosted', '#/sharding')}
     ${ok(held, snap.leases.length, 'leases held', '#/leases')}${ok(up, snap.nodes.length, 'nodes up', '#/nodes')}
   </div>
   <section class="card"><h2>What is wrong</h2>${ps.length ? html`<ul class="problems">${ps.map(p => html`<li><span class="dot ${p.severity}" role="img" aria-label="${p.severity}"></span>
@@ -211,17 +211,17 @@ views.leases = p => {
     return keyed.map(k => k[2]);
   });
   const th = (k, label, cls = '') => html`<th class="${cls}" aria-sort="${by === k ? (desc ? 'descending' : 'ascending') : 'none'}"><button type="button" data-set="sort=${sort === k ? '-' + k : k}">${label}${by === k ? (desc ? ' ↓' : ' ↑') : ''}</button></th>`;
-  const shards = snap.types.map(t => html`<p class="small muted shardline"><a class="mono" href="#/sharding">shard/${t.group}/${t.type}/…</a> ${t.hosted} of ${t.shards} held, by ${plural(t.nodes.filter(n => n.shards).length, 'node')}</p>`);
+  const shards = snap.types.map(t => html`<p class="small muted shardline"><a class="mono" href="#/sharding">${idOf(t)}/…</a> ${t.hosted} of ${t.shards} held, by ${plural(t.nodes.filter(n => n.shards).length, 'node')}</p>`);
   const w = windowed(rows);
   const row = (l, i) => html`<tr class="${p.get('name') === l.name ? 'sel' : ''}" data-key="${l.name}" aria-rowindex="${i + 2}"><td class="wide"><a class="rowlink" title="${l.name}" href="#/leases?${with_(p, 'name', l.name)}">${l.name}</a></td><td>${l.state === 'free' ? html`<span class="pill bad">free</span>` : l.kind}</td>
     <td>${l.owner ? node(l.owner.id) : html`<span class="muted">no node</span>`}</td><td class="opt">${tok(l.token)}</td><td class="opt">${l.since ? since(l.since) : l.granted ? since(l.granted) : '–'}</td><td>${left(l)}</td><td class="mono small opt opt2">${l.session ? html`<span title="${l.session}" class="${late(l) ? 'bad' : 'muted'}">${l.session.slice(0, 6)}</span>` : ''}</td>
     <td class="opt opt2">${meta(l)}</td></tr>`;
-  return html`<div class="row between"><h1>Leases</h1><span class="muted num">${rows.length.toLocaleString('en')} of ${snap.leases.length.toLocaleString('en')}, and ${snap.types.reduce((a, t) => a + t.shards, 0).toLocaleString('en')} shards</span></div>${fromRecords()}
+  return html`<div class="row between"><h1>Leases</h1><span class="muted num">${rows.length.toLocaleString('en')} of ${snap.leases.length.toLocaleString('en')}, and ${snap.types.reduce((a, t) => a + t.shards, 0).toLocaleString('en')} shards${snap.types.some(parted) ? ' and partitions' : ''}</span></div>${fromRecords()}
   <div class="tools"><input type="search" id="q" value="${p.get('q') || ''}" placeholder="Search: name, holder:shop-3, is:free, is:late …" aria-label="Search leases" autocomplete="off" spellcheck="false">
     <div class="row kinds"><button class="btn" type="button" data-set="kind=" aria-pressed="${!kind}">all</button>${kinds.map(([k, n]) => html`<button class="btn" type="button" data-set="kind=${k}" aria-pressed="${kind === k}">${k} <span class="muted num">${n}</span></button>`)}</div></div>
   <div class="card scroll tcards"><table class="fixed" aria-rowcount="${rows.length + 1}"><thead><tr>${th('name', 'Name', 'w-name')}${th('kind', 'Kind', 'w-kind')}${th('holder', 'Holder', 'w-holder')}${th('token', 'Token', 'w-token')}${th('age', 'Held for', 'w-kind')}${th('left', 'Time left', 'w-left')}<th class="opt2 w-token">Session</th><th class="opt2 w-meta">Metadata</th></tr></thead>
   <tbody id="rows"><tr class="space" aria-hidden="true"><td data-css="height:${w.above}px"></td></tr>${rows.slice(w.first, w.last).map((l, i) => row(l, w.first + i))}<tr class="space" aria-hidden="true"><td data-css="height:${w.below}px"></td></tr>
-    ${rows.length ? '' : html`<tr><td colspan="8" class="muted">No lease matches. <button class="btn" type="button" data-set="q=">Show all</button></td></tr>`}</tbody></table></div>${!q && (!kind || kind === 'shard') ? shards : ''}`;
+    ${rows.length ? '' : html`<tr><td colspan="8" class="muted">No lease matches. <button class="btn" type="button" data-set="q=">Show all</button></td></tr>`}</tbody></table></div>${!q && (!kind || kind === 'shard' || kind === 'partition') ? shards : ''}`;
 };
 const meta = l => { const all = Object.entries(l.metadata || {}).map(([k, v]) => `${k}=${v}`).join(' '); return html`<div class="meta" title="${all}">${all}</div>`; };
 function leaseDetail(name) {
@@ -262,9 +262,10 @@ views.singletons = p => {
 
 // ---- shards -------------------------------------------------------------------------------------
 const MANY = 512; // from here on, the map is a canvas
-const label = x => `shard ${x.shard}: ${x.owner || 'no node'}${x.to ? ' → ' + x.to : ''}${x.phase ? ', ' + x.phase : ''}${x.entities == null ? '' : ', ' + plural(x.entities, 'entity', 'entities')}${x.waiting ? `, ${x.waiting} waiting` : ''}`;
+const idOf = t => `${t.kind}/${t.group}/${t.type}`, parted = t => t.kind === 'partition', ill = x => x.failures || x.stopping_since;
+const label = x => `${x.key ?? 'shard ' + x.shard}: ${x.owner || 'no node'}${x.to ? ' → ' + x.to : ''}${x.phase ? ', ' + x.phase : ''}${x.entities == null ? '' : ', ' + plural(x.entities, 'entity', 'entities')}${x.waiting ? `, ${x.waiting} waiting` : ''}${x.failures ? `, fails ${x.failures} times in a row` : ''}`;
 let versions = 0; // of what was drawn of shards: what is the same is not drawn again
-const heat = (t, mode) => memo(`heat ${t.group}/${t.type}`, [t, mode], () => {
+const heat = (t, mode) => memo(`heat ${idOf(t)}`, [t, mode], () => {
   const val = x => (mode === 'entities' ? x.entities : x.waiting) || 0, sorted = t.table.map(val).sort((a, b) => a - b), top = Math.max(1, sorted[Math.floor(sorted.length * .99)] || 0);
   return { of: x => Math.min(1, val(x) / top), most: sorted.at(-1) || 0 };
 });
@@ -272,26 +273,26 @@ views.sharding = p => {
   const mode = p.get('by') || 'node', only = p.get('only') || '', pick = p.get('shard') || '';
   const drain = n => { const x = nodeBy.get(n.id); return x ? drainButton({ ...x, state: n.draining ? 'draining' : x.state }) : ''; };
   return html`<div class="row between"><h1>Sharding</h1><div class="seg" role="group" aria-label="Colour by">${['node', 'entities', 'waiting'].map(m => html`<button class="btn" type="button" data-set="by=${m}" aria-pressed="${mode === m}">by ${m}</button>`)}</div></div>${fromRecords()}
-  ${snap.types.length ? '' : html`<p class="muted">No type of entities is sharded.</p>`}<div class="stack top14">${snap.types.map(t => {
-    const id = `${t.group}/${t.type}`, h = heat(t, mode), mine = pick.startsWith(id + '/'), x = mine ? t.table[+pick.slice(id.length + 1)] : null, most = Math.max(1, ...t.nodes.map(n => n.shards));
+  ${snap.types.length ? '' : html`<p class="muted">Nothing is sharded, and there are no partitions.</p>`}<div class="stack top14">${snap.types.map(t => {
+    const id = idOf(t), h = heat(t, mode), mine = pick.startsWith(id + '/'), x = mine ? t.table[+pick.slice(id.length + 1)] : null, most = Math.max(1, ...t.nodes.map(n => n.shards));
     const cell = x => {
       const mv = x.owner && x.to, cls = mode === 'node' ? (!x.owner ? 'none' : `${cn(x.owner)} ${mv ? 'move' : ''}`) : x.owner ? `heat ${h.of(x) > .55 ? 'hot' : ''}` : 'none';
-      return html`<button class="cell ${cls} ${only && x.owner !== only && x.to !== only ? 'fade' : ''}" type="button" data-shard="${enc(`${id}/${x.shard}`)}" aria-pressed="${x.shard === +(mine && pick.slice(id.length + 1)) && mine}" tabindex="${(mine ? pick === `${id}/${x.shard}` : x.shard === 0) ? 0 : -1}" aria-label="${label(x)}" title="${label(x)}" data-css="${mv ? `--to:var(--n${cn(x.to).slice(1)});` : ''}--h:${h.of(x).toFixed(2)}">${t.shards <= 64 ? x.shard : ''}</button>`;
+      return html`<button class="cell ${cls} ${ill(x) ? 'ill' : ''} ${only && x.owner !== only && x.to !== only ? 'fade' : ''}" type="button" data-shard="${enc(`${id}/${x.shard}`)}" aria-pressed="${x.shard === +(mine && pick.slice(id.length + 1)) && mine}" tabindex="${(mine ? pick === `${id}/${x.shard}` : x.shard === 0) ? 0 : -1}" aria-label="${label(x)}" title="${label(x)}" data-css="${mv ? `--to:var(--n${cn(x.to).slice(1)});` : ''}--h:${h.of(x).toFixed(2)}">${t.shards <= 64 ? x.shard : ''}</button>`;
     };
     const cells = t.shards <= MANY && memo(`cells ${id}`, [t, mode, only, mine && pick], () => ({ version: ++versions, all: html`${t.table.map(cell)}` }));
     const mean = t.entities == null ? null : Math.round(t.entities / t.shards);
-    return html`<section class="card" data-key="${id}"><div class="row between"><h2 class="flat"><span class="mono">${t.type}</span> <span class="muted thin">${t.shards.toLocaleString('en')} shards · ${t.entities == null ? 'entities not known' : plural(t.entities, 'entity', 'entities')}</span></h2>
-      <span class="row">${t.unassigned ? html`<span class="pill bad">${t.unassigned} without a host</span>` : ''}${t.moving ? html`<span class="pill warn">${t.moving} moving</span>` : alone() ? '' : html`<span class="pill good">at rest</span>`}<span class="small muted">coordinator</span> ${node(t.coordinator?.id)} <span class="small muted">token ${tok(t.token)}</span></span></div>
+    return html`<section class="card" data-key="${id}"><div class="row between"><h2 class="flat"><span class="mono">${t.type}</span> <span class="muted thin">${t.shards.toLocaleString('en')} ${parted(t) ? 'partitions' : html`shards · ${t.entities == null ? 'entities not known' : plural(t.entities, 'entity', 'entities')}`}</span></h2>
+      <span class="row">${t.unassigned ? html`<span class="pill bad">${t.unassigned} without a host</span>` : ''}${t.moving ? html`<span class="pill warn">${t.moving} moving</span>` : alone() ? '' : html`<span class="pill good">at rest</span>`}${parted(t) ? '' : html`<span class="small muted">coordinator</span> ${node(t.coordinator?.id)} <span class="small muted">token ${tok(t.token)}</span>`}</span></div>
     <div class="legend"><button class="btn" type="button" data-set="only=" aria-pressed="${!only}">all</button>${t.nodes.slice(0, 32).map(n => html`<button class="btn" type="button" data-set="only=${only === n.id ? '' : n.id}" aria-pressed="${only === n.id}"><span class="node ${cn(n.id)}"><i>${short(n.id)}</i>${n.id}</span></button>`)}<span class="small muted"><span class="swatch move"></span>moving <span class="swatch none"></span>no node</span></div>
-    <div class="shardgrid"><div>${t.shards > MANY ? html`<canvas class="canvas" tabindex="0" role="application" aria-label="Map of ${t.shards} shards of ${t.type}: arrow keys choose one" data-canvas="${enc(id)}"></canvas>`
+    <div class="shardgrid"><div>${t.shards > MANY ? html`<canvas class="canvas" tabindex="0" role="application" aria-label="Map of ${t.shards} ${t.kind}s of ${t.type}: arrow keys choose one" data-canvas="${enc(id)}"></canvas>`
       : html`<div class="map ${t.shards > 64 ? 'many' : ''}" role="group" aria-label="Shards of ${t.type}" data-same="${cells.version}">${$(`[data-same="${cells.version}"]`) ? '' : cells.all}</div>`}
-      <div class="picked small" aria-live="polite">${x ? html`<b class="mono">shard/${id}/${x.shard}</b> · ${node(x.owner)}${x.to ? html` → ${node(x.to)}` : ''} · ${x.phase || 'phase not known'} · token ${tok(x.token)}${x.since ? html` · for ${since(x.since)}` : ''}<br>${x.entities == null ? 'entities not known' : html`${plural(x.entities, 'entity', 'entities')}${mean == null ? '' : ` (mean ${mean})`}`}${x.waiting ? html` · <b>${plural(x.waiting, 'message')} wait</b>` : ''}` : html`<span class="muted">Choose a shard, with the mouse or the arrow keys.${mode === 'node' ? '' : ` The most ${mode} of a shard: ${h.most}.`}</span>`}</div></div>
+      <div class="picked small" aria-live="polite">${x ? html`<b class="mono">${id}/${x.key ?? x.shard}</b> · ${node(x.owner)}${x.to ? html` → ${node(x.to)}` : ''} · ${x.phase || 'phase not known'} · token ${tok(x.token)}${x.since ? html` · for ${since(x.since)}` : ''}<br>${x.stopping_since ? html`<span class="bad">Own should have returned ${since(x.stopping_since)} ago</span> ` : ''}${x.failures ? html`<span class="bad">failed ${plural(x.failures, 'time')} in a row: ${x.error}</span>` : ''}${parted(t) ? '' : x.entities == null ? 'entities not known' : html`${plural(x.entities, 'entity', 'entities')}${mean == null ? '' : ` (mean ${mean})`}`}${x.waiting ? html` · <b>${plural(x.waiting, 'message')} wait</b>` : ''}` : html`<span class="muted">Choose one, with the mouse or the arrow keys.${mode === 'node' ? '' : ` The most ${mode} of one: ${h.most}.`}</span>`}</div></div>
     <div class="stack"><div><h3 class="bottom8">Balance</h3><div class="balance">${t.nodes.map(n => html`${node(n.id)}<span class="bar ${cn(n.id)}" title="${n.shards} shards"><b data-css="width:${n.shards / most * 100}%"></b></span><span class="num small nowrap">${n.shards}${n.leaving ? html` <span class="warn">leaves</span>` : n.draining ? html` <span class="warn">drains</span>` : n.hosts ? '' : html` <span class="muted">hosts none</span>`} ${drain(n)}</span>`)}</div></div>
-    <div><h3>Moves under way</h3>${t.moves?.length ? html`<ul class="moves">${t.moves.map(m => { const steps = ['inviting', 'draining', 'transferring', 'adopting'], k = steps.indexOf(m.phase); return html`<li><div class="row between small"><span><b class="mono">${m.shard}</b> ${m.from ? node(m.from) : ''} → ${node(m.to)}</span><span class="num nowrap">${m.phase} ${m.started ? since(m.started) : ''}</span></div>${k < 0 ? '' : html`<div class="steps" role="img" aria-label="step ${k + 1} of 4">${steps.map((s, i) => html`<i class="${i < k ? 'done' : i === k ? 'cur' : ''}" title="${s}"></i>`)}</div>`}</li>`; })}</ul>` : html`<p class="muted">${alone() ? 'Not known.' : 'None.'}</p>`}</div></div></div>
+    <div><h3>Moves under way</h3>${t.moves?.length ? html`<ul class="moves">${t.moves.map(m => { const steps = ['inviting', 'draining', 'transferring', 'adopting'], k = steps.indexOf(m.phase); return html`<li><div class="row between small"><span><b class="mono">${t.table[m.shard]?.key ?? m.shard}</b> ${m.from ? node(m.from) : ''} → ${node(m.to)}</span><span class="num nowrap">${m.phase} ${m.started ? since(m.started) : ''}</span></div>${k < 0 ? '' : html`<div class="steps" role="img" aria-label="step ${k + 1} of 4">${steps.map((s, i) => html`<i class="${i < k ? 'done' : i === k ? 'cur' : ''}" title="${s}"></i>`)}</div>`}</li>`; })}</ul>` : html`<p class="muted">${alone() ? 'Not known.' : 'None.'}</p>`}</div></div></div>
     ${t.recent?.length ? html`<details><summary>Last moves: ${t.recent.length} since ${clock(ms(t.recent.at(-1).at))}, longest ${dur(Math.max(0, ...t.recent.map(m => m.took_ms || 0)))}</summary><table class="hands">${t.recent.slice(0, 8).map(m => html`<tr><td class="num muted">${clock(ms(m.at))}</td><td class="mono">${m.count ? `× ${m.count}` : m.name.split('/').at(-1)}</td><td>${node(m.node)}${m.peer ? html` → ${node(m.peer)}` : ''}</td><td class="num">${known(m.took_ms, dur)}</td><td class="muted">${m.reason}</td></tr>`)}</table></details>` : ''}</section>`;
   })}</div>`;
 };
-const typeBy = id => snap.types.find(t => `${t.group}/${t.type}` === id);
+const typeBy = id => snap.types.find(t => idOf(t) === id);
 const columns = c => Math.max(16, Math.floor(c.clientWidth / 13));
 function paintMap(c) {
   const [, p] = route(), id = decodeURIComponent(c.dataset.canvas), t = typeBy(id), mode = p.get('by') || 'node', only = p.get('only') || '', h = heat(t, mode);
@@ -307,6 +308,7 @@ function paintMap(c) {
     g.fillStyle = !x.owner ? colour.gap : mode === 'node' ? colour[cn(x.owner)] : colour.c0;
     g.fillRect(X, Y, s, s);
     if (!x.owner) { g.fillStyle = colour.card; g.fillRect(X + s * .3, Y + s * .3, s * .4, s * .4); }
+    if (ill(x)) { g.fillStyle = colour.bad; g.fillRect(X, Y + s * .6, s, s * .4); }
     if (x.owner && x.to && mode === 'node') { g.fillStyle = colour[cn(x.to)]; g.beginPath(); g.moveTo(X + s, Y); g.lineTo(X + s, Y + s); g.lineTo(X, Y + s); g.fill(); }
   }
   const pick = p.get('shard') || '', k = pick.startsWith(id + '/') ? +pick.slice(id.length + 1) : -1;
@@ -318,7 +320,7 @@ const palette = () => memo('palette', [dark()], () => {
   document.body.append(probe);
   const read = (name, value) => { probe.style.color = value; out[name] = getComputedStyle(probe).color; };
   for (let i = 0; i < 8; i++) read(`c${i}`, `var(--n${i})`);
-  read('gap', 'var(--gap)'); read('card', 'var(--card)'); read('text', 'var(--text)');
+  read('gap', 'var(--gap)'); read('card', 'var(--card)'); read('text', 'var(--text)'); read('bad', 'var(--bad)');
   probe.remove();
   return out;
 });
@@ -376,7 +378,7 @@ function flags(gaps, pos, width) {
   for (const g of [...gaps].sort((x, y) => y.to - y.from - x.to + x.from)) if (placed.every(f => Math.abs(pos(f) - pos(g)) / 100 * width > 64)) placed.push(g);
   return placed.filter(g => !g.open).map(g => { const x = pos(g); return html`<span class="flag ${x < 4 ? 'first' : x > 95 ? 'last' : ''}" data-css="left:${x > 95 ? 100 : x}%">${exact(g.to - g.from)}</span>`; });
 }
-const GROUPS = { leader: 'Who leads and coordinates', coordinator: 'Who leads and coordinates', singleton: 'Singletons', application: 'Application leases', shards: 'Shards without a host', member: 'Nodes' };
+const GROUPS = { leader: 'Who leads and coordinates', coordinator: 'Who leads and coordinates', singleton: 'Singletons', application: 'Application leases', shards: 'Shards and partitions without a host', member: 'Nodes' };
 function lanesOf(lanes, a, b, cls = '') {
   const width = Math.max(200, ($('#main').clientWidth || 900) - (innerWidth > 720 ? 390 : 50)), pct = t => (t - a) / (b - a) * 100, px = d => d / (b - a) * width;
   const { ticks, text } = axis(a, b, width), lines = ticks.map(t => html`<span class="grid-x" data-css="left:${pct(t)}%"></span>`), mini = cls === 'mini', start = ms(snap.timeline.from);
@@ -384,8 +386,8 @@ function lanesOf(lanes, a, b, cls = '') {
   const bar = (name, cls, x, y, tip, body) => html`<button type="button" class="${cls}" data-css="${box(x, y)}" data-zoom="${x},${y}" data-tip="${tip}" aria-label="${name}: ${tip.replaceAll('\n', ', ')}">${body}</button>`;
   const from = t => t < start ? 'before ' + clock(start) : clock(t, 3);
   const shards = l => {
-    const un = l.unhosted || [], u = un.map((x, i) => [ms(x.at), un[i + 1] ? ms(un[i + 1].at) : at, x.count]), top = Math.max(0, ...u.map(x => x[2])), cur = un.at(-1)?.count;
-    return [html`<span class="base"></span>${u.filter(x => x[2] && seen(x[0], x[1])).map(x => html`<button class="area" type="button" data-css="${box(x[0], x[1])};height:${5 + x[2] / top * 19}px" data-zoom="${x[0]},${x[1]}" data-tip="${x[2]} of ${l.shards} shards without a host\n${clock(x[0], 3)} – ${clock(x[1], 3)} (${exact(x[1] - x[0])})" aria-label="${l.name}: ${x[2]} shards without a host for ${exact(x[1] - x[0])}"></button>`)}`,
+    const un = l.unhosted || [], what = l.name.split('/')[0] + 's', u = un.map((x, i) => [ms(x.at), un[i + 1] ? ms(un[i + 1].at) : at, x.count]), top = Math.max(0, ...u.map(x => x[2])), cur = un.at(-1)?.count;
+    return [html`<span class="base"></span>${u.filter(x => x[2] && seen(x[0], x[1])).map(x => html`<button class="area" type="button" data-css="${box(x[0], x[1])};height:${5 + x[2] / top * 19}px" data-zoom="${x[0]},${x[1]}" data-tip="${x[2]} of ${l.shards} ${what} without a host\n${clock(x[0], 3)} – ${clock(x[1], 3)} (${exact(x[1] - x[0])})" aria-label="${l.name}: ${x[2]} ${what} without a host for ${exact(x[1] - x[0])}"></button>`)}`,
       cur ? html`<b class="bad">${cur} now</b>` : html`<span class="muted">${top ? `most ${top}` : 'none'}</span>`];
   };
   const terms = l => {
@@ -570,7 +572,7 @@ function ask(action, of) {
   const shards = snap.types.map(t => [t.type, t.nodes.find(x => x.id === of)?.shards || 0]).filter(x => x[1]).map(([t, n]) => `${n} of ${t}`).join(', ');
   const targets = (s?.candidates || snap.nodes.filter(n => n.state === 'up').map(n => ({ id: n.id, eligible: true }))).filter(c => c.id !== s?.host?.id);
   const [title, text, verb, request, command] = {
-    drain: () => [html`Drain ${name}?`, html`Its shards${shards ? ` (${shards})` : ''} move to other nodes, and its singletons where another node may host them. Messages follow in order. It goes on routing. “Undrain” reverts it.`, 'Drain', () => ({ action, node: of }), `drain ${of}`],
+    drain: () => [html`Drain ${name}?`, html`Its shards and partitions${shards ? ` (${shards})` : ''} move to other nodes, and its singletons where another node may host them. Messages follow in order. It goes on routing. “Undrain” reverts it.`, 'Drain', () => ({ action, node: of }), `drain ${of}`],
     undrain: () => [html`Let ${name} host again?`, html`Shards move back to it as balance asks for.`, 'Undrain', () => ({ action, node: of }), `undrain ${of}`],
     move: () => [html`Move ${name}?`, html`Its host${s?.host ? ` ${s.host.id}` : ''} stops it and hands it over: a planned change, with a gap of milliseconds.
       <label class="field">To <select id="to"><option value="">any node that may host it</option>${targets.map(c => html`<option value="${enc(c.id)}" ${c.eligible ? '' : html`disabled`}>${c.id}${c.why_not ? ` – ${c.why_not}` : ''}</option>`)}</select></label>`, 'Move',

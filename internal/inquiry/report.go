@@ -59,6 +59,7 @@ type Report struct {
 
 	Singletons []Singleton `json:",omitempty"`
 	Types      []Type      `json:",omitempty"`
+	Partitions []Type      `json:",omitempty"`
 
 	Code string `json:",omitempty"` // why the Action was refused; empty: it was begun
 	Said string `json:",omitempty"` // what was begun, or why not
@@ -94,7 +95,7 @@ type Singleton struct {
 	Counters    map[string]int64 `json:",omitempty"`
 }
 
-// Type is the node's part in a sharded type.
+// Type is the node's part in a sharded type, or in the partitions of a name.
 type Type struct {
 	Group, Type string
 	Shards      int
@@ -103,7 +104,7 @@ type Type struct {
 	Waiting     int
 	Counters    map[string]int64 `json:",omitempty"`
 	Holders     map[string]int   `json:",omitempty"` // shards of each node by the records here, by incarnation
-	Own         []Shard          `json:",omitempty"` // that are, or may be, this node's
+	Own         []Shard          `json:",omitempty"` // that are, or may be, this node's; of partitions those that are not just active, and some without an owner
 	Moves       []Move           `json:",omitempty"` // under way, where it coordinates
 }
 
@@ -111,8 +112,12 @@ type Type struct {
 type Shard struct {
 	N        int
 	Phase    string
-	Entities int `json:",omitempty"`
-	Waiting  int `json:",omitempty"`
+	Entities int       `json:",omitempty"`
+	Waiting  int       `json:",omitempty"`
+	Key      string    `json:",omitempty"` // of a partition
+	Stopping time.Time `json:",omitzero"`  // since when its Own should have returned
+	Failures int       `json:",omitempty"` // in a row
+	Error    string    `json:",omitempty"` // the last
 }
 
 // Move is a move of a shard.

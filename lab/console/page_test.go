@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"net/http"
+	neturl "net/url"
 	"os"
 	"strings"
 	"testing"
@@ -96,7 +97,7 @@ func TestNamesAndReasonsAreNotMarkup(t *testing.T) {
 			"nodes":      []any{map[string]any{"id": evil, "address": evil, "group": evil, "state": evil, "source": "asked", "version": evil, "go": evil, "roles": []string{evil}, "labels": map[string]string{evil: evil}, "unreached": map[string]string{evil: evil}, "dead_letters": map[string]int{evil: 1}, "counters": map[string]int{evil: 1}, "sessions": []any{map[string]any{"id": evil, "error": evil, "failed": 1}}, "health": map[string]any{"errors": []string{evil}}}},
 			"leases":     []any{map[string]any{"name": evil, "kind": evil, "state": "held", "owner": e, "token": "7", "session": evil, "metadata": map[string]string{evil: evil}, "waiting": []string{evil}, "history": []any{span}}},
 			"singletons": []any{map[string]any{"name": evil, "lease": evil, "phase": evil, "host": e, "token": "7", "reason": evil, "candidates": []any{map[string]any{"id": evil, "phase": evil, "why_not": evil}}, "waiting": map[string]int{evil: 1}, "handovers": []any{map[string]any{"at": "2026-03-12T14:00:00Z", "from": evil, "to": evil, "kind": evil, "reason": evil}}}},
-			"types":      []any{map[string]any{"group": evil, "type": evil, "shards": 1, "coordinator": e, "nodes": []any{e}, "table": []any{map[string]any{"shard": 0, "owner": evil, "to": evil, "phase": evil, "token": "7"}}, "moves": []any{map[string]any{"shard": 0, "from": evil, "to": evil, "phase": evil}}, "recent": []any{map[string]any{"id": evil, "at": "2026-03-12T14:00:00Z", "node": evil, "kind": evil, "name": evil, "reason": evil}}}},
+			"types":      []any{map[string]any{"group": evil, "type": evil, "shards": 1, "coordinator": e, "nodes": []any{e}, "table": []any{map[string]any{"shard": 0, "owner": evil, "to": evil, "phase": evil, "token": "7"}}, "moves": []any{map[string]any{"shard": 0, "from": evil, "to": evil, "phase": evil}}, "recent": []any{map[string]any{"id": evil, "at": "2026-03-12T14:00:00Z", "node": evil, "kind": evil, "name": evil, "reason": evil}}}, map[string]any{"kind": "partition", "group": evil, "type": evil, "shards": 1, "nodes": []any{e}, "table": []any{map[string]any{"shard": 0, "key": evil, "owner": evil, "to": evil, "phase": evil, "failures": 2, "error": evil, "stopping_since": "2026-03-12T14:00:00Z"}}, "moves": []any{map[string]any{"shard": 0, "from": evil, "to": evil, "phase": evil}}}},
 			"timeline":   map[string]any{"from": "2026-03-12T13:30:00Z", "to": "2026-03-12T14:30:00Z", "lanes": []any{map[string]any{"name": evil, "kind": "singleton", "spans": []any{span}}}},
 			"events":     []any{map[string]any{"id": evil, "at": "2026-03-12T14:00:00Z", "node": evil, "kind": evil, "name": evil, "token": "7", "peer": evil, "reason": evil, "source": evil}},
 		})
@@ -118,6 +119,35 @@ func TestNamesAndReasonsAreNotMarkup(t *testing.T) {
 		assert.False(t, eval[bool](p, "'hit' in window"), evil)
 	}
 	assert.False(t, eval[bool](p, `document.body.innerText.includes('\u202e')`))
+	p.quiet()
+}
+
+// Partitions are drawn as shards are, without what they lack: who owns each, what fails, what does not stop.
+func TestPartitionsAreShown(t *testing.T) {
+	url := fixture(t)
+	post(t, url+"/patch", map[string]any{
+		"problems": []any{map[string]any{"code": "failing", "severity": "warn", "subject": "partition/shop/tenants", "text": "1 partition fails"}},
+		"types": []any{map[string]any{"kind": "shard", "group": "shop", "type": "tenants", "shards": 1, "hosted": 1, "table": []any{map[string]any{"shard": 0, "owner": "shop-1"}}},
+			map[string]any{"kind": "partition", "group": "shop", "type": "tenants", "shards": 3, "hosted": 2, "unassigned": 1, "moving": 1,
+				"nodes": []any{map[string]any{"id": "shop-1", "shards": 2, "hosts": true}},
+				"table": []any{map[string]any{"shard": 0, "key": "acme", "owner": "shop-1", "phase": "stopping", "to": "shop-2", "stopping_since": "2026-03-12T14:29:00Z"},
+					map[string]any{"shard": 1, "key": "globex", "owner": "shop-1", "phase": "active", "failures": 7, "error": "shop-1: no disk"}, map[string]any{"shard": 2, "key": "initech"}},
+				"moves": []any{map[string]any{"shard": 0, "from": "shop-1", "to": "shop-2", "phase": "stopping"}}}},
+	})
+	p := tab(t, url, "/holdfast/#/sharding?shard="+neturl.QueryEscape("partition/shop/tenants/1"))
+	p.shows("3 partitions")
+	p.shows("partition/shop/tenants/globex")
+	p.shows("failed 7 times in a row: shop-1: no disk")
+	assert.Equal(t, 2, eval[int](p, "$$('.cell.ill').length"))
+	assert.Equal(t, 1, eval[int](p, "$$('section.card').filter(x => x.innerText.includes('coordinator')).length"), "partitions have none")
+	assert.Equal(t, "acme", eval[string](p, "$('.moves b').textContent"))
+	eval[any](p, "pickShard('partition/shop/tenants', 0), null")
+	p.shows("Own should have returned")
+	p.view("overview")
+	p.shows("shards and partitions hosted")
+	assert.Equal(t, "#/sharding", eval[string](p, "$('.problems a').getAttribute('href')"))
+	p.view("leases")
+	p.shows("partition/shop/tenants/…")
 	p.quiet()
 }
 
@@ -368,7 +398,7 @@ func TestManyLeasesAndShardsStayFluid(t *testing.T) {
 	p.view("sharding")
 	p.shows("4,096 shards")
 	p.until("$('canvas').height > 100")
-	frames("choosing among 4096 shards", "i => pickShard('shop/parcel', i * 30)")
+	frames("choosing among 4096 shards", "i => pickShard('shard/shop/parcel', i * 30)")
 	p.shows("shard/shop/parcel/3600")
 	p.do(chromedp.Focus(chromedp.CSS("canvas")))
 	p.press(kb.ArrowRight)
