@@ -9,6 +9,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -29,14 +30,18 @@ func things(s snapshot, of string) []any {
 	}[of]
 }
 
-// allLeases are the leases by name, and behind them those of shards by number, which are in the tables
-// of their types.
+// allLeases are the leases by name, and behind them those of shards and partitions by number, which are
+// in the tables of their types.
 func allLeases(s snapshot) []console.Lease {
 	all := slices.Clone(s.Leases)
 	for _, t := range s.Types {
-		prefix, _ := lease.Name("shard", t.Group, t.Type) // it came from a name
 		for _, x := range t.Table {
-			l := console.Lease{Name: fmt.Sprintf("%s/%d", prefix, x.Shard), Kind: "shard", State: "free", Token: x.Token, Since: x.Since}
+			kind, segments := "shard", []string{t.Group, t.Type, strconv.Itoa(x.Shard)}
+			if t.Kind == "partition" {
+				kind, segments = t.Kind, []string{t.Group, t.Type, "own", x.Key}
+			}
+			name, _ := lease.Name(kind, segments...) // it came from a name, or no name is known
+			l := console.Lease{Name: name, Kind: kind, State: "free", Token: x.Token, Since: x.Since}
 			if x.Owner != "" {
 				l.State, l.Owner = "held", &console.Owner{ID: x.Owner}
 			}
@@ -194,24 +199,28 @@ func (a *app) lists() []*cobra.Command {
 	ls.Flags().StringVar(&holder, "holder", "", "only those this node holds, by its id")
 	ls.Flags().StringVar(&state, "state", "", "only held, or free")
 	_ = ls.RegisterFlagCompletionFunc("holder", a.completion("nodes"))
-	ls.Flags().BoolVar(&withShards, "shards", false, "those of shards, too")
+	ls.Flags().BoolVar(&withShards, "shards", false, "those of shards and partitions, too")
 
 	get := a.list("get NAME", "Print one lease", "holdfast get cron/nightly-report -o json", "all leases", nil)
 	members := a.list("members", "List the nodes of all groups", "holdfast members -o wide", "nodes", nil)
 	members.Aliases = []string{"nodes"}
 	single := a.list("singletons [NAME]", "List singletons: their hosts, phases and waiting messages",
 		"holdfast singletons report-mailer -o yaml", "singletons", nil)
-	shards := a.list("shards [GROUP/TYPE]", "List sharded types, or the shards of one", "holdfast shards shop/account",
+	shards := a.list("shards [GROUP/TYPE]", "List sharded types and partitions, or those of one", "holdfast shards shop/account",
 		"types", func(s snapshot, args []string) (string, any, error) {
 			if len(args) == 0 {
 				return "types", boxed(s.Types, nil), nil
 			}
+			var all []console.Shard // a type of entities and partitions may have one name
 			for _, t := range s.Types {
 				if t.Group+"/"+t.Type == args[0] {
-					return "shards", boxed(t.Table, nil), nil
+					all = append(all, t.Table...)
 				}
 			}
-			return "", nil, fmt.Errorf("no sharded type %q: holdfast shards lists those there are", args[0])
+			if all == nil {
+				return "", nil, fmt.Errorf("no sharded type and no partitions %q: holdfast shards lists those there are", args[0])
+			}
+			return "shards", boxed(all, nil), nil
 		})
 
 	events := a.list("events [PREFIX]", "List what happened, by the nodes' journals",
@@ -390,6 +399,7 @@ const (
 // does is what to do about a problem, by its code.
 var does = map[string]string{
 	"hostless":     "mend what is said here or below; after failures of its child restart that node, or call Manager.Resume",
+	"failing":      "mend what its Own says; another node tries it after five times in a row",
 	"not_stopping": doStop, "not_renewed": doStore, "store_slow": doStore,
 	"lost":  doStore + "; docs/choosing-a-ttl.md says how long a TTL must be",
 	"twice": "see the logs of both nodes, and the fence of what they write to, at once",

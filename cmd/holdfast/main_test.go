@@ -131,16 +131,18 @@ func TestOutputs(t *testing.T) {
 			"ls --kind application --holder shop-2; ls nothing/; ls nothing/ -o json; ls --shards --holder shop-4 -o name",
 		"get cron/nightly-report; get zz/\u009b31mevil -o json; get zz/\u009b31mevil -o yaml; get shard/shop/account/3; get nothing",
 		"describe report-mailer; describe singleton/fx-rates; describe cron/nightly-report; " +
-			"describe fx-rates -o json; describe fx-rates -o yaml; describe nothing",
+			"describe fx-rates -o json; describe fx-rates -o yaml; describe nothing; describe partition/shop/tenants/own/acme%2Feu",
 		"members; nodes -o wide; members -o json; members -o jsonl; members -o yaml; members -o name",
 		"singletons; singletons -o wide; singletons -o json; singletons -o jsonl; singletons -o yaml; singletons -o name; " +
 			"singletons fx-rates; singletons fx-rates -o json; singletons nothing",
 		"shards; shards -o wide; shards -o json; shards -o jsonl; shards -o yaml; shards -o name; shards shop/account; " +
-			"shards shop/account -o json; shards nothing/x",
+			"shards shop/account -o json; shards nothing/x; shards shop/tenants; shards shop/tenants -o wide; " +
+			"ls --shards --kind partition -o wide",
 		"events; events -o wide; events -o json; events -o jsonl; events -o yaml; events -o name; events outbox/",
 		"health; health -o wide; health -o json; health -o jsonl; health -o yaml; health -o name",
 		"doctor fx-rates; doctor report-mailer; doctor scheduler; doctor reports; doctor cron/nightly-report; " +
-			"doctor fx-rates -o json; doctor fx-rates -o yaml",
+			"doctor fx-rates -o json; doctor fx-rates -o yaml; doctor partition/shop/tenants/own/free<b>; " +
+			"doctor partition/shop/tenants/own/evil%1B[31m; doctor partition/shop/tenants/own/acme%2Feu",
 	} {
 		name, _, _ := strings.Cut(lines, ";")
 		name = strings.Fields(name)[0]
@@ -314,7 +316,7 @@ func TestCompletion(t *testing.T) {
 		"transfer sch":              "scheduler\n:4\n",
 		"transfer scheduler --to ":  "shop-1\nshop-3\nshop-4\n:4\n",
 		"drain shop-3":              "shop-3\n:4\n",
-		"shards sh":                 "shop/account\n:4\n",
+		"shards sh":                 "shop/account\nshop/tenants\n:4\n",
 		"doctor singleton/led":      "singleton/ledger-sweeper\n:4\n",
 		"ls -o j":                   "table\nwide\njson\njsonl\nyaml\nname\n:4\n",
 		"doctor singleton/led more": ":4\n",

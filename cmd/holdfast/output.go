@@ -39,10 +39,10 @@ var kinds = map[string]kind{
 		"LEASES sessions.leases, STORE P99 store.p99_ms; GROUP group, VERSION version, ANSWERED answered_ms, SOURCE source"},
 	"singletons": {"name", "NAME name, PHASE phase, HOST host.id, FOR ~hostless_since|~since, " +
 		"MESSAGES waiting, REASON reason; TOKEN token, CANDIDATES candidates.id, LEASE lease"},
-	"types": {"group/type", "TYPE group/type, SHARDS shards, HOSTED hosted, UNASSIGNED unassigned, MOVING moving, " +
+	"types": {"group/type", "TYPE group/type, KIND kind, SHARDS shards, HOSTED hosted, UNASSIGNED unassigned, MOVING moving, " +
 		"ENTITIES entities, MESSAGES waiting, COORDINATOR coordinator.id; TOKEN token"},
-	"shards": {"shard", "SHARD shard, OWNER owner, PHASE phase, TO to, ENTITIES entities, MESSAGES waiting, " +
-		"FOR ~since; TOKEN token"},
+	"shards": {"key|shard", "SHARD key|shard, OWNER owner, PHASE phase, TO to, ENTITIES entities, MESSAGES waiting, " +
+		"FOR ~since, FAILURES failures; TOKEN token, ERROR error"},
 	"events": {"id", "AT at, NODE node, KIND kind, NAME name, PEER peer, TOOK took_ms, COUNT count, REASON reason; " +
 		"TOKEN token, SOURCE source"},
 	"problems": {"subject", "SEVERITY severity, SUBJECT subject, PROBLEM text, FOR ~since, DETAIL detail; CODE code"},

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -91,6 +92,25 @@ func TestTheStoreAlone(t *testing.T) {
 			require.True(t, l.CheckAlive())
 		})
 	}
+}
+
+// TestPartitionsOfTheStoreAlone: who owns which partition, of how many, and what moves.
+func TestPartitionsOfTheStoreAlone(t *testing.T) {
+	k, _, env := keepLeases(t)
+	host, err := k.Lease("partition/shop/orders/host/worker-1/"+k.Owner().Incarnation, lease.WithMetadata(map[string]string{"layout": "count 3", "came": "1"}))
+	require.NoError(t, err)
+	_, err = host.Acquire(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, host.Release(context.Background())) })
+	hold(t, k, "partition/shop/orders/own/1")
+	hold(t, k, "partition/shop/orders/ready/2")
+	require.Regexp(t, `shop/orders +partition +3 +1 +2 +1\n`, holdfast(t, env, "shards").out)
+	got := holdfast(t, env, "shards", "shop/orders").out
+	require.Regexp(t, `(?m)^0$`, got)
+	require.Regexp(t, `(?m)^1 +worker-1 +\d`, got)
+	require.Regexp(t, `(?m)^2 +worker-1$`, got)
+	require.Equal(t, "worker-1\n", regexp.MustCompile(`worker-1\n`).FindString(holdfast(t, env, "get", "partition/shop/orders/own/1", "-o", "yaml").out))
+	require.Contains(t, holdfast(t, env, "health").out, "2 partitions have no host")
 }
 
 // TestReadOnly: check and tune write nothing where they must not: the next token is the next one.
