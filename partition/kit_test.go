@@ -30,6 +30,7 @@ type world struct {
 	t     *testing.T
 	store *memory.Store
 	nodes []*node
+	slow  time.Duration // what each call of the store takes
 
 	mu    sync.Mutex
 	runs  []*run
@@ -92,7 +93,9 @@ func (w *world) make(id string) *node {
 	k, err := lease.NewKeeper(n.store, lease.Config{ID: id, Address: id + ":1", TTL: ttl, Clock: n.clock,
 		MeterProvider: metric.NewMeterProvider(metric.WithReader(n.reader))})
 	require.NoError(w.t, err)
-	n.keeper = k
+	if n.keeper = k; w.slow > 0 {
+		n.store.SetRule(faultstore.On(faultstore.Fault{Kind: faultstore.Delay, Delay: w.slow}, faultstore.Acquire, faultstore.Release, faultstore.Transfer))
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.nodes = append(w.nodes, n)

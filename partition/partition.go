@@ -24,7 +24,7 @@ import (
 
 const (
 	mostPreparing = 64
-	pace          = 10 * time.Millisecond  // between two decisions
+	pace          = 25 * time.Millisecond  // between two decisions
 	gather        = time.Second            // after it began to take part a node owns nothing for so long: others may come
 	answersWithin = 2 * time.Second        // that a strategy has
 	looksAgain    = 100 * time.Millisecond // while time alone may change what is due
@@ -41,6 +41,7 @@ type Partitions struct {
 	log       *zap.Logger
 	line      boundary.Line
 	preparing chan struct{}
+	moving    chan struct{}
 	asking    atomic.Bool // a strategy that was asked has not answered
 	moves     atomic.Int64
 	meters    *instruments
@@ -117,7 +118,7 @@ func start(ctx context.Context, group *membership.Group, cfg Config, daemons boo
 	if err != nil {
 		return fail(err)
 	}
-	p := &Partitions{cfg: cfg, group: group, keeper: k, log: k.Logger().With(zap.String("partitions", cfg.Name)), preparing: make(chan struct{}, mostPreparing),
+	p := &Partitions{cfg: cfg, group: group, keeper: k, log: k.Logger().With(zap.String("partitions", cfg.Name)), preparing: make(chan struct{}, mostPreparing), moving: make(chan struct{}, mostMoving),
 		table:   table{layout: l, prefix: prefix + "/", self: k.Owner().Incarnation},
 		here:    here{slots: map[int]*slot{}, decided: make(chan struct{})},
 		running: running{began: time.Now(), closed: make(chan struct{}), woken: make(chan struct{}, 1)}}

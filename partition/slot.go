@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -26,6 +27,8 @@ const (
 	steadyAfter  = time.Minute // a run of that length ends the row
 	sickFor      = time.Minute // at least: how long another has it then
 	stopsWithin  = 10 * time.Second
+	mostMoving   = 128 // at a time to one node: more would only wait for the store, without an owner
+	turnLasts    = time.Second
 )
 
 // slot is a partition that this node owns, or is about to.
@@ -177,9 +180,30 @@ func (s *slot) prepare() error {
 	return nil
 }
 
+// turn waits until fewer than mostMoving others move here, and returns what ends this one's turn. A turn
+// also ends after turnLasts, because the owner's Own may be slow to end.
+func (s *slot) turn() (end func(), err error) {
+	select {
+	case s.p.moving <- struct{}{}:
+		end = sync.OnceFunc(func() { <-s.p.moving })
+		time.AfterFunc(turnLasts, end)
+		return end, nil
+	case <-s.ctx.Done():
+		return nil, s.ctx.Err()
+	}
+}
+
 // invite says that this node is ready, and takes up what the owner passes on.
 func (s *slot) invite() (term lease.Term, err error) {
-	if s.ready == nil {
+	if s.ready == nil { // what it waits for already is no burst
+		end, err := s.turn()
+		if err != nil {
+			return nil, err
+		}
+		defer end()
+		if s.record().Name == "" { // its owner has gone meanwhile
+			return nil, nil
+		}
 		if s.ready, err = s.p.keeper.Lease(s.p.nameOf(kindReady, s.n)); err != nil {
 			return nil, err
 		}
