@@ -62,7 +62,7 @@ type settings struct {
 type report struct {
 	What          string
 	Number        int
-	Heap          uint64
+	Heap, Stacks  uint64 // in use after a garbage collection
 	Goroutines    int
 	Processor     time.Duration
 	Owned, Passed int
@@ -153,6 +153,9 @@ func (n *node) obey(figures func(*report), stop func()) {
 			return
 		}
 		r := report{What: o.What, Number: o.Number, Heap: machine.Live(), Goroutines: runtime.NumGoroutine(), Processor: machine.Processor()}
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		r.Stacks = m.StackInuse
 		figures(&r)
 		scene.Check(out.Encode(r))
 	}

@@ -217,7 +217,7 @@ func TestJoin(t *testing.T) {
 func TestIdle(t *testing.T) {
 	tier.NightlyOnly(t, "it measures only")
 	on(t, "very many partitions of 2 processes, idle", []string{"etcd"}, func(ctx context.Context, r *scene.Run) {
-		heap := map[int][]uint64{}
+		memory := map[int][]uint64{}
 		for _, n := range []int{1, *many} {
 			c := newCrew(ctx, r, 2, 1, false, settings{Count: n, TTL: 10 * time.Second, Log: *logs})
 			scene.Check(scene.Try(func() {
@@ -230,14 +230,14 @@ func TestIdle(t *testing.T) {
 				took := time.Since(from)
 				r.Figure(fmt.Sprint("requests a second, ", n, " partitions"), "%.2f", asked/took.Seconds())
 				for i, x := range after {
-					heap[n] = append(heap[n], x.Heap)
-					r.Figure(fmt.Sprint("node ", i), "owns %d; %d KiB of heap, %d goroutines; %v of processor time in %v", x.Owned,
-						x.Heap>>10, x.Goroutines, x.Processor-before[i].Processor, scene.Short(took))
+					memory[n] = append(memory[n], x.Heap+x.Stacks)
+					r.Figure(fmt.Sprint("node ", i), "owns %d; %d KiB of heap, %d of stacks, %d goroutines; %v of processor time in %v", x.Owned,
+						x.Heap>>10, x.Stacks>>10, x.Goroutines, x.Processor-before[i].Processor, scene.Short(took))
 				}
 			}))
 		}
-		for i := range heap[1] {
-			r.Figure(fmt.Sprint("memory for each partition, node ", i), "%.1f KiB", float64(heap[*many][i]-heap[1][i])/float64(*many)/1024)
+		for i := range memory[1] {
+			r.Figure(fmt.Sprint("memory for each partition, node ", i), "%.1f KiB", float64(memory[*many][i]-memory[1][i])/float64(*many)/1024)
 		}
 	})
 }
