@@ -362,7 +362,7 @@ func TestAskSaysWhyThereWasNoAnswer(t *testing.T) {
 		time.Sleep(2 * ttl)
 		require.ErrorContains(t, asked(time.Second), "no node has been known to host shard 0 for ")
 		require.NoError(t, ns[1].region.Tell(idOf(0, 2), job{"s", 2}))
-		require.Regexp(t, "[12] messages wait here for the shard", asked(time.Second).Error())
+		require.Regexp(t, "[12] messages wait here", asked(time.Second).Error())
 
 		ns[1].store.Partition()
 		time.Sleep(ttl)
@@ -392,7 +392,7 @@ func TestAskSaysThatTheEntityIsNotRemembered(t *testing.T) {
 		store.err.Store(&err)
 		_, err = ask(n, "x", 1)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorContains(t, err, "(the store of remembered entities: the store is closed, 1 messages wait here for the shard)")
+		require.ErrorContains(t, err, "(the store of remembered entities: the store is closed, 1 messages wait here)")
 		store.err.Store(nil)
 		time.Sleep(5 * time.Second)
 		_, err = ask(n, "x", 2)

@@ -338,7 +338,7 @@ func asRole(role string, n *node) []sharding.Option {
 }
 
 func askPID[R any](ctx context.Context, system *actor.ActorSystem, to *actor.PID, msg any) (R, error) {
-	return asker.Ask[R](ctx, system, nil, func(e *actor.MessageEnvelope) { system.Root.Send(to, e) }, msg)
+	return asker.Ask[R](ctx, system, nil, func(e *actor.MessageEnvelope) { system.Root.Send(to, e) }, msg, "actor", to.Id, func() string { return "" })
 }
 
 // Stop and Drain from many sides at once all end, the type can be started again on

@@ -5,12 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 
-	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/asker"
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/internal/inquiry"
@@ -321,22 +319,13 @@ func (r *Region) Health(ctx context.Context) error {
 //     another host is known by then Ask waits on, for a minute at the most, as msg may have
 //     been forwarded; and msg that could not be sent yet waits for the link, or for the next
 //     host. An entity on this node is behind no link.
-func Ask[R any](ctx context.Context, r *Region, id string, msg any) (R, error) {
-	var none R
+func Ask[R any](ctx context.Context, r *Region, id string, msg any) (answer R, err error) {
 	if err := cmp.Or(r.may(ctx), r.check(id, msg)); err != nil {
-		return none, err
+		return answer, err
 	}
 	since := r.elapsed()
-	answer, err := asker.Ask[R](ctx, r.system, nil, func(envelope *actor.MessageEnvelope) { r.ask(id, envelope) }, msg)
-	if err != nil {
-		err = fmt.Errorf("%s %.64q: %w", r.typ.Name, id, err)
-		if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) || errors.Is(err, hosting.ErrUnconfirmed) {
-			if why := r.why(id, since); why != "" {
-				err = fmt.Errorf("%w (%s)", err, why)
-			}
-		}
-	}
-	return answer, err
+	send := func(envelope *actor.MessageEnvelope) { r.ask(id, envelope) }
+	return asker.Ask[R](ctx, r.system, nil, send, msg, r.typ.Name, id, func() string { return r.why(id, since) })
 }
 
 // This part is what stands between this node and an entity, as far as this node knows:
@@ -345,12 +334,11 @@ func Ask[R any](ctx context.Context, r *Region, id string, msg any) (R, error) {
 // why says what stood in the way of a question for an entity that was asked at the
 // reading since of elapsed; empty if nothing is known to have.
 func (r *Region) why(id string, since time.Duration) string {
-	var all []string
 	s, now := r.shards.of(id), r.elapsed()
-	ago := func(at time.Duration) time.Duration { return (now - at).Round(time.Millisecond) }
 	seat := r.table.Shard(s.number)
+	var free, remembers string
 	if !seat.Held {
-		all = append(all, fmt.Sprintf("no node has been known to host shard %d for %v", s.number, ago(seat.Free)))
+		free = fmt.Sprintf("no node has been known to host shard %d for %v", s.number, (now - seat.Free).Round(time.Millisecond))
 	}
 	s.mu.RLock()
 	waits, failure, broke, at := s.waits, error(nil), s.broke, s.brokeAt
@@ -358,21 +346,11 @@ func (r *Region) why(id string, since time.Duration) string {
 		failure = s.last.rem.failure
 	}
 	s.mu.RUnlock()
+	if failure != nil {
+		remembers = fmt.Sprintf("the store of remembered entities: %.256s", failure)
+	}
 	if !seat.Held || broke != seat.Record.Owner.Address || at < since {
 		broke = ""
 	}
-	if why := asker.Unreached(r.system, r.keeper.Owner(), seat.Record.Owner, broke, now-at); why != "" {
-		all = append(all, why)
-	}
-	if in := r.keeper.Info(); in.Failure != nil {
-		all = append(all, fmt.Sprintf("the store has not been reached since %v: %.256s",
-			in.Since.Format(time.RFC3339), in.Failure))
-	}
-	if failure != nil {
-		all = append(all, fmt.Sprintf("the store of remembered entities: %.256s", failure))
-	}
-	if waits > 0 {
-		all = append(all, fmt.Sprintf("%d messages wait here for the shard", waits))
-	}
-	return strings.Join(all, ", ")
+	return asker.Hindrance(r.system, r.keeper, seat.Record.Owner, broke, now-at, waits, free, remembers)
 }

@@ -231,7 +231,7 @@ func TestAskTakesOneAnswer(t *testing.T) {
 
 // askPID asks any actor: what Ask has in common with asking an entity.
 func askPID[R any](ctx context.Context, system *actor.ActorSystem, to *actor.PID, msg any) (R, error) {
-	return asker.Ask[R](ctx, system, nil, func(e *actor.MessageEnvelope) { system.Root.Send(to, e) }, msg)
+	return asker.Ask[R](ctx, system, nil, func(e *actor.MessageEnvelope) { system.Root.Send(to, e) }, msg, "actor", to.Id, func() string { return "" })
 }
 
 func TestAskReachesOtherNodes(t *testing.T) {

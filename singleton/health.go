@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -91,33 +90,24 @@ func (r *registry) report(_ context.Context, q inquiry.Request, to *inquiry.Repo
 // empty if nothing is known to have.
 func (m *Manager) why(since time.Duration) string {
 	t, now := *m.status.Load(), m.clock.Now().Mono
-	s := t.Status
-	var all []string
+	var hostless, refused, store string
 	if t.hostless != 0 {
-		what := "no host has been known for"
-		if s.Host != (lease.Owner{}) {
-			what = "mail has not gone to the host for"
+		hostless = "no host has been known for"
+		if t.Host != (lease.Owner{}) {
+			hostless = "mail has not gone to the host for"
 		}
-		all = append(all, fmt.Sprint(what, " ", (now-t.hostless).Round(time.Millisecond)))
+		hostless = fmt.Sprint(hostless, " ", (now - t.hostless).Round(time.Millisecond))
 	}
-	if s.Refused != nil {
-		all = append(all, "the host is not talked to: "+s.Refused.Error())
+	if t.Refused != nil {
+		refused = "the host is not talked to: " + t.Refused.Error()
 	}
 	if t.store != "" {
-		all = append(all, "the store: "+t.store)
-	} else if in := m.keeper.Info(); in.Failure != nil { // the first attempt may still be under way
-		all = append(all, fmt.Sprintf("the store has not been reached since %v: %.256s", in.Since.Format(time.RFC3339), in.Failure))
+		store = "the store: " + t.store
 	}
 	if t.brokeAt < since {
 		t.broke = ""
 	}
-	if why := asker.Unreached(m.system, m.keeper.Owner(), s.Host, t.broke, now-t.brokeAt); why != "" {
-		all = append(all, why)
-	}
-	if s.Buffered > 0 {
-		all = append(all, fmt.Sprintf("%d messages wait here", s.Buffered))
-	}
-	return strings.Join(all, ", ")
+	return asker.Hindrance(m.system, m.keeper, t.Host, t.broke, now-t.brokeAt, t.Buffered, hostless, refused, store)
 }
 
 // troubles notes what stands between this node and the singleton.

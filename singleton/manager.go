@@ -116,11 +116,11 @@ func named(kind, name string) string {
 	return n
 }
 
-// check is the beginning of the calls that a user may make of a zero Manager, or with
+// check is the beginning of the calls that a user may make of a nil or a zero Manager, or with
 // no context.
 func (m *Manager) check(ctx context.Context) error {
-	if m.system == nil {
-		return fmt.Errorf("singleton: manager: %w: the zero value, must come from singleton.Start", lease.ErrInvalid)
+	if m == nil || m.system == nil {
+		return fmt.Errorf("singleton: manager: %w: nil or the zero value, must come from singleton.Start", lease.ErrInvalid)
 	}
 	if err := input.Context(ctx, lease.ErrInvalid); err != nil {
 		return fmt.Errorf("singleton %.64q: %w", m.name, err)

@@ -9,7 +9,6 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/asker"
 	"github.com/holdfast-go/holdfast/internal/input"
@@ -178,25 +177,11 @@ func (m *Manager) undoLaunch() {
 // Later answers to the same msg, and those that come after Ask returned, are dead
 // letters. Safe for concurrent use. It blocks its goroutine: an actor that must go
 // on meanwhile calls it from another one, and tells itself what came of it.
-func Ask[R any](ctx context.Context, m *Manager, msg any) (R, error) {
-	if m == nil {
-		var none R
-		return none, fmt.Errorf("singleton.Ask: manager: %w: nil", lease.ErrInvalid)
-	}
+func Ask[R any](ctx context.Context, m *Manager, msg any) (answer R, err error) {
 	if err := m.check(ctx); err != nil {
-		var none R
-		return none, err
+		return answer, err
 	}
 	since := m.clock.Now().Mono
 	send := func(e *actor.MessageEnvelope) { m.system.Root.Send(m.PID(), e) }
-	answer, err := asker.Ask[R](ctx, m.system, &m.asked, send, msg)
-	if err != nil {
-		err = fmt.Errorf("singleton %.64q: %w", m.Name(), err)
-		if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) || errors.Is(err, hosting.ErrUnconfirmed) {
-			if why := m.why(since); why != "" {
-				err = fmt.Errorf("%w (%s)", err, why)
-			}
-		}
-	}
-	return answer, err
+	return asker.Ask[R](ctx, m.system, &m.asked, send, msg, "singleton", m.name, func() string { return m.why(since) })
 }

@@ -18,7 +18,7 @@ func TestUnreached(t *testing.T) {
 	here, there := lease.Owner{ID: "a", Incarnation: "1", Address: "a:1"}, lease.Owner{ID: "b", Incarnation: "2", Address: "b:1"}
 	mute := func(o lease.Owner) lease.Owner { o.Address = ""; return o }
 	says := func(own, host lease.Owner, broke string) string {
-		return Unreached(system, own, host, broke, 3*time.Second)
+		return unreached(system, own, host, broke, 3*time.Second)
 	}
 	require.Equal(t, `this node has no address and exchanges nothing with the host "b"`, says(mute(here), there, ""))
 	require.Equal(t, `the host "b" has no address`, says(here, mute(there), ""))

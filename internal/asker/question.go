@@ -6,8 +6,11 @@ package asker
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -112,9 +115,24 @@ func (q *Question) Stop(pid *actor.PID) {
 
 // Ask calls send once, with msg and the sender that the answer is to go to, and waits for
 // one answer of type R until ctx ends. of notes where the question goes; nil if that is not
-// noted, or Expect comes later. The errors are those of singleton.Ask.
-func Ask[R any](ctx context.Context, system *actor.ActorSystem, of *InFlight,
-	send func(*actor.MessageEnvelope), msg any) (answer R, err error) {
+// noted, or Expect comes later. The errors are those of singleton.Ask: of the kind and the name of who
+// is asked, and with what why returns, the Hindrance, where no answer came.
+func Ask[R any](ctx context.Context, system *actor.ActorSystem, of *InFlight, send func(*actor.MessageEnvelope), msg any,
+	kind, name string, why func() string) (R, error) {
+	answer, err := ask[R](ctx, system, of, send, msg)
+	if err == nil {
+		return answer, nil
+	}
+	err = fmt.Errorf("%s %.64q: %w", kind, name, err)
+	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) || errors.Is(err, hosting.ErrUnconfirmed) {
+		if text := why(); text != "" {
+			err = fmt.Errorf("%w (%s)", err, text)
+		}
+	}
+	return answer, err
+}
+
+func ask[R any](ctx context.Context, system *actor.ActorSystem, of *InFlight, send func(*actor.MessageEnvelope), msg any) (answer R, err error) {
 	envelope, err := questionable(msg)
 	if err != nil {
 		return answer, err
@@ -171,10 +189,24 @@ func judge[R any](asked, got any) (answer R, err error) {
 	return answer, fmt.Errorf("%w to %T: %T, not %v", hosting.ErrUnexpectedAnswer, asked, got, reflect.TypeFor[R]())
 }
 
-// Unreached says why nothing passes between the node own and the host: one of them has no address, no
+// Hindrance says what stands between this node and a host: what the caller knows of it (texts that may
+// be empty), a store that is not reached, no way to the host (broke is the address to which the link
+// broke, that time ago; empty if none did), and messages that wait here. Empty if nothing is known.
+func Hindrance(system *actor.ActorSystem, k *lease.Keeper, host lease.Owner, broke string, ago time.Duration, waits int, known ...string) string {
+	if in := k.Info(); in.Failure != nil {
+		known = append(known, fmt.Sprintf("the store has not been reached since %v: %.256s", in.Since.Format(time.RFC3339), in.Failure))
+	}
+	known = append(known, unreached(system, k.Owner(), host, broke, ago))
+	if waits > 0 {
+		known = append(known, fmt.Sprintf("%d messages wait here", waits))
+	}
+	return strings.Join(slices.DeleteFunc(known, func(text string) bool { return text == "" }), ", ")
+}
+
+// unreached says why nothing passes between the node own and the host: one of them has no address, no
 // link could be made, or the one to the address broke, that time ago. Empty if nothing is known to
 // hinder it; broke is empty if no link has.
-func Unreached(system *actor.ActorSystem, own, host lease.Owner, broke string, ago time.Duration) string {
+func unreached(system *actor.ActorSystem, own, host lease.Owner, broke string, ago time.Duration) string {
 	elsewhere := host.Incarnation != "" && host.Incarnation != own.Incarnation
 	at := cmp.Or(broke, host.Address)
 	switch why := actors.Unreached(system)[at]; {
