@@ -285,24 +285,18 @@ func TestEnvelopesWithHeaders(t *testing.T) {
 		r := ns[0].region
 		for i := range 8 {
 			id := idOf(i, 8)
-			for k, send := range []func(e *actor.MessageEnvelope, to *actor.PID) error{
-				func(e *actor.MessageEnvelope, to *actor.PID) error { e.Sender = to; return r.Tell(id, e) },
-				func(e *actor.MessageEnvelope, to *actor.PID) error { return r.Request(id, e, to) },
-			} {
-				answer := actor.NewFuture(ns[0].system, time.Second)
-				require.NoError(t, send(&actor.MessageEnvelope{Message: job{"x", k},
-					Header: map[string]string{"h": "v"}}, answer.PID()))
-				got, err := answer.Result()
-				require.NoError(t, err, "way %d to %s", k, owners(ns[0])[i])
-				require.Equal(t, done{ID: "v", Number: k}, got)
-			}
+			answer := actor.NewFuture(ns[0].system, time.Second)
+			require.NoError(t, r.Tell(id, &actor.MessageEnvelope{Message: job{"x", 1}, Sender: answer.PID(),
+				Header: map[string]string{"h": "v"}}))
+			told, err := answer.Result()
+			require.NoError(t, err, "to %s", owners(ns[0])[i])
+			require.Equal(t, done{ID: "v", Number: 1}, told)
 			got, err := sharding.Ask[done](contextFor(time.Second), r, id, &actor.MessageEnvelope{Message: job{"x", 9},
 				Header: map[string]string{"h": "v"}})
 			require.NoError(t, err)
 			require.Equal(t, done{ID: "v", Number: 9}, got)
 			for _, empty := range []*actor.MessageEnvelope{nil, {}, {Header: map[string]string{"h": "v"}}} {
 				require.ErrorIs(t, r.Tell(id, empty), lease.ErrInvalid)
-				require.ErrorIs(t, r.Request(id, empty, nil), lease.ErrInvalid)
 				_, err := sharding.Ask[done](t.Context(), r, id, empty)
 				require.ErrorIs(t, err, lease.ErrInvalid)
 			}
@@ -748,7 +742,7 @@ func TestZeroValuesDoNotPanic(t *testing.T) {
 		"Entity": "made by Of alone, which returns nil where there is none",
 	}, new(sharding.Region), new(sharding.EventKind))
 	var r sharding.Region
-	for _, err := range []error{r.Tell("x", job{}), r.Stop(t.Context()), r.Request("x", job{}, nil)} {
+	for _, err := range []error{r.Tell("x", job{}), r.Stop(t.Context())} {
 		require.ErrorIs(t, err, lease.ErrInvalid)
 		require.ErrorContains(t, err, "sharding.Start")
 	}

@@ -90,7 +90,6 @@ func TestAForgedLifeIsNotBelieved(t *testing.T) {
 			for _, msg := range systemLike {
 				require.ErrorIs(t, n.region.Tell(id, msg), lease.ErrInvalid)
 				require.ErrorIs(t, n.region.Tell(id, &actor.MessageEnvelope{Message: msg}), lease.ErrInvalid)
-				require.ErrorIs(t, n.region.Request(id, msg, nil), lease.ErrInvalid)
 				_, err := sharding.Ask[done](context.Background(), n.region, id, msg)
 				require.ErrorIs(t, err, lease.ErrInvalid)
 				n.system.Root.Send(ref, msg)
@@ -331,8 +330,9 @@ func TestInvalidUTF8IsRefused(t *testing.T) {
 					_, err = ask(wrapperspb.String("behind"))
 					require.NoError(t, err)
 				}
-				require.NoError(t, r.Request(id, msg, actor.NewPID("a:1", "no \xff text")))
-				require.NoError(t, r.Request(id, msg, actor.NewPID("\xff:1", "asker")))
+				for _, sender := range []*actor.PID{actor.NewPID("a:1", "no \xff text"), actor.NewPID("\xff:1", "asker")} {
+					require.NoError(t, r.Tell(id, &actor.MessageEnvelope{Message: msg, Sender: sender}))
+				}
 			}
 			time.Sleep(time.Second)
 			require.EqualValues(t, refused+8, r.Info().Undeliverable)

@@ -70,7 +70,8 @@ func (r *Region) may(ctx context.Context) error {
 func (r *Region) Type() Type { return r.typ }
 
 // Tell sends msg to the entity id, wherever it runs, starting it if need be. It
-// returns at once. msg may be an *actor.MessageEnvelope, with sender and headers.
+// returns at once. msg may be an *actor.MessageEnvelope, with headers and the sender, which gets the
+// entity's answer.
 // What one goroutine sends to one entity stays in order.
 //
 // Errors: lease.ErrInvalid for a bad id, a nil message, or one that only an actor system
@@ -84,16 +85,6 @@ func (r *Region) Tell(id string, msg any) error {
 		return err
 	}
 	r.routeMail(id, msg)
-	return nil
-}
-
-// Request is Tell with a sender, who gets the entity's answer; that of an envelope
-// is replaced.
-func (r *Region) Request(id string, msg any, sender *actor.PID) error {
-	if err := r.check(id, msg); err != nil {
-		return err
-	}
-	r.deliver(id, enclose(msg, sender))
 	return nil
 }
 
@@ -143,15 +134,6 @@ func (r *Region) direct(id string, envelope any) bool {
 	}
 	s := r.shards.of(id)
 	return s.here.Load() && s.deliverFast(0, id, envelope)
-}
-
-// enclose puts a message in an envelope of its own; one that is in an envelope keeps
-// its headers.
-func enclose(msg any, sender *actor.PID) *actor.MessageEnvelope {
-	if e, ok := msg.(*actor.MessageEnvelope); ok {
-		return &actor.MessageEnvelope{Header: e.Header, Message: e.Message, Sender: sender}
-	}
-	return &actor.MessageEnvelope{Message: msg, Sender: sender}
 }
 
 // Ref returns a PID of the entity id that may be kept, given to actors of other

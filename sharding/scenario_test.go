@@ -345,7 +345,7 @@ func TestScenario14AProxyOnlyNode(t *testing.T) {
 		sender := p.system.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
 			switch m := ctx.Message().(type) {
 			case string:
-				require.NoError(t, p.region.Request(m, job{"s", 1}, ctx.Self()))
+				require.NoError(t, p.region.Tell(m, &actor.MessageEnvelope{Message: job{"s", 1}, Sender: ctx.Self()}))
 			case *actor.PID:
 				ctx.Request(m, job{"s", 2})
 			case done:

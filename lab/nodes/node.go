@@ -445,7 +445,7 @@ func (n *node) request(ctx actor.Context, sender uint32, target int) letter {
 	if target < n.Names.Singletons {
 		ctx.Request(n.managers[target].PID(), l)
 	} else {
-		_ = n.region.Request(n.accounts[target-n.Names.Singletons], l, ctx.Self()) // likewise
+		_ = n.region.Tell(n.accounts[target-n.Names.Singletons], &actor.MessageEnvelope{Message: l, Sender: ctx.Self()}) // likewise
 	}
 	return l
 }
