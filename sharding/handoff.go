@@ -13,7 +13,6 @@ import (
 	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/handover"
-	"github.com/holdfast-go/holdfast/internal/stateful"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/store"
@@ -137,7 +136,7 @@ func (h *tenure) leaveState(e *entry, a actor.Actor, lost bool) {
 		}
 		return
 	}
-	state, err := stateful.Take(a, s.set.stateLimit)
+	state, err := handover.HandOver(a, s.set.stateLimit)
 	if err == nil && state != nil {
 		s.do(func() { err = h.leftLocked().Put(e.id, state) })
 	}
@@ -164,15 +163,7 @@ func (h *tenure) restoreState(e *entry, a actor.Actor) error {
 	if !has {
 		return nil // the shard is gone: the loss of its states was reported
 	}
-	err := stateful.Give(a, state)
-	if err == nil {
-		return nil
-	}
-	s.coldStart(e.id, err)
-	if errors.Is(err, stateful.ErrNot) {
-		return nil // it can start as it is
-	}
-	return err
+	return handover.Restore(a, state, func(why error) { s.coldStart(e.id, why) })
 }
 
 // keepStates also packs states that were never restored, of a hosting that has ended. Without a

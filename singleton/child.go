@@ -372,8 +372,7 @@ func (c *child) onChildEnded() {
 	}
 	c.event(Event{Kind: ChildEnded, Token: token, Panic: c.crash, Overruns: int(overruns)})
 	if err := c.states.notLeft; err != nil {
-		c.log.Warn("cold start: the child's state is not handed over", zap.Error(err))
-		c.event(Event{Kind: ColdStart, Token: token, Reason: err})
+		c.coldStart("cold start: the child's state is not handed over", token, err)
 	}
 	c.fire(handover.Ended)
 	c.giveWay()

@@ -228,11 +228,8 @@ func (g *giving) sendState(inv invitation, states *handover.States) {
 		Name: g.lname, Number: inv.Number, Nonce: inv.Offer.Nonce, From: g.proxy.Self, To: inv.To, Within: inv.Offer.Lifetime,
 		Trace: inv.Trace, Sole: true,
 		Holds: func() bool { return g.Status().Host.Incarnation == inv.To.Incarnation },
-		Cold: func(_ string, why error) {
-			g.log.Warn("the state that was handed over is lost", zap.Error(why))
-			g.event(Event{Kind: ColdStart, Reason: why})
-		},
-		Done: func(x *handover.Sending) { g.post(func() { delete(g.sendings, x) }) },
+		Cold:  func(_ string, why error) { g.coldStart(stateLost, 0, why) },
+		Done:  func(x *handover.Sending) { g.post(func() { delete(g.sendings, x) }) },
 	}, states)
 	g.sendings[x] = struct{}{}
 }

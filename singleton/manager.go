@@ -357,6 +357,12 @@ func (c *core) event(e Event) {
 	c.outlet.Publish(e)
 }
 
+// coldStart tells what became of a state that is lost, and why.
+func (c *core) coldStart(what string, token lease.Token, why error) {
+	c.log.Warn(what, zap.Error(why))
+	c.event(Event{Kind: ColdStart, Token: token, Reason: why})
+}
+
 // nameOf is the name of a manager's lease.
 func nameOf(m *Manager) string {
 	if h, ok := lease.As[*lease.Handle](m.lease); ok {

@@ -12,7 +12,6 @@ import (
 	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/handover"
-	"github.com/holdfast-go/holdfast/internal/stateful"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/store"
@@ -50,10 +49,7 @@ func (s *successor) onInvite(m *wire.Invite) {
 // onHandedOver takes the old host's word.
 func (s *successor) onHandedOver(m *wire.HandedOver) {
 	if m.Name == s.lname {
-		s.take.Word(s.port, m, func(int) {
-			s.log.Warn("the state that was handed over did not come")
-			s.event(Event{Kind: ColdStart, Reason: handover.ErrMissing})
-		})
+		s.take.Word(s.port, m, func(int) { s.coldStart("the state that was handed over did not come", 0, handover.ErrMissing) })
 	}
 }
 
@@ -68,10 +64,11 @@ func (s *successor) onState(m *wire.EntityState) {
 		return
 	}
 	if err := t.State(m); err != nil {
-		s.log.Warn("the state that was handed over is lost", zap.Error(err))
-		s.event(Event{Kind: ColdStart, Reason: err})
+		s.coldStart(stateLost, 0, err)
 	}
 }
+
+const stateLost = "the state that was handed over is lost"
 
 var errNotTaken = errors.New("the lease was not taken up with it")
 
@@ -110,8 +107,7 @@ func (s *successor) forgetState() {
 // loseTaken tells of a state that came, and that no child gets.
 func (s *successor) loseTaken(states *handover.States) {
 	if len(states.Drop()) > 0 {
-		s.log.Warn("the state that was handed over is lost", zap.Error(errNotTaken))
-		s.event(Event{Kind: ColdStart, Reason: errNotTaken})
+		s.coldStart(stateLost, 0, errNotTaken)
 	}
 }
 
@@ -134,16 +130,7 @@ type states struct {
 // goroutine. If that fails the child ends, and the next one starts cold.
 func (s *states) restoreState(a actor.Actor, state []byte, given *handover.States) error {
 	s.post(func() { given.Drop() })
-	err := stateful.Give(a, state)
-	if err == nil {
-		return nil
-	}
-	s.log.Warn("cold start: the state that was handed over was not taken", zap.Error(err))
-	s.event(Event{Kind: ColdStart, Reason: err})
-	if errors.Is(err, stateful.ErrNot) {
-		return nil // it can start as it is
-	}
-	return err
+	return handover.Restore(a, state, func(why error) { s.coldStart("cold start: the state that was handed over was not taken", 0, why) })
 }
 
 // What a child that ends is asked for.
@@ -169,7 +156,7 @@ func (s *states) leaveState(a actor.Actor, lost bool) {
 	var state []byte
 	var err error
 	if asked == askState && !lost {
-		state, err = stateful.Take(a, maxState)
+		state, err = handover.HandOver(a, maxState)
 	} else if _, ok := a.(hosting.Stateful); ok {
 		if err = errNoSuccessor; asked == askState {
 			err = errShutOff

@@ -1,6 +1,7 @@
 package handover_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -201,4 +202,66 @@ func history(t *testing.T, seed uint64) {
 	require.Equal(t, 1, ends)
 	require.Zero(t, handover.Of(a).Left.Used(), "seed %d", seed)
 	require.Zero(t, handover.Of(b).Taken.Used(), "seed %d", seed)
+}
+
+type stateless struct{}
+
+func (stateless) Receive(actor.Context) {}
+
+// keeper keeps what it was given, or does something else.
+type keeper struct {
+	stateless
+	state []byte
+	do    func() error
+}
+
+func (k *keeper) HandOverState() ([]byte, error) {
+	if k.do != nil {
+		return k.state, k.do()
+	}
+	return k.state, nil
+}
+
+func (k *keeper) RestoreState(state []byte) error {
+	if k.do != nil {
+		return k.do()
+	}
+	k.state = state
+	return nil
+}
+
+func TestAStateIsTakenAndGiven(t *testing.T) {
+	next, cold := &keeper{}, []string{}
+	lost := func(why error) { cold = append(cold, why.Error()) }
+	state, err := handover.HandOver(&keeper{state: []byte("four")}, 4)
+	require.NoError(t, err)
+	require.NoError(t, handover.Restore(next, state, lost))
+	require.Equal(t, "four", string(next.state))
+	_, err = handover.HandOver(next, 3)
+	require.ErrorContains(t, err, "4 bytes, at most 3")
+	state, err = handover.HandOver(stateless{}, 4)
+	require.NoError(t, err)
+	require.Nil(t, state)
+	require.Empty(t, cold)
+	require.NoError(t, handover.Restore(stateless{}, state, lost), "it starts as it is")
+	require.Equal(t, []string{"the actor is not Stateful"}, cold)
+}
+
+// Whatever an actor does instead is an error that says so; its goroutine goes on.
+func TestAnActorThatFailsLeavesNoState(t *testing.T) {
+	why := errors.New("not today")
+	for want, do := range map[string]func() error{
+		why.Error():          func() error { return why },
+		"it panicked: a bug": func() error { panic("a bug") },
+	} {
+		k := &keeper{state: []byte("four"), do: do}
+		state, err := handover.HandOver(k, 4)
+		require.ErrorContains(t, err, "HandOverState: "+want)
+		require.Nil(t, state)
+		var cold error
+		err = handover.Restore(k, state, func(why error) { cold = why })
+		require.ErrorContains(t, err, "RestoreState: "+want)
+		require.Equal(t, err, cold)
+	}
+	require.ErrorIs(t, handover.Restore(&keeper{do: func() error { return why }}, nil, func(error) {}), why)
 }

@@ -13,7 +13,9 @@ import (
 	"github.com/asynkron/protoactor-go/extensions"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/actors"
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/store"
@@ -162,6 +164,42 @@ func (s *States) Absorb(t *States) (lost []string) {
 	}
 	return lost
 }
+
+// HandOver returns what an actor that has ended has to hand over; nil if that is nothing. More than
+// limit bytes, and a panic, are errors.
+func HandOver(a actor.Actor, limit int) (state []byte, err error) {
+	s, ok := a.(hosting.Stateful)
+	if !ok {
+		return nil, nil
+	}
+	err = boundary.Call(func() (err error) { state, err = s.HandOverState(); return err })
+	if err != nil {
+		return nil, fmt.Errorf("HandOverState: %w", err)
+	}
+	if len(state) > limit {
+		return nil, fmt.Errorf("%d bytes, at most %d", len(state), limit)
+	}
+	return state, nil
+}
+
+// Restore gives a new actor the state of the one before. cold hears why it was not taken, as the actor
+// panicked, say. After an error the actor is to end, and the next one starts cold; one that is not
+// Stateful can start as it is.
+func Restore(a actor.Actor, state []byte, cold func(why error)) error {
+	s, ok := a.(hosting.Stateful)
+	if !ok {
+		cold(errNotStateful)
+		return nil
+	}
+	err := boundary.Call(func() error { return s.RestoreState(state) })
+	if err != nil {
+		err = fmt.Errorf("RestoreState: %w", err)
+		cold(err)
+	}
+	return err
+}
+
+var errNotStateful = errors.New("the actor is not Stateful")
 
 var (
 	// ErrLate: a state came when its actor's next life had begun without it.
