@@ -69,7 +69,7 @@ func TestBadInput(t *testing.T) {
 			"another's address": {start(a.system, b.keeper, "x", props), "lease.Config.Address"},
 			"nil option":        {start(a.system, a.keeper, "x", props, nil), "Option"},
 			"backoff":           {start(a.system, a.keeper, "x", props, singleton.WithBackoff(0, 1)), "at least 1ms"},
-			"backoff order":     {start(a.system, a.keeper, "x", props, singleton.WithBackoff(time.Second, time.Millisecond)), "at least least"},
+			"backoff order":     {start(a.system, a.keeper, "x", props, singleton.WithBackoff(time.Second, time.Millisecond)), "WithBackoff most: 1ms, must be at least 1s"},
 			"buffer":            {start(a.system, a.keeper, "x", props, singleton.WithBuffer(0, 0)), "at least 1"},
 			"policy":            {start(a.system, a.keeper, "x", props, singleton.WithBuffer(1, 9)), "DropOldest"},
 			"stop":              {start(a.system, a.keeper, "x", props, singleton.WithStop(nil, 0)), "at least 1ms"},

@@ -1,6 +1,7 @@
 package singleton
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -169,23 +170,17 @@ func (s *settings) complete(name string, keeper *lease.Keeper) error {
 	invalid := func(field string, got any, bound string) error {
 		return fmt.Errorf("singleton %.64q: %s: %w: %v, must be %s", name, field, lease.ErrInvalid, got, bound)
 	}
-	for _, x := range []struct {
-		field string
-		is    time.Duration
-		least time.Duration
-	}{
-		{"WithBackoff least", s.backoffMin, time.Millisecond}, {"WithBackoff most", s.backoffMax, time.Millisecond},
-		{"WithLinger", s.linger, 0}, {"WithSettle", s.settle, 0}, {"WithStop within", s.stopWithin, time.Millisecond},
-	} {
-		if x.is < x.least || x.is > input.Longest {
-			return invalid(x.field, x.is, fmt.Sprintf("at least %v and at most %v", x.least, input.Longest))
-		}
+	if err := cmp.Or(
+		input.Within("WithBackoff least", s.backoffMin, time.Millisecond, input.Longest),
+		input.Within("WithBackoff most", s.backoffMax, s.backoffMin, input.Longest),
+		input.Within("WithLinger", s.linger, 0, input.Longest),
+		input.Within("WithSettle", s.settle, 0, input.Longest),
+		input.Within("WithStop within", s.stopWithin, time.Millisecond, input.Longest),
+		input.Within("WithBuffer limit", s.buffer, 1, input.MaxCount),
+	); err != nil {
+		return fmt.Errorf("singleton %.64q: %w: %w", name, lease.ErrInvalid, err)
 	}
 	switch {
-	case s.buffer < 1 || s.buffer > input.MaxCount:
-		return invalid("WithBuffer limit", s.buffer, fmt.Sprintf("at least 1 and at most %d", input.MaxCount))
-	case s.backoffMax < s.backoffMin:
-		return invalid("WithBackoff most", s.backoffMax, fmt.Sprintf("at least least, %v", s.backoffMin))
 	case s.drop > hosting.DropOldest:
 		return invalid("WithBuffer policy", s.drop, "DropNewest or DropOldest")
 	case s.overdue > hosting.ReleaseAfterTTL:
