@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/asynkron/protoactor-go/actor"
-	"github.com/asynkron/protoactor-go/ctxext"
 
 	"github.com/holdfast-go/holdfast/internal/gate"
 	"github.com/holdfast-go/holdfast/lease"
@@ -19,26 +18,16 @@ type Entity struct {
 	g      *gate.Gate
 }
 
-func (r *Region) entity(s *shard, id string, g *gate.Gate) ctxext.ContextExtension {
-	return &Entity{r, s, id, g}
-}
-
-var entityExtension = ctxext.NextContextExtensionID()
-
-// ExtensionID makes it an extension of the actor's context.
-func (*Entity) ExtensionID() ctxext.ContextExtensionID { return entityExtension }
+func (r *Region) entity(s *shard, id string, g *gate.Gate) any { return &Entity{r, s, id, g} }
 
 // Of returns which entity the actor of ctx is, from before its first message, in
 // Started already; ok is false if it is none. Call it from the actor's own
 // goroutine.
 func Of(ctx actor.Context) (e *Entity, ok bool) {
-	defer func() { // a context panics if nothing was ever set
-		if recover() != nil {
-			e, ok = nil, false
-		}
-	}()
-	e, ok = ctx.Get(entityExtension).(*Entity)
-	return e, ok
+	if g, ok := gate.Of(ctx); ok && g.Actor().Equal(ctx.Self()) { // else it is a child that the entity guards
+		e, _ = g.Self.(*Entity)
+	}
+	return e, e != nil
 }
 
 // ID is the entity's.

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
-	"github.com/asynkron/protoactor-go/ctxext"
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/actors"
@@ -72,7 +71,7 @@ type books struct {
 	busy   int           // shards that are not Away
 	freed  func()        // called when one is
 	// entity is what an entity knows of itself.
-	entity func(*shard, string, *gate.Gate) ctxext.ContextExtension
+	entity func(*shard, string, *gate.Gate) any
 	// invites is the number of the last hand-over. It begins anywhere: another Region was here before.
 	invites uint64
 
@@ -639,8 +638,8 @@ func (g *guardian) gateFor(e *entry, has bool) (gt *gate.Gate, err error) {
 
 // spawn makes the actor of e behind gt.
 func (g *guardian) spawn(e *entry, gt *gate.Gate) error {
-	self := g.s.entity(&g.s.shard, e.id, gt)
-	return gt.Spawn(g.system, g.pid, g.pid.Id+"/"+url.PathEscape(e.id), g.crowd.props, actor.WithOnInit(func(ctx actor.Context) { ctx.Set(self) }))
+	gt.Self = g.s.entity(&g.s.shard, e.id, gt)
+	return gt.Spawn(g.system, g.pid, g.pid.Id+"/"+url.PathEscape(e.id), g.crowd.props)
 }
 
 // failed has an entity end that has panicked; starting it again is its entry's business.

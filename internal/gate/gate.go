@@ -58,6 +58,9 @@ type Options struct {
 // Gate guards one actor, and its children as far as it is asked to, for one
 // life under one term. Every method is safe for concurrent use.
 type Gate struct {
+	// Self is what the guarded actor is to the owner of the gate, which sets it before Spawn.
+	Self any
+
 	mode  state
 	name  string
 	token lease.Token
