@@ -69,8 +69,7 @@ type remembered struct {
 type roster struct {
 	mailroom
 	entries      map[string]*entry
-	tenure       *tenure // where entities run; nil while none may be started
-	last         *tenure // the same, until all its entities have ended
+	last         *tenure // where entities run, until all have ended
 	pending      int     // messages that wait for an entity to start
 	pendingBytes int     // about
 }

@@ -316,7 +316,7 @@ func (s *hold) open() {
 	s.seen = max(s.seen, t.Token())
 	s.fire(handover.Opened)
 	s.do(func() {
-		s.tenure, s.last = h, h
+		s.last = h
 		for _, id := range states.Keys() {
 			if s.entries[id] == nil {
 				s.beginLocked(id)
@@ -345,7 +345,6 @@ func (s *hold) drain() {
 	h := s.last
 	s.since = s.clock.Now().Mono
 	s.do(func() {
-		s.tenure = nil
 		h.collects = s.m.Offer && s.set.stateLimit > 0
 		s.routing().Ending(false)
 		s.endAllLocked(h)
@@ -367,7 +366,6 @@ func (s *hold) lose() {
 	s.deadline.Stop()
 	s.since = s.clock.Now().Mono
 	s.do(func() {
-		s.tenure = nil
 		h.cause = cause
 		s.routing().Ending(true)
 		s.endAllLocked(h)

@@ -163,7 +163,7 @@ func (h *tenure) startAll(ids []string) {
 		}
 		over := false
 		s.do(func() {
-			if over = s.tenure != h; over {
+			if over = s.last != h || h.ending; over {
 				return
 			}
 			for _, id := range chunk {

@@ -51,7 +51,7 @@ func (s *shard) arrived(m *wire.Envelope) bool {
 func (s *shard) deliverFast(token lease.Token, id string, envelope any) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if !s.direct || token > 0 && token > s.tenure.term.Token() {
+	if !s.direct || token > 0 && token > s.last.term.Token() {
 		return false
 	}
 	e := s.entries[id]

@@ -42,7 +42,7 @@ type making struct {
 
 // child makes the child, and sees to its end.
 type child struct {
-	*troubles
+	*core
 	tenure     *tenure
 	proxy      *proxy
 	door       *door
@@ -245,24 +245,15 @@ func (c *child) dropSpawn() {
 	c.abandon(why)
 	c.log.Error("the child is given up", zap.Error(why), zap.Duration("after", c.clock.Now().Mono-mk.since))
 	c.event(Event{Kind: StartFailed, Token: c.tenure.term.Token(), Reason: why})
-	if !mk.stop() {
+	if mk.gate.Actor() == nil { // none runs, nor ever will
 		c.fire(handover.Ended)
 		return
 	}
+	mk.gate.Stop()
 	// It runs, and something of its Props that was called around that does not return.
 	c.began(mk)
 	c.remindOfStop()
 	c.reap(mk)
-}
-
-// stop stops what was given up and runs already, or was about to; false if nothing does,
-// nor ever will.
-func (mk *making) stop() bool {
-	if mk.gate.Actor() == nil {
-		return false
-	}
-	mk.gate.Stop()
-	return true
 }
 
 // abandon shuts what is being made off: it is stopped once it exists.

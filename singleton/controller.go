@@ -37,8 +37,8 @@ import (
 //   - candidates are the nodes that would host; leadership is what the source of leadership says
 //   - door and proxy connect package route, which decides where mail goes, to senders, the gate,
 //     the network and the dead letters; host is what the records say of the host
-//   - tenure has the lease, and waits for it; troubles are what Health and Status say
-//   - core has the machine, and the turns of the actor
+//   - tenure has the lease, and waits for it
+//   - core has the machine, the turns of the actor, and what Health and Status say
 //
 // Package handover sends the child's state. Package transport carries the mail, in a window for
 // each node, and keeps a backlog until the next node has custody of it.
@@ -46,7 +46,7 @@ import (
 // controller is the manager's actor: it feeds the machine with events, carries
 // its effects out, and routes mail.
 type controller struct {
-	*troubles
+	*core
 	port       port
 	tenure     *tenure
 	host       *host
@@ -66,10 +66,10 @@ func newController(m *Manager) *controller {
 	c := &controller{}
 	core := &core{Manager: m, fire: c.fire}
 	core.hold.Yields = m.set.overdue == hosting.ReleaseAfterTTL
-	c.troubles = &troubles{core: core}
-	c.tenure = &tenure{troubles: c.troubles, isFree: c.onFree, announced: c.onAnnounced}
+	c.core = core
+	c.tenure = &tenure{core: core, isFree: c.onFree, announced: c.onAnnounced}
 	c.lead = &leadership{core: core}
-	c.host = &host{troubles: c.troubles}
+	c.host = &host{core: core}
 	c.proxy = newProxy(core, c.host)
 	c.door = newDoor(c.proxy)
 	c.candidates = &candidates{core: core, proxy: c.proxy, lead: c.lead, known: map[string]candidate{}}
@@ -77,7 +77,7 @@ func newController(m *Manager) *controller {
 	c.port = port{core, c.proxy}
 	c.successor = &successor{port: c.port, tenure: c.tenure}
 	c.states = &states{core: core}
-	c.child = &child{troubles: c.troubles, tenure: c.tenure, proxy: c.proxy, door: c.door,
+	c.child = &child{core: core, tenure: c.tenure, proxy: c.proxy, door: c.door,
 		candidates: c.candidates, successor: c.successor, states: c.states}
 	c.giving = &giving{port: c.port, tenure: c.tenure, lead: c.lead, candidates: c.candidates,
 		states: c.states, child: c.child,
@@ -382,7 +382,7 @@ func (c *controller) ended() {
 	var made *gate.Gate
 	if mk := c.child.making; mk != nil {
 		mk.reminder.Stop()
-		if mk.stop() {
+		if mk.gate.Stop(); mk.gate.Actor() != nil {
 			made = mk.gate
 		}
 	}

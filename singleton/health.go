@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -48,7 +46,7 @@ func Health(system *actor.ActorSystem) func(context.Context) error {
 	return func(context.Context) error {
 		var wrong []error
 		keepers := map[*lease.Keeper]bool{}
-		for _, m := range managersOf(system) {
+		for _, m := range registryOf(system).running() {
 			if k := m.keeper; !keepers[k] {
 				keepers[k] = true
 				if err := k.Setback(); err != nil {
@@ -66,11 +64,8 @@ func Health(system *actor.ActorSystem) func(context.Context) error {
 // report tells of the singletons, but of the coordinators of sharded types, and moves one if that is
 // asked for.
 func (r *registry) report(_ context.Context, q inquiry.Request, to *inquiry.Report) {
-	r.mu.Lock()
-	all := slices.DeleteFunc(slices.SortedFunc(maps.Values(r.managers), byName), hasEnded)
-	r.mu.Unlock()
 	to.Draining = to.Draining || r.drained.Load()
-	for _, m := range all {
+	for _, m := range r.running() {
 		if m.owned {
 			continue
 		}
@@ -110,16 +105,10 @@ func (m *Manager) why(since time.Duration) string {
 	return asker.Hindrance(m.system, m.keeper, t.Host, t.broke, now-t.brokeAt, t.Buffered, hostless, refused, store)
 }
 
-// troubles notes what stands between this node and the singleton.
-type troubles struct {
-	*core
-	known trouble
-}
-
 // timeTrouble notes since when what Health tells lasts.
-func (t *troubles) timeTrouble(s Status, trial *gate.Gate, making, following bool) {
-	now := t.now()
-	t.known.trial, t.known.resting = trial, t.resting
+func (c *core) timeTrouble(s Status, trial *gate.Gate, making, following bool) {
+	now := c.now()
+	c.known.trial, c.known.resting = trial, c.resting
 	since := func(at *time.Duration, lasts bool) {
 		if !lasts {
 			*at = 0
@@ -127,16 +116,16 @@ func (t *troubles) timeTrouble(s Status, trial *gate.Gate, making, following boo
 			*at = now
 		}
 	}
-	since(&t.known.making, making)
-	since(&t.known.following, following)
-	since(&t.known.stopping, s.Phase == HandingOver || s.Phase == Yielding || s.Phase == Stopping)
+	since(&c.known.making, making)
+	since(&c.known.following, following)
+	since(&c.known.stopping, s.Phase == HandingOver || s.Phase == Yielding || s.Phase == Stopping)
 	// A host without this package announces nothing.
-	since(&t.known.waiting, s.Phase.away() && s.Host == (lease.Owner{}) && (s.Buffered > 0 || t.dir != nil && t.sign == nil))
+	since(&c.known.waiting, s.Phase.away() && s.Host == (lease.Owner{}) && (s.Buffered > 0 || c.dir != nil && c.sign == nil))
 }
 
 // timeStatus says since when what s says of the child, if there is one, is so.
-func (t *troubles) timeStatus(s *Status, child bool) {
-	now, old := time.Unix(0, t.clock.Now().Wall), t.status.Load()
+func (c *core) timeStatus(s *Status, child bool) {
+	now, old := time.Unix(0, c.clock.Now().Wall), c.status.Load()
 	if child {
 		s.Started = cmp.Or(old.Started, now)
 	}
@@ -168,18 +157,18 @@ func (c *core) whyNot() string {
 }
 
 // storeSaid notes how the store answered; that the manager ends tells nothing.
-func (t *troubles) storeSaid(err error) {
+func (c *core) storeSaid(err error) {
 	switch {
 	case err == nil:
-		t.known.store = ""
-	case t.life.Err() == nil:
-		t.known.store = fmt.Sprintf("%.256s", err.Error())
+		c.known.store = ""
+	case c.life.Err() == nil:
+		c.known.store = fmt.Sprintf("%.256s", err.Error())
 	}
 }
 
 // meter tells what changed from one status to the next.
-func (t *troubles) meter(old, now Status) {
-	i := t.metrics
+func (c *core) meter(old, now Status) {
+	i := c.metrics
 	add := func(to meters.Counter, d int) {
 		if d != 0 {
 			to.Add(int64(d))
@@ -193,20 +182,20 @@ func (t *troubles) meter(old, now Status) {
 	add(i.relayed, now.Relayed-old.Relayed)
 	add(i.unordered, now.Unordered-old.Unordered)
 	if now.Unordered > old.Unordered {
-		t.log.Warn("mail went on before all that was sent the old way was known to have arrived",
+		c.log.Warn("mail went on before all that was sent the old way was known to have arrived",
 			boundary.Do("look at the links and the load of the nodes that it was on"))
-		t.event(Event{Kind: OrderNotKept, Token: now.Token})
+		c.event(Event{Kind: OrderNotKept, Token: now.Token})
 	}
 }
 
 // meterHost measures for how long there was no host.
-func (t *troubles) meterHost(routable bool) {
+func (c *core) meterHost(routable bool) {
 	switch {
-	case routable && t.known.hostless != 0:
-		d := t.clock.Now().Mono - t.known.hostless + time.Nanosecond
-		t.known.hostless = 0
-		t.metrics.hostless.Record(d)
-	case !routable && t.known.hostless == 0:
-		t.known.hostless = t.clock.Now().Mono
+	case routable && c.known.hostless != 0:
+		d := c.clock.Now().Mono - c.known.hostless + time.Nanosecond
+		c.known.hostless = 0
+		c.metrics.hostless.Record(d)
+	case !routable && c.known.hostless == 0:
+		c.known.hostless = c.clock.Now().Mono
 	}
 }

@@ -20,7 +20,7 @@ import (
 
 // host is what this node knows of the host, and what it makes of what the host says of itself.
 type host struct {
-	*troubles
+	*core
 	*route.Router
 
 	record  lease.Record // the holder of the lease, if known

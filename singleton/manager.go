@@ -317,6 +317,8 @@ type core struct {
 	fire func(event)   // feeds the machine, and carries its effects out
 	ctx  actor.Context // of the message being handled
 	over atomic.Bool   // the actor has ended
+
+	known trouble // what stands between this node and the singleton
 }
 
 // command runs in a turn of the actor.

@@ -74,7 +74,8 @@ func (r *registry) remove(m *Manager) {
 		delete(r.managers, m.name)
 	}
 	for k, d := range r.dirs {
-		if d.idle(r.managers) {
+		used := slices.ContainsFunc(slices.Collect(maps.Values(r.managers)), func(m *Manager) bool { return m.dir == d })
+		if !used {
 			d.stop()
 			delete(r.dirs, k)
 		}
@@ -113,16 +114,6 @@ type followed struct {
 	prefix string
 }
 
-// idle reports whether none of managers uses d.
-func (d *directory) idle(managers map[string]*Manager) bool {
-	for _, m := range managers {
-		if m.dir == d {
-			return false
-		}
-	}
-	return true
-}
-
 // StopAll stops the managers of all singletons of system, side by side, each as Manager.Stop
 // does, and returns nil when all have ended and their leases are released. Managers that
 // are started meanwhile are stopped too, even by a child that ends, if the call of Start
@@ -146,7 +137,7 @@ func StopAll(ctx context.Context, system *actor.ActorSystem) error {
 	}
 	told := map[*Manager]bool{}
 	for {
-		open := slices.DeleteFunc(managersOf(system), func(m *Manager) bool { return m.owned })
+		open := slices.DeleteFunc(registryOf(system).running(), func(m *Manager) bool { return m.owned })
 		for _, m := range open {
 			_, lives := system.ProcessRegistry.GetLocal(m.pid.Id) // else it is about to, or ends
 			if lives && !told[m] {
@@ -195,7 +186,7 @@ func Drain(ctx context.Context, system *actor.ActorSystem) error {
 		return fmt.Errorf("singleton.Drain: %w", err)
 	}
 	registryOf(system).drained.Store(true)
-	all := slices.DeleteFunc(managersOf(system), func(m *Manager) bool { return m.owned || m.set.proxyOnly })
+	all := slices.DeleteFunc(registryOf(system).running(), func(m *Manager) bool { return m.owned || m.set.proxyOnly })
 	for _, m := range all {
 		m.tell(drain)
 	}
@@ -223,7 +214,7 @@ func Undrain(system *actor.ActorSystem) {
 		return
 	}
 	registryOf(system).drained.Store(false)
-	for _, m := range managersOf(system) {
+	for _, m := range registryOf(system).running() {
 		m.tell(undrain)
 	}
 }
@@ -244,9 +235,8 @@ func boundedJoin(errs []error) error {
 
 func byName(a, b *Manager) int { return cmp.Compare(a.name, b.name) }
 
-// managersOf returns the managers of system that have not ended, by name.
-func managersOf(system *actor.ActorSystem) []*Manager {
-	r := registryOf(system)
+// running returns the managers that have not ended, by name.
+func (r *registry) running() []*Manager {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.DeleteFunc(slices.SortedFunc(maps.Values(r.managers), byName), hasEnded)

@@ -16,7 +16,7 @@ import (
 
 // tenure is the term that the child works under, and the wait for one.
 type tenure struct {
-	*troubles
+	*core
 	isFree    func() // called when the name may be free, unless that is not waited for any more
 	announced func() // other nodes route by signedAs from now on
 
