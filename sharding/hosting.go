@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/actors"
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/gate"
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/transport"
@@ -538,7 +539,7 @@ func (g *guardian) SendUserMessage(pid *actor.PID, message any) {
 // SendSystemMessage implements actor.Process. It runs on the goroutine of an entity that
 // has failed, or ended.
 func (g *guardian) SendSystemMessage(pid *actor.PID, message any) {
-	defer g.contain()
+	defer boundary.Survive(g.log, failedHere)
 	switch m := message.(type) {
 	case *actor.Failure:
 		g.failed(m.Who, m.Reason)
@@ -548,15 +549,12 @@ func (g *guardian) SendSystemMessage(pid *actor.PID, message any) {
 	}
 }
 
-func (g *guardian) contain() {
-	if p := recover(); p != nil {
-		g.log.Error("a shard's guardian panicked", zap.Any("panic", p), zap.Stack("stack"))
-	}
-}
+// failedHere is the line of a panic that is contained.
+const failedHere = "a shard's guardian panicked"
 
 // start makes the actor of e, if that is still wanted.
 func (g *guardian) start(e *entry) {
-	defer g.contain()
+	defer boundary.Survive(g.log, failedHere)
 	s := g.s
 	wanted, has := false, false
 	s.do(func() {
@@ -585,7 +583,7 @@ func (g *guardian) start(e *entry) {
 
 // made: what was to make the actor of e has returned.
 func (g *guardian) made(e *entry, gt *gate.Gate, err error) {
-	defer g.contain()
+	defer boundary.Survive(g.log, failedHere)
 	s, pid := g.s, gt.Actor()
 	s.do(func() {
 		if pid != nil && err != nil && !e.GivenUp {

@@ -5,6 +5,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
@@ -51,11 +52,7 @@ func (c *controller) run(quit <-chan struct{}) {
 }
 
 func (c *controller) handle(msg any) {
-	defer func() {
-		if r := recover(); r != nil {
-			c.log.Error("the control loop panicked", zap.Any("panic", r), zap.Stack("stack"))
-		}
-	}()
+	defer boundary.Survive(c.log, "the control loop panicked")
 	c.take(msg)
 	c.leaving.goOn()
 }

@@ -103,7 +103,7 @@ func (failed stopFailing) HandleFailure(system *actor.ActorSystem, s actor.Super
 func (c *controller) Receive(ctx actor.Context) {
 	c.ctx = ctx
 	// A restart by protoactor would stop the child behind the machine's back.
-	defer c.survive("the manager panicked")
+	defer boundary.Survive(c.log, "the manager panicked")
 	defer c.door.reopen()
 	defer c.proxy.flush()
 	c.door.shut()

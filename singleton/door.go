@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/actors"
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/fastpath"
 	"github.com/holdfast-go/holdfast/internal/gate"
 	"github.com/holdfast-go/holdfast/internal/route"
@@ -316,7 +317,7 @@ func (d *door) takeMail() {
 // takeOne survives what it panics with, for the sake of the rest.
 func (d *door) takeOne(envelope any) {
 	p := d.p
-	defer p.survive("a message was not routed")
+	defer boundary.Survive(p.log, "a message was not routed")
 	message, kept := transport.Unwrap(actor.UnwrapEnvelopeMessage(envelope))
 	switch {
 	case !wire.Fits(message):

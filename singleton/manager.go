@@ -380,13 +380,6 @@ func (c *core) try(what string, f func()) {
 	}
 }
 
-// survive, when it is deferred, logs a panic.
-func (c *core) survive(what string) {
-	if r := recover(); r != nil {
-		c.log.Error(what, zap.Any("panic", r), zap.Stack("stack"))
-	}
-}
-
 // preferring returns what compares nodes by their IDs: less than 0 if a is preferred to b, by what is
 // known of them now.
 func (c *core) preferring() func(a, b string) int {

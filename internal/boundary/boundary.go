@@ -34,6 +34,13 @@ func Contain(err *error) {
 	}
 }
 
+// Survive, when it is deferred, logs a panic: what is for people.
+func Survive(log *zap.Logger, what string) {
+	if p := recover(); p != nil {
+		log.Error(what, zap.Any("panic", p), zap.Stack("stack"))
+	}
+}
+
 // Contained runs f. The error is nil unless f panicked.
 func Contained(f func()) (err error) {
 	defer Contain(&err)
