@@ -330,7 +330,7 @@ func TestExploreFindsPlantedMistakes(t *testing.T) { world.Find(t, planted) }
 func loneShard(system *actor.ActorSystem) *hold {
 	n := &node{group: &membership.Group{}, keeper: &lease.Keeper{}, system: system, log: zap.NewNop()}
 	n.clock, n.life = store.SystemClock(), context.Background()
-	s := &hold{books: &books{node: n, freed: func() {}}}
+	s := &hold{books: &books{node: n}}
 	s.cell.node, s.whole = n, &s.shard
 	return s
 }

@@ -56,9 +56,9 @@ type hold struct {
 	term     lease.Term // of the shard's lease, while it is held
 	seen     lease.Token
 	since    time.Duration
-	away     time.Duration // since when nothing is done with the lease
-	deadline actors.Alarm  // for entities that were told to stop
-	reminder actors.Alarm  // of entities that do not
+	closing  actors.Alarm // until the handle is closed of a shard that is away
+	deadline actors.Alarm // for entities that were told to stop
+	reminder actors.Alarm // of entities that do not
 	inv      handover.Giving
 	take     handover.Accepting
 	rest     rest
@@ -70,7 +70,6 @@ type books struct {
 	*node
 	parent *lease.Handle // of the shards' leases: the node's registration for the type
 	busy   int           // shards that are not Away
-	freed  func()        // called when one is
 	// entity is what an entity knows of itself.
 	entity func(*shard, string, *gate.Gate) any
 	// invites is the number of the last hand-over. It begins anywhere: another Region was here before.
@@ -421,8 +420,7 @@ func (s *hold) forget() {
 	s.loseStates(s.begin(), errNotTaken)
 	s.inv, s.take, s.term = handover.Giving{}, handover.Accepting{}, nil
 	s.do(func() { s.last = nil })
-	s.away = s.clock.Now().Mono
-	s.freed()
+	s.later(&s.closing, keepHandle, s.closeHandle)
 }
 
 // onRecord notes the holder of a shard.
@@ -478,44 +476,26 @@ func (s *hold) leaseOf() (*lease.Handle, error) {
 	return h, nil
 }
 
-// handles closes the handles of leases that are not needed: else a node would keep those of all
-// shards that it has ever hosted.
-type handles struct {
-	*node
-	shards  shards
-	closing actors.Alarm
-}
+// keepHandle is for how long the handle of a shard's lease is kept that is away: the shard may come
+// back, and what was asked for under it ends meanwhile. Then it is closed: else a node would keep those
+// of all shards that it has ever hosted.
+const keepHandle = time.Minute
 
-// keepHandles is for how long the handle of a shard's lease is kept that is away: the shard
-// may come back, and what was asked for under it ends meanwhile.
-const keepHandles = time.Minute
-
-// closeLater closes them when they have been away for so long.
-func (l *handles) closeLater() {
-	if !l.closing.Pending() {
-		l.later(&l.closing, keepHandles, func() {
-			if l.close(keepHandles) {
-				l.closeLater()
-			}
-		})
+// closeHandle closes the handle of a shard that is away.
+func (s *hold) closeHandle() {
+	if h := s.handle; h != nil && s.m.Phase == handover.Away {
+		s.handle = nil
+		s.closing.Stop()
+		s.ops.Go(func() { _ = h.Close(context.Background()) }) // bounded by the lease's own bounds
 	}
 }
 
-// close closes those of shards that have been away for so long; more if there are others.
-func (l *handles) close(after time.Duration) (more bool) {
-	now := l.clock.Now().Mono
-	for i := range l.shards {
-		s := &l.shards[i]
-		switch h := s.handle; {
-		case h == nil || s.m.Phase != handover.Away:
-		case now < s.away+after:
-			more = true
-		default:
-			s.handle = nil
-			l.ops.Go(func() { _ = h.Close(context.Background()) }) // bounded by the lease's own bounds
-		}
+// closeHandles closes those of all shards that are away, side by side: each may take as long as the
+// store is away.
+func (l shards) closeHandles() {
+	for i := range l {
+		l[i].closeHandle()
 	}
-	return more
 }
 
 // guardian is the parent of a shard's entities on this node under one term. It is no

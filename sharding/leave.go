@@ -31,7 +31,6 @@ const leaveWithin = 10 * time.Second
 type leaving struct {
 	*books
 	shards       shards
-	handles      *handles
 	coordination *coordination
 
 	on      bool // it takes none
@@ -250,8 +249,7 @@ func (d *leaving) goOn() {
 	for i := range d.shards {
 		d.shards[i].endRest()
 	}
-	d.handles.closing.Stop()
-	d.handles.close(0) // side by side: each may take as long as the store is away
+	d.shards.closeHandles()
 	go d.linger.finish(slices.Collect(maps.Keys(d.sendings)))
 }
 

@@ -18,7 +18,6 @@ type controller struct {
 	shards       shards
 	registration *registration
 	coordination *coordination
-	handles      handles
 	orders       orders
 	leaving      leaving
 	passivation  passivation
@@ -28,9 +27,8 @@ type controller struct {
 // connect shows the parts of the loop to each other.
 func (c *controller) connect() {
 	b := &c.books
-	c.handles.node, c.handles.shards, c.freed = c.node, c.shards, c.handles.closeLater
 	c.orders = orders{books: b, shards: c.shards, refusal: c.refusal, early: map[string]*wire.Order{}}
-	c.leaving.books, c.leaving.shards, c.leaving.handles = b, c.shards, &c.handles
+	c.leaving.books, c.leaving.shards = b, c.shards
 	c.leaving.coordination = c.coordination
 	c.passivation.node, c.passivation.shards = c.node, c.shards
 	c.crowd.evictOldest = c.passivation.evictOldest

@@ -122,7 +122,7 @@ func (r *Region) connect() {
 	r.registration.node, r.coordination.node = n, n
 	r.registration.part, r.registration.withdraw = context.WithCancel(r.life)
 	r.coordination.registration = &r.registration
-	r.coordination.spare = func() { r.loop.handles.close(0) } // it hosted before others changed the number, and back
+	r.coordination.spare = r.shards.closeHandles // it hosted before others changed the number, and back
 	r.door = frontDoor{noActor{n}, r.shards}
 	r.refs = refs{noActor{n}, r.deliver}
 	r.loop.books = books{node: n, entity: r.entity, invites: mrand.Uint64(),
