@@ -2,12 +2,9 @@ package sharding
 
 import (
 	"strings"
-	"sync"
 
 	"github.com/asynkron/protoactor-go/actor"
-	"github.com/asynkron/protoactor-go/extensions"
 
-	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/fastpath"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
@@ -26,8 +23,9 @@ type frontDoor struct {
 // message from a link.
 func (p *frontDoor) SendUserMessage(pid *actor.PID, message any) {
 	if p.over.Load() { // a PID goes on standing for the process it was first used for
-		if next, ok := registryOf(p.system).Load(p.names.Key); ok && next != p {
-			next.(*frontDoor).SendUserMessage(pid, message)
+		by, _ := p.system.ProcessRegistry.GetLocal(p.names.Process)
+		if next, ok := by.(*frontDoor); ok && next != p {
+			next.SendUserMessage(pid, message)
 			return
 		}
 	}
@@ -116,18 +114,6 @@ func (p *fastProcess) SendUserMessage(pid *actor.PID, message any) {
 	}
 	e.Name, e.Token, e.Left = s.name, uint64(p.token), fastpath.Left(pid)
 	s.receive(e, false)
-}
-
-// registry is the front doors of an actor system, by names.Key.
-type registry struct{ sync.Map }
-
-var registryID = extensions.NextExtensionID()
-
-// ExtensionID implements extensions.Extension.
-func (*registry) ExtensionID() extensions.ExtensionID { return registryID }
-
-func registryOf(system *actor.ActorSystem) *registry {
-	return actors.Extension(system, registryID, func() *registry { return &registry{} })
 }
 
 // This part is what stands for entities in protoactor's registry.

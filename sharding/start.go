@@ -97,8 +97,8 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 	if err != nil {
 		return fail(fmt.Errorf("metrics: %w", err))
 	}
-	reg := registryOf(system)
-	if _, taken := reg.LoadOrStore(names.Key, &r.door); taken {
+	r.pid = actor.NewPID(system.Address(), names.Process) // mail may come as soon as it is registered
+	if _, ok := system.ProcessRegistry.Add(&r.door, names.Process); !ok {
 		r.abort()
 		return fail(ErrNameInUse)
 	}
@@ -107,7 +107,8 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 	desk.Tell(&r.door, r.tell)
 	r.onEnd(func() {
 		desk.Tell(&r.door, nil)
-		reg.Delete(names.Key)
+		r.refs.forget()
+		system.ProcessRegistry.Remove(r.pid)
 	})
 	if err := r.launch(); err != nil {
 		r.abort()
@@ -166,10 +167,15 @@ func (r *Region) launch() (err error) {
 	r.loop.parent = g.lease
 	r.onEnd(func() { _ = g.lease.Close(context.Background()) }) // bounded by the lease's own bounds
 	reply.Start(r.system)
-	for _, step := range []func() error{r.spawn, r.listen, g.enroll} {
-		if err := step(); err != nil {
-			return err
-		}
+	quit := make(chan struct{})
+	r.loop.ended = make(chan struct{})
+	go r.loop.run(quit)
+	r.onEnd(func() { close(quit); <-r.loop.ended })
+	if err := r.listen(); err != nil {
+		return err
+	}
+	if err := g.enroll(); err != nil {
+		return err
 	}
 	if r.set.idle > 0 {
 		r.ops.Go(r.loop.passivation.tick)
@@ -181,24 +187,6 @@ func (r *Region) launch() (err error) {
 	}
 	g.admitted.Store(true)
 	r.onEnd(actors.AfterShutdown(r.system, r.leaveForGood)) // last: before, abort ends the Region
-	return nil
-}
-
-// spawn begins the control loop, and makes the processes of this node.
-func (r *Region) spawn() (err error) {
-	quit := make(chan struct{})
-	r.loop.ended = make(chan struct{})
-	go r.loop.run(quit)
-	r.onEnd(func() { close(quit); <-r.loop.ended })
-	r.pid = actor.NewPID(r.system.Address(), r.names.Process) // mail may come as soon as it is registered
-	pid, ok := r.system.ProcessRegistry.Add(&r.door, r.names.Process)
-	if !ok {
-		return fmt.Errorf("an actor has the name %q: %w", r.names.Process, lease.ErrInvalid)
-	}
-	r.onEnd(func() {
-		r.system.ProcessRegistry.Remove(pid)
-		r.refs.forget()
-	})
 	return nil
 }
 
