@@ -302,10 +302,7 @@ func (s *mailroom) Refuse(it *route.Item, reason wire.Reason, detail string) {
 }
 
 // Drop implements route.Port: the message goes to the dead letters, and its sender hears of it.
-func (s *mailroom) Drop(it *route.Item, why string) {
-	nack, sender, msg := s.nack(it, wire.Reason_REASON_OVERFLOW, why)
-	s.after = append(s.after, func() { s.dropped(nack, sender, msg) })
-}
+func (s *mailroom) Drop(it *route.Item, why string) { s.Refuse(it, wire.Reason_REASON_OVERFLOW, why) }
 
 // nack tells a sender that its message was not delivered.
 func (s *mailroom) nack(it *route.Item, reason wire.Reason, detail string) (nack *wire.Nack, sender *actor.PID, msg any) {

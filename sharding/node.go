@@ -217,24 +217,18 @@ func (n *node) crashed(shard int, id string, reason any) {
 	n.event(Event{Kind: EntityCrashed, Shard: shard, ID: id, Panic: reason})
 }
 
-// dropped: a message found a buffer full, or was left at the end.
-func (n *node) dropped(nack *wire.Nack, sender *actor.PID, msg any) {
-	n.counts.dropped.add(1)
-	n.answer(nack, sender, msg)
-}
-
-// undeliverable gives a message up for good. Like dropped, it leaves the sender out of the dead
-// letter: protoactor would answer the sender a second time.
+// undeliverable gives a message up for good, and tells its sender and the dead letters: these without
+// the sender, whom protoactor would answer a second time. One that found a buffer full, or was left at
+// the end, was dropped.
 func (n *node) undeliverable(nack *wire.Nack, sender *actor.PID, msg any) {
-	n.counts.undeliverable.add(1)
-	n.counts.warned.undeliverable.Warn(n.log, n.clock.Now().Mono, "undeliverable message", zap.String("name", boundary.Cut(nack.Name)),
-		zap.Stringer("reason", hosting.Reason(nack.Reason)), zap.String("type", boundary.Cut(nack.Type)),
-		zap.String("detail", nack.Detail))
-	n.answer(nack, sender, msg)
-}
-
-// answer tells a sender, and the dead letters, that a message was not delivered.
-func (n *node) answer(nack *wire.Nack, sender *actor.PID, msg any) {
+	if nack.Reason == wire.Reason_REASON_OVERFLOW {
+		n.counts.dropped.add(1)
+	} else {
+		n.counts.undeliverable.add(1)
+		n.counts.warned.undeliverable.Warn(n.log, n.clock.Now().Mono, "undeliverable message", zap.String("name", boundary.Cut(nack.Name)),
+			zap.Stringer("reason", hosting.Reason(nack.Reason)), zap.String("type", boundary.Cut(nack.Type)),
+			zap.String("detail", nack.Detail))
+	}
 	if sender != nil {
 		outlet.Tell(n.system, sender, nack)
 	}
