@@ -14,7 +14,6 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/extensions"
-	"go.opentelemetry.io/otel/metric"
 
 	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/boundary"
@@ -27,7 +26,6 @@ type registry struct {
 	mu       sync.Mutex
 	managers map[string]*Manager
 	dirs     map[followed]*directory
-	metrics  atomic.Pointer[instruments]
 	odds     boundary.Line // of hosts that are at odds with this node
 	drained  atomic.Bool   // the node is to host nothing
 }
@@ -41,20 +39,6 @@ func registryOf(system *actor.ActorSystem) *registry {
 	return actors.Extension(system, registryID, func() *registry {
 		return &registry{managers: map[string]*Manager{}, dirs: map[followed]*directory{}}
 	})
-}
-
-// instruments makes the node's metrics with the first singleton. The provider is the
-// user's: it is asked under no lock, of two that are asked at once one counts.
-func (r *registry) instruments(mp metric.MeterProvider, node string) (*instruments, error) {
-	if i := r.metrics.Load(); i != nil {
-		return i, nil
-	}
-	i, err := newInstruments(mp, node)
-	if err != nil {
-		return nil, err
-	}
-	r.metrics.CompareAndSwap(nil, i)
-	return r.metrics.Load(), nil
 }
 
 func (r *registry) add(m *Manager) bool {

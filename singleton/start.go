@@ -26,9 +26,8 @@ var ErrNameInUse = errors.New("singleton name in use on this actor system")
 // nodes that do so, the one that holds the lease "singleton/<name>" (escaped) hosts: it runs
 // a child made from props.
 //
-// Metrics go where the Keeper's go; those of the first singleton's count for all of an actor
-// system. So do spans of hand-overs: holdfast.handover on the node that gives the singleton up,
-// and holdfast.takeover, linked to it, on the next.
+// Metrics go where the Keeper's go, and so do spans of hand-overs: holdfast.handover on the node that
+// gives the singleton up, and holdfast.takeover, linked to it, on the next.
 //
 // Props make a child on a goroutine of their own, outside the lease: what needs the lease
 // belongs into Started. Props that panic are tried again after the pause of WithBackoff
@@ -85,7 +84,7 @@ func Start(system *actor.ActorSystem, keeper *lease.Keeper, name string, props *
 	m.status.Store(&snapshot{Status: Status{Name: name}})
 
 	reg := registryOf(system)
-	if m.metrics, err = reg.instruments(keeper.MeterProvider(), m.ownID()); err == nil {
+	if m.metrics, err = newInstruments(keeper.MeterProvider(), m.ownID()); err == nil {
 		err = m.outlet.Measure(keeper.MeterProvider())
 	}
 	if err != nil {
