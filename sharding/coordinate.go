@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding/internal/coordinator"
 	"github.com/holdfast-go/holdfast/sharding/internal/directory"
@@ -206,9 +207,9 @@ func (c *coordination) arrange(ctx context.Context, moving func()) error {
 // move brings the ids of so many lists to their shards, and returns how many it moved.
 func (l *layout) move(lists int) (moved int, err error) {
 	terms, held := make([]lease.Term, lists), make([][]string, lists)
-	err = each(lists, func(i int) (err error) { terms[i], err = l.hold(l.names.Shard(i)); return err })
+	err = boundary.Each(lists, atOnce, func(i int) (err error) { terms[i], err = l.hold(l.names.Shard(i)); return err })
 	if err == nil {
-		err = each(lists, func(i int) (err error) { held[i], err = l.load(terms[i]); return err })
+		err = boundary.Each(lists, atOnce, func(i int) (err error) { held[i], err = l.load(terms[i]); return err })
 	}
 	strays, arrivals := make([][]string, lists), make([][]string, l.typ.Shards)
 	for i, ids := range held {
@@ -221,10 +222,10 @@ func (l *layout) move(lists int) (moved int, err error) {
 		}
 	}
 	if err == nil {
-		err = each(l.typ.Shards, func(i int) error { return l.update(terms[i], arrivals[i], nil) })
+		err = boundary.Each(l.typ.Shards, atOnce, func(i int) error { return l.update(terms[i], arrivals[i], nil) })
 	}
 	if err == nil {
-		err = each(lists, func(i int) error { return l.update(terms[i], nil, strays[i]) })
+		err = boundary.Each(lists, atOnce, func(i int) error { return l.update(terms[i], nil, strays[i]) })
 	}
 	return moved, err
 }
@@ -260,7 +261,7 @@ func (l *layout) hold(name string) (lease.Term, error) {
 
 // release gives back what was held: no work runs under it any more.
 func (l *layout) release() {
-	_ = each(len(l.leases), func(i int) error { return l.leases[i].Close(context.Background()) }) // bounded by the lease's own bounds
+	_ = boundary.Each(len(l.leases), atOnce, func(i int) error { return l.leases[i].Close(context.Background()) }) // bounded by the lease's own bounds
 }
 
 func (l *layout) load(t lease.Term) ([]string, error) {
@@ -302,22 +303,4 @@ func (l *layout) call(t lease.Term, what string, f func(context.Context) error) 
 		tell(err)
 	}
 	return fmt.Errorf("remembered entities of %s: %s: %w", t.Name(), what, err)
-}
-
-// each runs f for 0 to n-1, several at once, and returns an error, after which none is begun.
-func each(n int, f func(i int) error) error {
-	var wg sync.WaitGroup
-	var next atomic.Int64
-	errs := make([]error, n)
-	for range min(n, atOnce) {
-		wg.Go(func() {
-			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
-				if errs[i] = f(i); errs[i] != nil {
-					next.Store(int64(n))
-				}
-			}
-		})
-	}
-	wg.Wait()
-	return cmp.Or(errs...)
 }

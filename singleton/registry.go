@@ -175,18 +175,12 @@ func Drain(ctx context.Context, system *actor.ActorSystem) error {
 		m.tell(drain)
 	}
 	errs := make([]error, len(all))
-	var moves sync.WaitGroup
-	room := make(chan struct{}, movesAtOnce)
-	for i, m := range all {
-		room <- struct{}{}
-		moves.Go(func() {
-			defer func() { <-room }()
-			if errs[i] = m.ask(&moveRequest{ctx: ctx, drain: true, done: make(chan error, 1)}); errs[i] != nil && ctx.Err() == nil {
-				m.tell(undrain) // better here than nowhere
-			}
-		})
-	}
-	moves.Wait()
+	_ = boundary.Each(len(all), movesAtOnce, func(i int) error {
+		if errs[i] = all[i].ask(&moveRequest{ctx: ctx, drain: true, done: make(chan error, 1)}); errs[i] != nil && ctx.Err() == nil {
+			all[i].tell(undrain) // better here than nowhere
+		}
+		return nil
+	})
 	return boundedJoin(slices.DeleteFunc(errs, func(err error) bool { return err == nil }))
 }
 

@@ -14,6 +14,7 @@
 package boundary
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -74,6 +76,24 @@ func Wait(ctx context.Context, g *sync.WaitGroup) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// Each runs f for 0 to n-1, most of them at once, and returns an error, after which none is begun.
+func Each(n, most int, f func(i int) error) error {
+	var wg sync.WaitGroup
+	var next atomic.Int64
+	errs := make([]error, n)
+	for range min(n, most) {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				if errs[i] = f(i); errs[i] != nil {
+					next.Store(int64(n))
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return cmp.Or(errs...)
 }
 
 // Pause waits for d, or for the end of ctx, whose error it returns.
