@@ -273,23 +273,13 @@ func (s *roster) sayLocked(e *entry, what string, err error) {
 	})
 }
 
-// flushMark is posted behind an entity's mail when it is done: when it comes back
-// diverted, so has everything before it.
-type flushMark struct{}
-
 // diverted takes what an entity did not handle any more; on its goroutine.
 func (s *roster) diverted(e *entry, g *gate.Gate, env any) {
 	s.do(func() {
-		_, mark := env.(*flushMark)
-		switch {
-		case s.entries[e.id] != e || e.gate != g: // none is expected, and none is lost
-			if !mark {
-				s.accept(&mail{e.id, env})
-			}
-		case mark:
-			s.collectedLocked(e, g)
-		default:
+		if s.entries[e.id] == e && e.gate == g {
 			e.back = append(e.back, env)
+		} else { // none is expected, and none is lost
+			s.accept(&mail{e.id, env})
 		}
 	})
 }
@@ -301,10 +291,9 @@ func (s *roster) collect(e *entry, g *gate.Gate) {
 			s.happensLocked(e, entities.Done)
 		}
 	})
-	if !g.Post(&flushMark{}) {
-		// It ended while it was being made: there is no way yet by which mail could
-		// have come to it.
-		s.do(func() { s.collectedLocked(e, g) })
+	collected := func() { s.do(func() { s.collectedLocked(e, g) }) }
+	if !g.Flush(collected) { // it ended while it was being made: no mail can have come to it yet
+		collected()
 	}
 }
 

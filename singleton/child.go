@@ -166,13 +166,22 @@ func (c *child) onChildDone(g *gate.Gate) {
 	if mk := c.making; mk != nil && mk.gate == g {
 		mk.done = true
 	}
-	c.proxy.collect(g)
+	c.collect(g)
+}
+
+// collect begins to take the backlog of a child that is done.
+func (c *child) collect(g *gate.Gate) {
+	if g == c.proxy.gate && !c.proxy.collecting {
+		c.proxy.collecting = true
+		c.proxy.Ending(false)
+		g.Flush(func() { c.post(func() { c.onChildEnded(g) }) })
+	}
 }
 
 // reap takes up that a child has ended before its Props returned.
 func (c *child) reap(mk *making) {
 	if mk.done {
-		c.proxy.collect(mk.gate)
+		c.collect(mk.gate)
 	}
 }
 
@@ -338,7 +347,10 @@ func (c *child) remindOfStop() {
 }
 
 // onChildEnded: the child is gone and all its mail is back.
-func (c *child) onChildEnded() {
+func (c *child) onChildEnded(g *gate.Gate) {
+	if g != c.proxy.gate {
+		return
+	}
 	token := c.proxy.token
 	overruns := c.proxy.gate.Overruns()
 	lived := c.clock.Now().Mono - c.known.started

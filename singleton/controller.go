@@ -128,16 +128,10 @@ func (c *controller) Receive(ctx actor.Context) {
 	case *moveRequest:
 		c.giving.request(msg)
 	case *diverted:
-		_, mark := msg.envelope.(*flushMark)
-		switch {
-		case msg.gate != c.proxy.gate: // a former manager's, perhaps: none is lost
-			if !mark {
-				c.proxy.outbound(msg.envelope)
-			}
-		case mark:
-			c.child.onChildEnded()
-		default:
+		if msg.gate == c.proxy.gate {
 			c.proxy.Back(route.Item{Local: msg.envelope, Size: actors.Footprint(msg.envelope)})
+		} else { // a former manager's, perhaps: none is lost
+			c.proxy.outbound(msg.envelope)
 		}
 	case *cameBack:
 		c.proxy.Router.Returned(route.ItemsOf(msg.kept))

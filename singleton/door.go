@@ -252,9 +252,6 @@ func (d *door) afterEnd(message any) {
 	case nil, command, event: // what waits at the door is taken from there
 		return
 	case *diverted:
-		if _, mark := m.envelope.(*flushMark); mark {
-			return
-		}
 		message = m.envelope
 	}
 	d.p.Drop(itemOf(message), "the manager has ended")

@@ -76,19 +76,7 @@ type (
 	}
 	// cameBack is mail that was kept for another node, which did not take it.
 	cameBack struct{ kept []any }
-	// flushMark is posted behind a child's mail when the child is done: when it comes back
-	// diverted, so has everything before it.
-	flushMark struct{}
 )
-
-// collect begins to take the backlog of a child that is done.
-func (p *proxy) collect(g *gate.Gate) {
-	if g == p.gate && !p.collecting {
-		p.collecting = true
-		p.Ending(false)
-		g.Post(&flushMark{})
-	}
-}
 
 // close forgets the gate, whose backlog is complete.
 func (p *proxy) close() {

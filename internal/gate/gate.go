@@ -167,6 +167,13 @@ func (g *Gate) Post(envelope any) bool {
 	return true
 }
 
+// Flush has done called, on the mailbox's goroutine, when all that was posted before has been diverted:
+// for an actor that is done (OnDone). false as that of Post.
+func (g *Gate) Flush(done func()) bool { return g.Post(flush(done)) }
+
+// flush is behind the mail of an actor that is done.
+type flush func()
+
 // Used reports whether anything but Started has passed to the guarded actor.
 func (g *Gate) Used() bool {
 	m := g.main.Load()

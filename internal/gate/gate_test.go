@@ -1440,12 +1440,9 @@ func TestNothingIsLostOrRepeatedWhateverHappens(t *testing.T) {
 			end(s)
 			wg.Wait()
 			<-s.gate.Done()
-			// Mail after the end has no mark of its own: post one.
-			s.gate.Post(num(0))
-			assert.Eventually(t, func() bool {
-				d := messagesOf(s.diverted.list())
-				return len(d) > 0 && d[len(d)-1] == num(0)
-			}, 10*time.Second, 100*time.Microsecond)
+			flushed := make(chan struct{})
+			assert.True(t, s.gate.Flush(func() { close(flushed) }), "mail after the end has no mark of its own")
+			<-flushed
 
 			var got [senders][]int
 			for _, l := range handled.list() {

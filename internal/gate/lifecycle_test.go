@@ -596,6 +596,24 @@ func TestPostBeforeTheSpawnDoesNothing(t *testing.T) {
 	})
 }
 
+func TestAFlushComesBehindTheMail(t *testing.T) {
+	perform(t, func(s *stage) {
+		flush := func() bool { return s.gate.Flush(func() { s.script.add("flushed") }) }
+		assert.False(t, flush(), "there is no actor")
+		s.spawn()
+		s.block()
+		s.post(num(0))
+		s.system.Root.Stop(s.pid)
+		assert.True(t, flush())
+		s.release()
+		s.expectScript("*actor.Started", "block", "*actor.Stopping", "*actor.Stopped", "diverted gate_test.num", "flushed", "done")
+		s.post(num(1))
+		assert.True(t, flush(), "what comes after the end is diverted, too")
+		s.expectDiverted(0, 2)
+		assert.Equal(t, []string{"diverted gate_test.num", "flushed"}, s.script.list()[7:])
+	})
+}
+
 func TestCloseWithoutAnActor(t *testing.T) {
 	perform(t, func(s *stage) {
 		s.gate.Close()

@@ -200,6 +200,10 @@ func (m *mailbox) refuse(envelope any, front bool) {
 		outlet.Of(m.ctx.ActorSystem()).DeadLetter(m.self(), envelope)
 		return
 	}
+	if done, ok := envelope.(flush); ok {
+		done()
+		return
+	}
 	if front {
 		m.gate.opts.Divert(envelope)
 		return
