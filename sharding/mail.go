@@ -182,10 +182,8 @@ func (s *mailroom) Room(address string) bool {
 
 // Members implements route.Port.
 func (s *mailroom) Members() []*wire.Node {
-	if others := s.others.Load(); others != nil {
-		return *others
-	}
-	return nil
+	others, _ := s.others.Load().([]*wire.Node)
+	return others
 }
 
 // Send implements route.Port.

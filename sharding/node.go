@@ -42,8 +42,8 @@ type node struct {
 	table   *directory.Table
 	inbox   inbox // the control loop's
 	over    atomic.Bool
-	ttl     atomic.Int64                 // of its leases, as far as is known
-	others  atomic.Pointer[[]*wire.Node] // the other nodes by the last list of members
+	ttl     atomic.Int64 // of its leases, as far as is known
+	others  atomic.Value // of []*wire.Node: the other nodes by the last list of members
 	short   fastpath.Sender
 	span
 	counts tally

@@ -202,8 +202,7 @@ func (r *Region) listen() error {
 		r.post(func() { r.loop.onPeerGone(address) })
 	}))
 	r.onEnd(r.group.Follow(func(m membership.MembersChanged) {
-		others := wire.Others(m.Now, r.self.Address)
-		r.others.Store(&others)
+		r.others.Store(wire.Others(m.Now, r.self.Address))
 		r.post(func() { r.loop.leaving.onMembership(false) })
 		c.with((*coordinator.Coordinator).Changed)
 	}))

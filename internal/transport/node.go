@@ -34,8 +34,8 @@ type Node struct {
 	system  *actor.ActorSystem
 	life    string
 	began   time.Time
-	members atomic.Pointer[[]*wire.Node]
-	told    sync.Map // of func(address string), by key: see Watch
+	members atomic.Value // of []*wire.Node
+	told    sync.Map     // of func(address string), by key: see Watch
 
 	mu      sync.Mutex
 	peers   map[string]*Peer // by address
@@ -78,18 +78,13 @@ func Of(system *actor.ActorSystem) *Node {
 
 // Join has Members tell of g, until that ends.
 func (n *Node) Join(g *membership.Group) {
-	g.Follow(func(c membership.MembersChanged) {
-		others := wire.Others(c.Now, n.system.Address())
-		n.members.Store(&others)
-	})
+	g.Follow(func(c membership.MembersChanged) { n.members.Store(wire.Others(c.Now, n.system.Address())) })
 }
 
 // Members returns the other nodes by the last list of members; none where this node has joined no group.
 func (n *Node) Members() []*wire.Node {
-	if others := n.members.Load(); others != nil {
-		return *others
-	}
-	return nil
+	others, _ := n.members.Load().([]*wire.Node)
+	return others
 }
 
 func (n *Node) now() time.Duration { return time.Since(n.began) }
