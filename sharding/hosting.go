@@ -1,6 +1,7 @@
 package sharding
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -356,10 +357,7 @@ func (s *hold) drain() {
 // lose shuts the entities of a shard off that was lost.
 func (s *hold) lose() {
 	h := s.last
-	cause := context.Cause(s.term.Context())
-	if cause == nil {
-		cause = lease.ErrExpired
-	}
+	cause := cmp.Or(context.Cause(s.term.Context()), lease.ErrExpired)
 	if errors.Is(cause, lease.ErrParentLost) {
 		cause = fmt.Errorf("%w: %w", ErrNotHosting, cause)
 	}
@@ -455,10 +453,8 @@ func (s *hold) remind(next time.Duration) {
 
 // ttl is that of the shard's lease, as far as is known.
 func (s *hold) ttl() time.Duration {
-	if rec, ok := s.table.Record(s.number); ok && rec.TTL > 0 {
-		return rec.TTL
-	}
-	return s.leaseTTL()
+	rec, _ := s.table.Record(s.number)
+	return cmp.Or(max(0, rec.TTL), s.leaseTTL())
 }
 
 // leaseOf returns the handle of the shard's lease. It hangs on the node's registration for the

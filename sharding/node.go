@@ -1,6 +1,7 @@
 package sharding
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -113,12 +114,7 @@ type crowd struct {
 func (n *node) closed() error { return fmt.Errorf("sharding type %q: %w", n.typ.Name, ErrClosed) }
 
 // leaseTTL is that of this node's leases of the type, as far as is known.
-func (n *node) leaseTTL() time.Duration {
-	if t := n.ttl.Load(); t > 0 {
-		return time.Duration(t)
-	}
-	return 10 * time.Second
-}
+func (n *node) leaseTTL() time.Duration { return cmp.Or(time.Duration(n.ttl.Load()), 10*time.Second) }
 
 // send sends to the Region of another node. Messages to one address stay in order
 // while the link lives.

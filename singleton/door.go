@@ -101,10 +101,9 @@ func (d *door) post(message any) {
 			return
 		}
 		d.inner.PostUserMessage(message)
-	case *wire.Marker, *wire.MarkerAck, *wire.MarkerWaits, *wire.Candidate, *wire.Invite, *wire.Offer, *wire.HandedOver, *wire.EntityState:
+	case *wire.Marker, *wire.MarkerAck, *wire.MarkerWaits, *wire.Candidate, *wire.Invite, *wire.Offer, *wire.HandedOver, *wire.EntityState,
+		actor.SystemMessage, actor.AutoReceiveMessage, actor.MailboxMessage: // of the manager's own life, or to be turned away
 		d.inner.PostUserMessage(message)
-	case actor.SystemMessage, actor.AutoReceiveMessage, actor.MailboxMessage:
-		d.inner.PostUserMessage(message) // of the manager's own life, or to be turned away
 	case actor.MessageBatch: // as protoactor's mailboxes do
 		for _, x := range m.GetMessages() {
 			d.post(x)

@@ -63,12 +63,7 @@ func (h *host) suspect(incarnation string, ttl time.Duration) {
 }
 
 // ttl is that of the lease, as far as is known: a Keeper writes it into the record.
-func (h *host) ttl() time.Duration {
-	if rec := h.record; h.known && rec.TTL > 0 {
-		return rec.TTL
-	}
-	return defaultTTL
-}
+func (h *host) ttl() time.Duration { return cmp.Or(max(0, h.record.TTL), defaultTTL) }
 
 // defaultTTL is taken for that of a lease whose record can't be seen.
 const defaultTTL = 10 * time.Second

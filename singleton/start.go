@@ -97,10 +97,15 @@ func Start(system *actor.ActorSystem, keeper *lease.Keeper, name string, props *
 		return nil, fmt.Errorf("singleton %.64q: %w", name, ErrNameInUse)
 	}
 	if err := m.launch(reg); err != nil {
+		for _, h := range []*lease.Handle{m.own, m.sign} {
+			if h != nil {
+				_ = h.Close(context.Background()) // never used: nothing to release
+			}
+		}
 		reg.remove(m)
 		m.endLife()
 		close(m.done)
-		return nil, err
+		return nil, fmt.Errorf("singleton %.64q: %w", name, err)
 	}
 	return m, nil
 }
@@ -119,8 +124,7 @@ func (m *Manager) launch(reg *registry) error {
 		err = reg.join(m)
 	}
 	if err != nil {
-		m.undoLaunch()
-		return fmt.Errorf("singleton %.64q: %w", m.name, err)
+		return err
 	}
 	reply.Start(m.system)
 	c := newController(m)
@@ -133,19 +137,9 @@ func (m *Manager) launch(reg *registry) error {
 		}),
 	), m.pid.Id)
 	if err != nil {
-		m.undoLaunch()
-		return fmt.Errorf("singleton %.64q: actor %q: %w", m.name, m.pid.Id, err)
+		err = fmt.Errorf("actor %q: %w", m.pid.Id, err)
 	}
-	return nil
-}
-
-// undoLaunch undoes what a start that fails did to leases.
-func (m *Manager) undoLaunch() {
-	for _, h := range []*lease.Handle{m.own, m.sign} {
-		if h != nil {
-			_ = h.Close(context.Background()) // never used: nothing to release
-		}
-	}
+	return err
 }
 
 // Ask sends msg to the singleton, on the node that hosts it, and waits for one answer of type

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -140,13 +141,7 @@ func (g *Gate) Lose(cause error) {
 // tell cancels the context, calls OnLost and lets those go on who wait for it.
 func (g *Gate) tell(cause error) {
 	defer close(g.told)
-	if cause == nil {
-		cause = context.Cause(g.opts.Term.Context())
-	}
-	if cause == nil {
-		cause = lease.ErrExpired
-	}
-	g.cancel(cause)
+	g.cancel(cmp.Or(cause, context.Cause(g.opts.Term.Context()), lease.ErrExpired))
 	if g.opts.OnLost != nil {
 		g.opts.OnLost(context.Cause(g.ctx))
 	}
