@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+	"github.com/robfig/cron/v3"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/store"
+)
+
+// Of two nodes one runs the cron. When it stops while a job runs, the other begins behind that job.
+func TestRobfigOnOneNode(t *testing.T) {
+	bubble(t, func(t *testing.T, s store.Store, h *history) {
+		node := func(id string) func() {
+			return start(t, s, id, func(ctx context.Context, k *lease.Keeper) error {
+				l, err := k.Lease("cron")
+				if err != nil {
+					return err
+				}
+				run := h.note(id, 3*time.Second)
+				return onOneNode(ctx, l, job{"@every 10s", func(context.Context, lease.Token) { run() }})
+			})
+		}
+		stopA := node("a")
+		time.Sleep(time.Second)
+		node("b")
+		time.Sleep(20 * time.Second) // 21 s: the run of second 20 goes on
+		stopA()
+		require.Equal(t, 23*time.Second, time.Since(h.began), "it waits for that run")
+		time.Sleep(31 * time.Second)
+		require.Equal(t, []string{"a 10s", "a 20s", "b 33s", "b 43s", "b 53s"}, h.all())
+	})
+}
+
+// Each job runs on one node, and each node has its part of them.
+func TestJobsAreSpread(t *testing.T) {
+	bubble(t, func(t *testing.T, s store.Store, h *history) {
+		node := func(id string) func() {
+			jobs := map[string]job{}
+			for _, name := range []string{"w", "x", "y", "z"} {
+				run := h.note(name+" on "+id, 0)
+				jobs[name] = job{"@every 10s", func(context.Context, lease.Token) { run() }}
+			}
+			return start(t, s, id, member(spread(jobs)))
+		}
+		stopA := node("a")
+		node("b")
+		time.Sleep(15 * time.Second)
+		first := h.take()
+		require.Len(t, first, 4)
+		stopA()
+		time.Sleep(10 * time.Second)
+		require.ElementsMatch(t, []string{"w on b", "x on b", "y on b", "z on b"}, h.take())
+		onA := 0
+		for _, run := range first {
+			if run[len(run)-1] == 'a' {
+				onA++
+			}
+		}
+		require.Equal(t, 2, onA, first)
+	})
+}
+
+// late is a schedule of a node whose clock is behind.
+type late struct {
+	cron.Schedule
+	by time.Duration
+}
+
+func (l late) Next(t time.Time) time.Time { return l.Schedule.Next(t.Add(-l.by)).Add(l.by) }
+
+// Every node has the job in its cron, and the clock of one is behind. One node runs each slot,
+// though its run is over when the other comes to the same slot; also when it stops between.
+func TestRobfigSlots(t *testing.T) {
+	bubble(t, func(t *testing.T, s store.Store, h *history) {
+		minutes, err := cron.ParseStandard("* * * * *")
+		require.NoError(t, err)
+		node := func(id string, behind time.Duration) func() {
+			return start(t, s, id, func(ctx context.Context, k *lease.Keeper) error {
+				once, err := newSlots(s, k, 54*time.Second)
+				if err != nil {
+					return err
+				}
+				c := cron.New(cron.WithChain(once.once("report")))
+				c.Schedule(late{minutes, behind}, cron.FuncJob(h.note(id, time.Second)))
+				c.Start()
+				<-ctx.Done()
+				<-c.Stop().Done()
+				return nil
+			})
+		}
+		stopA := node("a", 0)
+		node("b", 5*time.Second)
+		time.Sleep(182 * time.Second) // a has run the third slot, and b has not come to it
+		stopA()
+		time.Sleep(125 * time.Second)
+		require.Equal(t, []string{"b 5s", "a 1m0s", "a 2m0s", "a 3m0s", "b 4m5s", "b 5m5s"}, h.all())
+	})
+}
+
+// The timers of gocron's nodes are apart by as much as their starts. One run to a slot, though a run
+// is over long before the other node comes (gocron#841); also when the node that ran it stops.
+func TestGocronLocker(t *testing.T) {
+	bubble(t, func(t *testing.T, s store.Store, h *history) {
+		node := func(id string) func() {
+			return start(t, s, id, func(ctx context.Context, k *lease.Keeper) error {
+				locker, err := newSlots(s, k, 9*time.Second)
+				if err != nil {
+					return err
+				}
+				return runGocron(ctx, gocron.WithDistributedLocker(locker), gocron.DurationJob(10*time.Second), h.note(id, time.Millisecond))
+			})
+		}
+		stopA := node("a")
+		time.Sleep(7 * time.Second)
+		node("b")
+		time.Sleep(25 * time.Second) // 32 s
+		stopA()
+		time.Sleep(30 * time.Second)
+		require.Equal(t, []string{"a 10s", "a 20s", "a 30s", "b 47s", "b 57s"}, h.all())
+	})
+}
+
+// A run that goes on when the next slot comes keeps that from beginning, on all nodes.
+func TestRunsDoNotOverlap(t *testing.T) {
+	bubble(t, func(t *testing.T, s store.Store, h *history) {
+		node := func(id string) {
+			start(t, s, id, func(ctx context.Context, k *lease.Keeper) error {
+				once, err := newSlots(s, k, 9*time.Second)
+				if err != nil {
+					return err
+				}
+				return runCron(ctx, "@every 10s", h.note(id, 25*time.Second), cron.WithChain(once.once("report")))
+			})
+		}
+		node("a")
+		time.Sleep(time.Second)
+		node("b")
+		time.Sleep(58 * time.Second)
+		require.Equal(t, []string{"a 10s", "a 40s"}, h.all(), "the first until 35 s")
+	})
+}
+
+// Of two schedulers the leader's runs the jobs, and the other's when the leader has stopped.
+func TestGocronElector(t *testing.T) {
+	bubble(t, func(t *testing.T, s store.Store, h *history) {
+		node := func(id string) func() {
+			return start(t, s, id, func(ctx context.Context, k *lease.Keeper) error {
+				e, stop, err := newElector(ctx, k)
+				if err != nil {
+					return err
+				}
+				defer stop()
+				return runGocron(ctx, gocron.WithDistributedElector(e), gocron.DurationJob(10*time.Second), h.note(id, time.Second))
+			})
+		}
+		stopA := node("a")
+		time.Sleep(time.Second)
+		node("b")
+		time.Sleep(24 * time.Second) // 25 s
+		stopA()
+		time.Sleep(20 * time.Second)
+		require.Equal(t, []string{"a 10s", "a 20s", "b 31s", "b 41s"}, h.all())
+	})
+}
