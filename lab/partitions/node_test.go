@@ -132,7 +132,7 @@ func runNode(text string) {
 	}
 	p := scene.Must(partition.Start(ctx, group, cfg))
 	scene.Check(machine.Until(ctx, upIn, "it takes part", func() bool { return p.Health(ctx) == nil }))
-	n.obey(func(r *report) { r.Owned, r.Passed = len(p.Owned()), p.Moves() }, func() {
+	n.obey(func(r *report) { r.Owned, r.Passed = len(p.Owned()), int(p.Info().Moves) }, func() {
 		ctx, cancel := context.WithTimeout(ctx, stopsIn)
 		defer cancel()
 		scene.Check(errors.Join(p.Stop(ctx), group.Leave(ctx), keeper.Close(ctx), n.client.Close()))
