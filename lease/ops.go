@@ -428,7 +428,7 @@ func (k *operations) sendAcquires(p *pool, ops []*op) {
 	for ops = k.wanted(ops); len(ops) > 0; ops = k.wanted(ops) {
 		s, err := ops[0].reserved, error(nil)
 		if ops[0].reserved = nil; s == nil {
-			s, err = k.sessions.reserve(context.WithoutCancel(ops[0].values), p)
+			s, err = k.sessions.reserve(context.WithoutCancel(ops[0].values), p, len(ops))
 		}
 		if err != nil {
 			k.mu.Lock()
@@ -650,7 +650,7 @@ func (l *lane) directLocked(k *operations, o *op) bool {
 	}
 	switch o.Kind {
 	case settle.Acquire:
-		s := k.sessions.roomLocked(o.h.pool)
+		s := k.sessions.roomLocked(o.h.pool, 1)
 		if s == nil || s.remaining(k.clock.Now()) < k.cfg.everyOf(Renewal{}, s.TTL) {
 			return false
 		}

@@ -103,14 +103,14 @@ func (k *sessions) dropPoolLocked(p *pool) {
 // enough time left, counting one as pending: opened or renewed for that if need
 // be, in two requests at the most. The caller undoes the count with
 // unreserveLocked. A session that is opened bears the values of caller.
-func (k *sessions) reserve(caller context.Context, p *pool) (*session, error) {
+func (k *sessions) reserve(caller context.Context, p *pool, want int) (*session, error) {
 	for {
 		k.mu.Lock()
 		if k.closed {
 			k.mu.Unlock()
 			return nil, ErrClosed
 		}
-		if s := k.roomLocked(p); s != nil {
+		if s := k.roomLocked(p, want); s != nil {
 			s.pending++
 			fresh := s.remaining(k.clock.Now()) >= k.cfg.everyOf(Renewal{}, s.TTL)
 			k.mu.Unlock()
@@ -154,7 +154,7 @@ func (k *sessions) reserveFor(ctx context.Context, p *pool) (*session, error) {
 	defer k.wg.Done()
 	got := make(chan reply[*session])
 	k.wg.Go(func() {
-		s, err := k.reserve(context.WithoutCancel(ctx), p)
+		s, err := k.reserve(context.WithoutCancel(ctx), p, 1)
 		select {
 		case got <- reply[*session]{s, err}:
 			return
@@ -177,17 +177,23 @@ func (k *sessions) reserveFor(ctx context.Context, p *pool) (*session, error) {
 	}
 }
 
-// roomLocked finds the fullest session of p that has room. A term that is not renewed by itself
+// roomLocked finds the fullest session of p that has room for as many names as are wanted, or else the
+// one with the most room: what does not fit is another request. A term that is not renewed by itself
 // has one of its own from its beginning: what is left of another's, it would end with.
-func (k *sessions) roomLocked(p *pool) *session {
+func (k *sessions) roomLocked(p *pool, want int) *session {
 	if !p.renewal.Automatic() {
 		return nil
 	}
 	var best *session
-	now := k.clock.Now()
+	now, most := k.clock.Now(), 0
 	for _, s := range p.sessions {
-		if s.names() < k.cfg.NamesPerSession && s.trusts(now) && (best == nil || s.names() > best.names()) {
-			best = s
+		room := k.cfg.NamesPerSession - s.names()
+		better := room > most
+		if room >= want {
+			better = most < want || room < most
+		}
+		if room > 0 && better && s.trusts(now) {
+			best, most = s, room
 		}
 	}
 	return best

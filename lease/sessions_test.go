@@ -92,6 +92,29 @@ func TestNamesPerSession(t *testing.T) {
 	})
 }
 
+// Names that are acquired together go to one session that has room for all, not to gaps first.
+func TestABatchIsOneRequest(t *testing.T) {
+	bubble(t, func(t *testing.T, db *memory.Store) {
+		a := start(t, db, "a", func(c *lease.Config) { c.NamesPerSession = 10 })
+		var held []*lease.Handle
+		for _, name := range manyNames(11) {
+			held = append(held, a.hold(name))
+		}
+		for _, l := range held[5:10] {
+			require.NoError(t, l.Release(t.Context()))
+		}
+		a.store.SetRule(faultstore.On(faultstore.Fault{Kind: faultstore.Delay, Delay: time.Millisecond}, faultstore.Acquire))
+		before := db.Stats().Acquire
+		var wg sync.WaitGroup
+		for i := range 9 { // four at once, which leave a gap of one; the others wait
+			l := a.lease(fmt.Sprint("more-", i))
+			wg.Go(func() { mustWin(t, l) })
+		}
+		wg.Wait()
+		require.EqualValues(t, 5, db.Stats().Acquire-before)
+	})
+}
+
 func TestSessionsAreSharedByTTL(t *testing.T) {
 	bubble(t, func(t *testing.T, db *memory.Store) {
 		a := start(t, db, "a")
