@@ -24,10 +24,10 @@ import (
 
 const (
 	mostPreparing = 64
-	pace          = 25 * time.Millisecond  // between two decisions
+	pace          = 25 * time.Millisecond  // between two plans
 	gather        = time.Second            // after it began to take part a node owns nothing for so long: others may come
 	answersWithin = 2 * time.Second        // that a strategy has
-	looksAgain    = 100 * time.Millisecond // while time alone may change what is due
+	plansAgain    = 100 * time.Millisecond // after a partition moved, and while time alone may change what is due
 	looksEvery    = time.Second            // for nodes with another Count
 	handsOverIn   = 10 * time.Second       // after Stop: what no node of another list is ready for then is given up
 )
@@ -59,7 +59,8 @@ type running struct {
 	life   context.Context
 	end    context.CancelFunc
 	closed chan struct{} // when all has ended
-	woken  chan struct{} // has a value when something changed
+	woken  chan struct{} // has a value when a plan is due
+	later  chan struct{} // has a value when one is due soon
 	wg     sync.WaitGroup
 }
 
@@ -121,7 +122,7 @@ func start(ctx context.Context, group *membership.Group, cfg Config, daemons boo
 	p := &Partitions{cfg: cfg, group: group, keeper: k, log: k.Logger().With(zap.String("partitions", cfg.Name)), preparing: make(chan struct{}, mostPreparing), moving: make(chan struct{}, mostMoving),
 		table:   table{layout: l, prefix: prefix + "/", self: k.Owner().Incarnation},
 		here:    here{slots: map[int]*slot{}, decided: make(chan struct{})},
-		running: running{began: time.Now(), closed: make(chan struct{}), woken: make(chan struct{}, 1)}}
+		running: running{began: time.Now(), closed: make(chan struct{}), woken: make(chan struct{}, 1), later: make(chan struct{}, 1)}}
 	p.table.clear()
 	if p.meters, err = measure(k, cfg.Name); err != nil {
 		return fail(err)
@@ -190,7 +191,7 @@ func (p *Partitions) ofNode(kind string) (*lease.Handle, error) {
 
 func (p *Partitions) nameOf(kind string, n int) string { return p.prefix + kind + "/" + p.names[n] }
 
-// wake has the node decide again.
+// wake has the node plan again.
 func (p *Partitions) wake() { poke(p.woken) }
 
 // poke puts a value into a channel that has room for one.
@@ -303,17 +304,23 @@ func (p *Partitions) await(ctx context.Context, holds func() bool) error {
 	}
 }
 
-// hear takes up an event of a record.
+// hear takes up an event of a record. What it means for its partition follows at once, by the plan that
+// there is: thousands of moves would be too many plans.
 func (p *Partitions) hear(ev store.Event) {
 	p.mu.Lock()
-	if s := p.slots[p.table.hear(ev)]; s != nil {
+	defer p.mu.Unlock()
+	n := p.table.hear(ev)
+	if s := p.slots[n]; s != nil {
 		poke(s.changed)
+		p.stepLocked(n)
 	}
-	p.mu.Unlock()
-	p.wake()
+	if n < 0 || p.own[n].Name == "" {
+		p.wake()
+	}
+	poke(p.later)
 }
 
-// decideAll decides whenever something changed.
+// decideAll plans whenever something changed.
 func (p *Partitions) decideAll() {
 	again := time.After(0)
 	defer func() { _ = boundary.Contained(func() { p.meters.unowned.Set(0) }) }() // another node tells
@@ -321,11 +328,17 @@ func (p *Partitions) decideAll() {
 		select {
 		case <-p.woken:
 		case <-again:
+			again = nil
+		case <-p.later:
+			if again == nil {
+				again = time.After(plansAgain)
+			}
+			continue
 		case <-p.life.Done():
 			return
 		}
 		if p.decide() {
-			again = time.After(looksAgain)
+			again = time.After(plansAgain)
 		}
 		_ = boundary.Contained(func() { p.meters.unowned.Set(int64(p.unowned)) })
 		_ = boundary.Pause(p.life, pace)
@@ -345,34 +358,41 @@ func (p *Partitions) decide() (again bool) {
 	target := p.place(v)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.plan, p.target = v, target
-	stops, gathers := !p.stopping.IsZero(), time.Since(p.since) < gather
-	late := stops && p.newest != p.id && time.Since(p.stopping) >= handsOverIn // nodes of another list may not know what is left
-	p.unowned = 0
-	for i, to := range target {
-		s := p.slots[i]
+	p.plan, p.target, p.unowned = v, target, 0
+	for i := range target {
 		if p.own[i].Name == "" && p.newest == p.id {
 			p.unowned++
 		}
-		alone := stops && (to == "" || late)
-		if p.strict && p.cleared == nil && to == p.self {
-			to = ""
-		}
-		switch p.next(i, to, s != nil, s != nil && s.now != nil, alone) {
-		case begin:
-			if !stops && !gathers && !p.since.IsZero() {
-				p.beginLocked(i)
-			}
-		case pass:
-			s.now.passing = true
-			s.now.stopLocked()
-		case giveUp:
-			s.giveUpLocked()
+		p.stepLocked(i)
+		if s := p.slots[i]; s != nil && s.lent && (len(p.moving) == 0 || target[i] != p.self) {
+			s.lent = false
+			p.wg.Go(func() { _ = s.ready.Release(context.Background()) })
 		}
 	}
 	close(p.decided)
 	p.decided = make(chan struct{})
-	return stops || gathers || len(v.fresh) > 0
+	return !p.stopping.IsZero() || time.Since(p.since) < gather || len(v.fresh) > 0 || len(p.moving) > 0
+}
+
+// stepLocked has the slot of a partition do what follows from the plan.
+func (p *Partitions) stepLocked(i int) {
+	s, to, stops := p.slots[i], p.target[i], !p.stopping.IsZero()
+	// Nodes of another list may not know what is left.
+	alone := stops && (to == "" || p.newest != p.id && time.Since(p.stopping) >= handsOverIn)
+	if p.strict && p.cleared == nil && to == p.self {
+		to = ""
+	}
+	switch p.next(i, to, s != nil, s != nil && s.now != nil, alone) {
+	case begin:
+		if !stops && !p.since.IsZero() && time.Since(p.since) >= gather {
+			p.beginLocked(i)
+		}
+	case pass:
+		s.now.passing = true
+		s.now.stopLocked()
+	case giveUp:
+		s.giveUpLocked()
+	}
 }
 
 // place asks the strategy, and takes the default where that fails.

@@ -204,6 +204,9 @@ func TestManyMoveInTurn(t *testing.T) {
 			if slow == 0 {
 				require.Equal(t, []int{600, 600}, owned(a, b))
 				require.Less(t, gap, 25*time.Millisecond)
+				ready, err := a.keeper.List(t.Context(), "partition/g/p/ready/")
+				require.NoError(t, err)
+				require.Empty(t, ready)
 			}
 		})
 	}

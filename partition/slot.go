@@ -27,8 +27,8 @@ const (
 	steadyAfter  = time.Minute // a run of that length ends the row
 	sickFor      = time.Minute // at least: how long another has it then
 	stopsWithin  = 10 * time.Second
-	mostMoving   = 128 // at a time to one node: more would only wait for the store, without an owner
-	turnLasts    = time.Second
+	mostMoving   = 40 // at a time to one node: more would only wait for the store, without an owner
+	turnLasts    = 300 * time.Millisecond
 )
 
 // slot is a partition that this node owns, or is about to.
@@ -48,6 +48,7 @@ type slot struct {
 	failures int     // of Own and Prepare, in a row
 	why      string  // the last
 	now      *tenure // nil: this node does not own it
+	lent     bool    // ready is held although the partition has come
 }
 
 // tenure is a time for which this node owns a partition. It is guarded by Partitions.mu.
@@ -220,12 +221,10 @@ func (s *slot) invite() (term lease.Term, err error) {
 		return nil, err
 	}
 	defer func() {
-		withdraw := func() { _ = s.ready.Release(context.Background()) }
-		if term != nil { // Own need not wait for that
-			s.p.wg.Go(withdraw)
-			return
+		if term == nil {
+			_ = s.ready.Release(context.Background())
 		}
-		withdraw()
+		s.p.locked(func() { s.lent = term != nil }) // else it is released when no more move
 	}()
 	for left := offer.Lifetime / 2; left > 0 && s.ctx.Err() == nil; {
 		switch rec := s.record(); {
@@ -266,8 +265,9 @@ func (s *slot) hold(term lease.Term) (again bool) {
 		if s.ctx.Err() != nil { // Stop saw that it owned nothing, and will not come again
 			t.stopLocked()
 		}
+		s.p.stepLocked(s.n)
 	})
-	s.p.wake()
+	poke(s.p.later)
 	s.p.meters.owned.Add(1)
 	defer s.p.meters.owned.Add(-1)
 	over := context.AfterFunc(ctx, func() {
@@ -333,6 +333,10 @@ func (s *slot) close() {
 			_ = h.Close(context.Background())
 		}
 	}
-	s.p.locked(func() { delete(s.p.slots, s.n) })
-	s.p.wake()
+	s.p.locked(func() {
+		if delete(s.p.slots, s.n); len(s.p.slots) == 0 { // Drain and Stop wait for that
+			s.p.wake()
+		}
+	})
+	poke(s.p.later)
 }

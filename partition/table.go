@@ -57,7 +57,8 @@ func (t *table) clear() {
 	t.sick, t.hosts, t.newest = map[int]map[string]bool{}, map[string]host{}, ""
 }
 
-// hear takes up an event. It returns the partition whose owner changed, or -1.
+// hear takes up an event. It returns the partition that changed its owner, or for which a node became
+// ready, or no more; or -1.
 func (t *table) hear(ev store.Event) int {
 	rec := ev.Record
 	name := rec.Name
@@ -95,6 +96,7 @@ func (t *table) hear(ev store.Event) int {
 		return n
 	case kind == kindReady:
 		t.ready[n] = rec
+		return n
 	case kind == kindSick && rec.Name != "":
 		if t.sick[n] == nil {
 			t.sick[n] = map[string]bool{}
