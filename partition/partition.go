@@ -384,7 +384,7 @@ func (p *Partitions) stepLocked(i int) {
 	}
 	switch p.next(i, to, s != nil, s != nil && s.now != nil, alone) {
 	case begin:
-		if !stops && !p.since.IsZero() && time.Since(p.since) >= gather {
+		if p.takes(false) && !p.since.IsZero() && time.Since(p.since) >= gather {
 			p.beginLocked(i)
 		}
 	case pass:

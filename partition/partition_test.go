@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/placement"
+	"github.com/holdfast-go/holdfast/store/faultstore"
 )
 
 // Nodes that start together share partitions out once; one that joins gets its part and no more moves;
@@ -80,6 +81,22 @@ func TestDrain(t *testing.T) {
 		require.Equal(t, []int{10, 0}, owned(a, b))
 		_, gap := w.since(so)
 		require.Zero(t, gap)
+	})
+}
+
+// A node that is drained before it owns anything gets nothing, though its lease is given back late.
+func TestDrainBeforeTheFirst(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a := w.take("a", Config{Count: 10})
+		a.settled()
+		b := w.take("b", Config{Count: 10})
+		time.Sleep(4900 * time.Millisecond)
+		so := w.so()
+		b.store.SetRule(faultstore.On(faultstore.Fault{Kind: faultstore.Delay, Delay: 2 * time.Second}, faultstore.Release))
+		require.NoError(t, b.Drain(t.Context()))
+		time.Sleep(20 * time.Second)
+		moved, _ := w.since(so)
+		require.Zero(t, moved)
 	})
 }
 
