@@ -530,20 +530,24 @@ func (p *Partitions) Health(ctx context.Context) error {
 
 // Drain passes what this node owns to others, as these are ready, and has it take nothing until Undrain.
 // It returns when it owns nothing; partitions that no other node takes stay here, and the error says how
-// many. When ctx ends before, the error has its cause, and the node goes on draining.
+// many. So it does when Undrain is called. When ctx ends before, the error has its cause, and the node
+// goes on draining.
 func (p *Partitions) Drain(ctx context.Context) error {
 	if err := p.check(ctx); err != nil {
 		return err
 	}
 	p.locked(func() { p.drained = true })
 	p.wake()
-	left := 0
+	left, why := 0, ""
 	err := p.await(ctx, func() bool {
-		left = len(p.slots)
+		if left, why = len(p.slots), "no other node takes them"; !p.drained {
+			why = "Undrain was called"
+			return true
+		}
 		return left == 0 || p.synced && p.plan.least(nil, map[string]bool{p.self: true}) == ""
 	})
 	if err == nil && left > 0 {
-		err = fmt.Errorf("no other node takes them: %d stay here", left)
+		err = fmt.Errorf("%s: %d stay here", why, left)
 	}
 	return about(p.cfg.Name, err)
 }

@@ -100,6 +100,31 @@ func TestDrainBeforeTheFirst(t *testing.T) {
 	})
 }
 
+// A Drain that waits for an Own ends when the node is to take part again.
+func TestUndrainEndsADrain(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		cfg := Config{Count: 2, Own: func(ctx context.Context, o Owned) error {
+			<-ctx.Done()
+			time.Sleep(time.Minute)
+			return nil
+		}}
+		a := w.take("a", cfg)
+		w.take("b", cfg)
+		a.settled()
+		ended := make(chan error, 1)
+		go func() { ended <- a.Drain(t.Context()) }()
+		time.Sleep(time.Second)
+		a.Undrain()
+		time.Sleep(time.Second)
+		select {
+		case err := <-ended:
+			require.ErrorContains(t, err, "Undrain was called: 1 stay here")
+		default:
+			t.Fatal("it waits on")
+		}
+	})
+}
+
 // In a rolling restart each partition moves about once: what a node had that leaves goes to the one
 // that came before.
 func TestARollingRestartMovesEachOnce(t *testing.T) {
