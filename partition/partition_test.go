@@ -188,6 +188,20 @@ func TestPrepareComesFirst(t *testing.T) {
 	})
 }
 
+// What waits until it can be prepared is owned at once when its owner has died.
+func TestPrepareOfWhatHasNoOwner(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		cfg := Config{Count: 200, Prepare: func(context.Context, int) error { time.Sleep(20 * time.Second); return nil }}
+		a := w.take("a", cfg)
+		a.settled()
+		b := w.take("b", cfg)
+		time.Sleep(6 * time.Second)
+		a.crash()
+		time.Sleep(ttl + time.Second)
+		require.Equal(t, []int{200 - mostPreparing}, owned(b))
+	})
+}
+
 // An Own that takes longer than an offer lives passes its partition on all the same.
 func TestASlowOwner(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {

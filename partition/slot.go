@@ -142,8 +142,16 @@ func (s *slot) take() (lease.Term, error) {
 		return s.acquire()
 	}
 	if !s.prepared && s.p.cfg.Prepare != nil {
-		if err := s.prepare(); err != nil {
-			return nil, err
+		select {
+		case s.p.preparing <- struct{}{}:
+		case <-s.changed: // its owner may have gone, and then nothing is prepared
+			return nil, nil
+		case <-s.ctx.Done():
+			return nil, s.ctx.Err()
+		}
+		err := boundary.Call(func() error { return s.p.cfg.Prepare(s.ctx, s.n) })
+		if <-s.p.preparing; err != nil {
+			return nil, fmt.Errorf("%w: %w", errPrepare, err)
 		}
 	}
 	s.prepared = true
@@ -166,19 +174,6 @@ func (s *slot) wait(most time.Duration) {
 	case <-time.After(most):
 	case <-s.ctx.Done():
 	}
-}
-
-func (s *slot) prepare() error {
-	select {
-	case s.p.preparing <- struct{}{}:
-		defer func() { <-s.p.preparing }()
-	case <-s.ctx.Done():
-		return s.ctx.Err()
-	}
-	if err := boundary.Call(func() error { return s.p.cfg.Prepare(s.ctx, s.n) }); err != nil {
-		return fmt.Errorf("%w: %w", errPrepare, err)
-	}
-	return nil
 }
 
 // turn waits until fewer than mostMoving others move here, and returns what ends this one's turn. A turn
