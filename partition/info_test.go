@@ -175,6 +175,11 @@ func TestInfoOfWhatFails(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		require.Zero(t, a.Info().Table[1].Failures)
 		require.Empty(t, a.Info().Table[1].Error)
+		a.store.Partition()
+		time.Sleep(2 * ttl)
+		require.Equal(t, []int{0, 1}, of(a.Info(), "acquiring"))
+		require.Zero(t, a.Info().Table[1].Failures, "nor does it count when the lease was lost")
+		a.store.Heal()
 
 		b := w.take("b", Config{Count: 3})
 		b.settled()

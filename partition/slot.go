@@ -275,7 +275,12 @@ func (s *slot) hold(term lease.Term) (again bool) {
 	}
 	var ready lease.Record
 	var told time.Time
-	s.p.locked(func() { s.now, ready, told = nil, s.p.ready[s.n], t.ending })
+	s.p.locked(func() {
+		if s.steadyLocked() {
+			s.failures, s.why = 0, ""
+		}
+		s.now, ready, told = nil, s.p.ready[s.n], t.ending
+	})
 	if offer, err := readOffer(s.own.Name(), ready); err == nil && t.passing {
 		if err = s.own.Transfer(context.Background(), offer); err == nil {
 			s.p.moves.Add(1)
