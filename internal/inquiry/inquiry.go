@@ -286,15 +286,32 @@ func (p *process) answer(m *wire.Inquiry) {
 	if json.Unmarshal(m.Json, &q) != nil {
 		return
 	}
-	r := p.report(ctx, q)
-	body, err := json.Marshal(r)
-	for err == nil && len(body) > wire.PayloadLimit(p.system) && len(r.Events) > 0 {
-		half := len(r.Events) / 2 // the asker has the others with its next question
-		r.Last, r.Events = r.Events[half].Number-1, r.Events[:half]
-		body, err = json.Marshal(r)
-	}
-	if err == nil { // else there is a number that JSON lacks
+	if body, err := p.report(ctx, q).within(wire.PayloadLimit(p.system)); err == nil { // else there is a number that JSON lacks
 		p.send(m, body)
+	}
+}
+
+// within is r in JSON of at most limit bytes. Of events and of shards, of which there are more, it leaves
+// half out until it fits: the asker has the events with its next question.
+func (r Report) within(limit int) ([]byte, error) {
+	for {
+		body, err := json.Marshal(r)
+		shards := 0
+		for _, t := range slices.Concat(r.Types, r.Partitions) {
+			shards += len(t.Own)
+		}
+		switch half := len(r.Events) / 2; {
+		case err != nil || len(body) <= limit || len(r.Events)+shards == 0:
+			return body, err
+		case len(r.Events) > shards:
+			r.Last, r.Events = r.Events[half].Number-1, r.Events[:half]
+		default:
+			for _, all := range [][]Type{r.Types, r.Partitions} {
+				for i, t := range all {
+					all[i].Own = t.Own[:len(t.Own)/2]
+				}
+			}
+		}
 	}
 }
 
