@@ -100,11 +100,12 @@ func (n *Node) report(ctx context.Context, q inquiry.Request, r *inquiry.Report)
 // mostFree bounds how many partitions without an owner are named.
 const mostFree = 100
 
-// typeOf is what of this node's part in partitions the records do not tell.
+// typeOf is what of this node's part in partitions the records do not tell. While another layout counts,
+// partitions of this node's without an owner lack none.
 func typeOf(in partition.Info) inquiry.Type {
 	x := inquiry.Type{Group: in.Group, Type: in.Name, Shards: len(in.Table), Draining: in.Draining}
 	for _, s := range in.Table {
-		if s.Phase != "" && s.Phase != "active" || s.Failures > 0 || s.Owner == "" && len(x.Own) < mostFree {
+		if s.Phase != "" && s.Phase != "active" || s.Failures > 0 || s.Owner == "" && in.Layout == in.Counts && len(x.Own) < mostFree {
 			x.Own = append(x.Own, inquiry.Shard{N: s.Number, Key: s.Key, Phase: s.Phase, Stopping: s.Stopping, Failures: s.Failures, Error: s.Error})
 		}
 	}
