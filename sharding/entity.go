@@ -24,7 +24,7 @@ func (r *Region) entity(s *shard, id string, g *gate.Gate) any { return &Entity{
 // Started already; ok is false if it is none. Call it from the actor's own
 // goroutine.
 func Of(ctx actor.Context) (e *Entity, ok bool) {
-	if g, ok := gate.Of(ctx); ok && g.Actor().Equal(ctx.Self()) { // else it is a child that the entity guards
+	if g, ok := gate.Of(ctx); ok && ctx.Self().Equal(g.Actor()) { // else it is a child that the entity guards
 		e, _ = g.Self.(*Entity)
 	}
 	return e, e != nil

@@ -235,6 +235,31 @@ func TestAnEntityThatFailsIsTriedLessAndLess(t *testing.T) {
 	}
 }
 
+// An actor that Props make beside the gate, with a mailbox of its own, is no entity. It may ask
+// whether it is one, until it is stopped.
+func TestAnActorBesideTheGateIsNoEntity(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		var asked, entities atomic.Int32
+		n := c.node("a")
+		props := actor.PropsFromFunc(func(ctx actor.Context) {
+			if _, ok := ctx.Message().(*actor.Started); ok {
+				if _, ok := sharding.Of(ctx); ok {
+					entities.Add(1)
+				}
+				asked.Add(1)
+			}
+		}, actor.WithSpawnFunc(func(system *actor.ActorSystem, id string, props *actor.Props, parent actor.SpawnerContext) (*actor.PID, error) {
+			return actor.DefaultSpawner(system, id, props.Clone(actor.WithMailbox(actor.Unbounded())), parent)
+		}))
+		n.startType(sharding.Type{Name: "account", Shards: 1, Props: props})
+		c.settled(5*time.Second, n)
+		require.NoError(t, n.region.Tell("x", job{"s", 1}))
+		time.Sleep(time.Second)
+		require.Positive(t, asked.Load(), "Of did not return")
+		require.Zero(t, entities.Load())
+	})
+}
+
 // A SpawnFunc that fails late, when its actor has ended by itself and the next life of the
 // entity runs, has that go on.
 func TestPropsThatFailWhenTheNextLifeRuns(t *testing.T) {
