@@ -76,8 +76,8 @@ func WithStrategy(st placement.Strategy) Option {
 func WithMoveLimits(l placement.MoveLimits) Option { return func(s *settings) { s.Limits = l } }
 
 // WithSettle sets how long the list of nodes must be unchanged before the coordinator moves
-// shards that have a host. After half of that it assigns free shards for the first time.
-// Default 500 ms.
+// shards that have a host. After half of that it assigns free shards for the first time. A new
+// coordinator waits for 450 ms at least, in which nodes that leave tell it so. Default 500 ms.
 func WithSettle(d time.Duration) Option { return func(s *settings) { s.Settle = d } }
 
 // WithBuffer bounds how many messages wait on this node, for one shard and in total. A message

@@ -30,8 +30,12 @@ const (
 	leavingFor = 3 * LeaveEvery
 )
 
-// LeaveEvery is the pause after which a node that leaves says so again.
-const LeaveEvery = 300 * time.Millisecond
+// LeaveEvery is the pause after which a node that leaves says so again. A new coordinator does not
+// know yet which nodes leave: it moves no shards of nodes that stay before listenFor is over.
+const (
+	LeaveEvery = 300 * time.Millisecond
+	listenFor  = 3 * LeaveEvery / 2
+)
 
 // known is what there is to decide on.
 type known struct {
@@ -59,6 +63,7 @@ type ledger struct {
 
 	hosts        []string                 // the incarnations, as last seen
 	since        time.Duration            // since when they are these
+	listens      time.Duration            // until when nodes that leave may not have said so
 	assignedOnce bool                     // free shards have been
 	inFlight     map[int]inFlight         // orders, by shard
 	leaving      map[string]time.Duration // incarnations that give up what they have, until when that counts
@@ -100,7 +105,7 @@ func newLedger(s Settings) ledger {
 }
 
 // restart counts the time that hosts are the same from now on.
-func (l *ledger) restart(now time.Duration) { l.since = now }
+func (l *ledger) restart(now time.Duration) { l.since, l.listens = now, now+listenFor }
 
 // view is what a strategy decides on.
 func (l *ledger) view(k known) placement.View {
@@ -247,8 +252,8 @@ func (l *ledger) stable(v placement.View, hosts map[string]placement.Host, now t
 			w.in(l.Settle/2 - (now - l.since))
 		}
 	}
-	if now-l.since < l.Settle {
-		w.in(l.Settle - (now - l.since))
+	if from := max(l.since+l.Settle, l.listens); now < from {
+		w.in(from - now)
 		return false
 	}
 	return true

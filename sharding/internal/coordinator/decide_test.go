@@ -239,6 +239,28 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
+// A new coordinator does not know which nodes are drained, so it listens before it moves shards.
+func TestANewCoordinatorListensBeforeItMovesShards(t *testing.T) {
+	w := newWorld(t, rand.New(rand.NewPCG(1, 1)), 6)
+	for len(w.k.hosts) < 3 {
+		w.join()
+	}
+	w.k.hosts, w.k.members = w.k.hosts[:3], w.k.members[:3]
+	for i := range w.k.seats { // the third is drained
+		w.k.seats[i] = directory.Seat{Owner: w.k.hosts[i%2].Owner.Incarnation, Last: 1}
+	}
+	w.l.Settle = 0
+	require.Empty(t, w.decide(), "the third has not said yet that it leaves")
+	w.k.now += LeaveEvery
+	w.l.leaves(w.k.hosts[2].Owner.Incarnation, false, w.k.now)
+	require.Empty(t, w.decide())
+	w.k.now += LeaveEvery
+	require.Empty(t, w.decide())
+	w.l.leaves(w.k.hosts[2].Owner.Incarnation, true, w.k.now)
+	w.stableSince -= settle // this coordinator's Settle is 0
+	require.NotEmpty(t, w.decide(), "now the third takes its part")
+}
+
 func TestManyOrdersAreSentInMessagesOfBoundedSize(t *testing.T) {
 	w := newWorld(t, rand.New(rand.NewPCG(1, 1)), 2*most+1)
 	var orders []Order
