@@ -28,51 +28,49 @@ func TestAStrategyThatFails(t *testing.T) {
 		"panics":           func(<-chan struct{}) []string { panic("no strategy") },
 		"answers nonsense": func(<-chan struct{}) []string { return []string{"somebody"} },
 	} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(c *cluster) {
-				var fail atomic.Bool
-				var most atomic.Int32 // calls at a time, on any one node
-				told := &perToken{}
-				free := make(chan struct{})
-				ns := c.nodes("a", "b", "c")
-				for _, n := range ns {
-					var calls atomic.Int32
-					n.system.EventStream.Subscribe(func(e any) {
-						if e, ok := e.(sharding.Event); ok && e.Kind == sharding.StrategyFailed {
-							told.add(e.Token)
-						}
-					})
-					n.start(9, sharding.WithStrategy(placement.StrategyFunc(func(v placement.View) []string {
-						if n := calls.Add(1); n > most.Load() {
-							most.Store(n)
-						}
-						defer calls.Add(-1)
-						if fail.Load() {
-							return fails(free)
-						}
-						return placement.Balanced{}.Target(v)
-					})))
-				}
-				c.settled(20*time.Second, ns...)
-				require.Empty(t, told.counts())
-				fail.Store(true)
-				time.Sleep(4 * time.Second) // the next call is within 1 s, and waited for for 2 s
-				require.Len(t, told.counts(), 1)
-				require.NoError(t, ns[1].region.Stop(context.Background()))
-				c.settled(time.Second, ns[0], ns[2])
-				ns[2].crash()
-				time.Sleep(2*ttl + 5*time.Second)
-				require.Equal(t, strings.Split("a a a a a a a a a", " "), owners(ns[0]))
-				for token, n := range told.counts() {
-					require.Equal(t, 1, n, "the coordinator under %d told it more than once", token)
-				}
-				fail.Store(false)
-				close(free)
-				d := c.node("d")
-				d.start(9)
-				c.settled(20*time.Second, ns[0], d)
-				require.EqualValues(t, 1, most.Load(), "one call at a time on a node")
-			})
+		subtest(t, what, func(t *testing.T, c *cluster) {
+			var fail atomic.Bool
+			var most atomic.Int32 // calls at a time, on any one node
+			told := &perToken{}
+			free := make(chan struct{})
+			ns := c.nodes("a", "b", "c")
+			for _, n := range ns {
+				var calls atomic.Int32
+				n.system.EventStream.Subscribe(func(e any) {
+					if e, ok := e.(sharding.Event); ok && e.Kind == sharding.StrategyFailed {
+						told.add(e.Token)
+					}
+				})
+				n.start(9, sharding.WithStrategy(placement.StrategyFunc(func(v placement.View) []string {
+					if n := calls.Add(1); n > most.Load() {
+						most.Store(n)
+					}
+					defer calls.Add(-1)
+					if fail.Load() {
+						return fails(free)
+					}
+					return placement.Balanced{}.Target(v)
+				})))
+			}
+			c.settled(20*time.Second, ns...)
+			require.Empty(t, told.counts())
+			fail.Store(true)
+			time.Sleep(4 * time.Second) // the next call is within 1 s, and waited for for 2 s
+			require.Len(t, told.counts(), 1)
+			require.NoError(t, ns[1].region.Stop(context.Background()))
+			c.settled(time.Second, ns[0], ns[2])
+			ns[2].crash()
+			time.Sleep(2*ttl + 5*time.Second)
+			require.Equal(t, strings.Split("a a a a a a a a a", " "), owners(ns[0]))
+			for token, n := range told.counts() {
+				require.Equal(t, 1, n, "the coordinator under %d told it more than once", token)
+			}
+			fail.Store(false)
+			close(free)
+			d := c.node("d")
+			d.start(9)
+			c.settled(20*time.Second, ns[0], d)
+			require.EqualValues(t, 1, most.Load(), "one call at a time on a node")
 		})
 	}
 }
@@ -162,47 +160,45 @@ func after(d time.Duration, f func()) { time.AfterFunc(d, f) }
 // went. What could not be sent waits for the link, and is not given up for an earlier break.
 func TestAskFailsWhenItsLinkBreaks(t *testing.T) {
 	for what, number := range map[string]int{"in an envelope": 3, "by the short way": 1} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(c *cluster) {
-				ns := c.nodes("a", "p")
-				a := &clerk{n: ns[0]}
-				a.start(2)
-				ns[1].start(2, sharding.WithProxyOnly())
-				c.settled(5*time.Second, ns[0])
-				id := idOf(0, 2)
-				_, err := asked(ns[1], id, number)
-				require.NoError(t, err)
+		subtest(t, what, func(t *testing.T, c *cluster) {
+			ns := c.nodes("a", "p")
+			a := &clerk{n: ns[0]}
+			a.start(2)
+			ns[1].start(2, sharding.WithProxyOnly())
+			c.settled(5*time.Second, ns[0])
+			id := idOf(0, 2)
+			_, err := asked(ns[1], id, number)
+			require.NoError(t, err)
 
-				a.mute.Store(true)
-				after(2*time.Second, func() { c.net.Cut("a:1", "p:1") })
-				took, err := asked(ns[1], id, number)
-				require.ErrorIs(t, err, hosting.ErrUnconfirmed)
-				require.NotErrorIs(t, err, hosting.ErrUndeliverable)
-				require.ErrorContains(t, err, `account "`+id+`": `)
-				require.ErrorContains(t, err, "(the link to the host at a:1 broke 0s ago)")
-				require.Equal(t, 2*time.Second, took)
+			a.mute.Store(true)
+			after(2*time.Second, func() { c.net.Cut("a:1", "p:1") })
+			took, err := asked(ns[1], id, number)
+			require.ErrorIs(t, err, hosting.ErrUnconfirmed)
+			require.NotErrorIs(t, err, hosting.ErrUndeliverable)
+			require.ErrorContains(t, err, `account "`+id+`": `)
+			require.ErrorContains(t, err, "(the link to the host at a:1 broke 0s ago)")
+			require.Equal(t, 2*time.Second, took)
 
-				a.mute.Store(false)
-				after(2*time.Second, func() { c.net.Heal("a:1", "p:1") })
-				_, err = asked(ns[1], id, number)
-				require.NoError(t, err, "what has not been sent waits for the link")
+			a.mute.Store(false)
+			after(2*time.Second, func() { c.net.Heal("a:1", "p:1") })
+			_, err = asked(ns[1], id, number)
+			require.NoError(t, err, "what has not been sent waits for the link")
 
-				a.mute.Store(true)
-				c.net.Cut("a:1", "p:1")
-				time.Sleep(time.Second)
-				after(time.Second, func() { c.net.Heal("a:1", "p:1") })
-				after(9*time.Second, func() { c.net.Cut("a:1", "p:1") })
-				took, err = asked(ns[1], id, number)
-				require.ErrorIs(t, err, hosting.ErrUnconfirmed, "it has been sent since")
-				require.Equal(t, 9*time.Second, took)
-				c.net.Heal("a:1", "p:1")
+			a.mute.Store(true)
+			c.net.Cut("a:1", "p:1")
+			time.Sleep(time.Second)
+			after(time.Second, func() { c.net.Heal("a:1", "p:1") })
+			after(9*time.Second, func() { c.net.Cut("a:1", "p:1") })
+			took, err = asked(ns[1], id, number)
+			require.ErrorIs(t, err, hosting.ErrUnconfirmed, "it has been sent since")
+			require.Equal(t, 9*time.Second, took)
+			c.net.Heal("a:1", "p:1")
 
-				time.Sleep(5 * time.Second)
-				after(time.Second, ns[0].crash)
-				took, err = asked(ns[1], id, number)
-				require.ErrorIs(t, err, hosting.ErrUnconfirmed)
-				require.Equal(t, time.Second, took)
-			})
+			time.Sleep(5 * time.Second)
+			after(time.Second, ns[0].crash)
+			took, err = asked(ns[1], id, number)
+			require.ErrorIs(t, err, hosting.ErrUnconfirmed)
+			require.Equal(t, time.Second, took)
 		})
 	}
 }
@@ -273,36 +269,34 @@ func TestAskThatCameBackOutlivesItsFirstLink(t *testing.T) {
 // the link is found broken. Who asked hears of it all the same, long before its deadline.
 func TestAskEndsWhenItsHostVanishes(t *testing.T) {
 	for what, others := range map[string]bool{"and nobody hosts": false, "and another node hosts": true} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(c *cluster) {
-				a, p := c.node("a"), c.node("p")
-				mute := &clerk{n: a}
-				mute.start(2)
-				p.start(2, sharding.WithProxyOnly())
-				c.settled(5*time.Second, a)
-				id := idOf(0, 2)
-				_, err := asked(p, id, 1)
-				require.NoError(t, err)
-				mute.mute.Store(true)
-				last := 14 * time.Second
-				began := time.Now()
-				after(time.Second, func() {
-					a.clock.Freeze()
-					a.store.Partition()
-					c.net.Freeze("a:1")
-				})
-				if others {
-					last += time.Minute
-					after(3*time.Second, func() { (&clerk{n: c.node("b")}).start(2) })
-				}
-				after(14*time.Second, func() {
-					a.dead = true
-					c.net.Kill("a:1")
-				})
-				_, err = sharding.Ask[done](contextFor(10*time.Minute), p.region, id, formOf(job{"s", 2}))
-				require.ErrorIs(t, err, hosting.ErrUnconfirmed)
-				require.Equal(t, last, time.Since(began))
+		subtest(t, what, func(t *testing.T, c *cluster) {
+			a, p := c.node("a"), c.node("p")
+			mute := &clerk{n: a}
+			mute.start(2)
+			p.start(2, sharding.WithProxyOnly())
+			c.settled(5*time.Second, a)
+			id := idOf(0, 2)
+			_, err := asked(p, id, 1)
+			require.NoError(t, err)
+			mute.mute.Store(true)
+			last := 14 * time.Second
+			began := time.Now()
+			after(time.Second, func() {
+				a.clock.Freeze()
+				a.store.Partition()
+				c.net.Freeze("a:1")
 			})
+			if others {
+				last += time.Minute
+				after(3*time.Second, func() { (&clerk{n: c.node("b")}).start(2) })
+			}
+			after(14*time.Second, func() {
+				a.dead = true
+				c.net.Kill("a:1")
+			})
+			_, err = sharding.Ask[done](contextFor(10*time.Minute), p.region, id, formOf(job{"s", 2}))
+			require.ErrorIs(t, err, hosting.ErrUnconfirmed)
+			require.Equal(t, last, time.Since(began))
 		})
 	}
 }

@@ -199,74 +199,72 @@ func reader(t testing.TB) (metric.MeterProvider, func() map[string]int64) {
 // and again and again: nothing is lost, doubled, or out of order.
 func TestNothingIsLostWhateverEntitiesDo(t *testing.T) {
 	for seed := range uint64(4) {
-		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
-			bubble(t, func(c *cluster) {
-				store := sharding.NewMemoryEntities()
-				gauges := c.metered()
-				ns := c.nodes("a", "b", "c")
-				var lives atomic.Uint64
-				for _, n := range ns {
-					props := actor.PropsFromProducer(func() actor.Actor {
-						rng := rand.New(rand.NewPCG(seed, lives.Add(1)))
-						switch rng.IntN(10) {
-						case 0:
-							panic("before the start")
-						case 1:
-							time.Sleep(20 * time.Millisecond)
+		subtest(t, fmt.Sprint("seed=", seed), func(t *testing.T, c *cluster) {
+			store := sharding.NewMemoryEntities()
+			gauges := c.metered()
+			ns := c.nodes("a", "b", "c")
+			var lives atomic.Uint64
+			for _, n := range ns {
+				props := actor.PropsFromProducer(func() actor.Actor {
+					rng := rand.New(rand.NewPCG(seed, lives.Add(1)))
+					switch rng.IntN(10) {
+					case 0:
+						panic("before the start")
+					case 1:
+						time.Sleep(20 * time.Millisecond)
+					}
+					return &restless{account{n: n}, rng.IntN(5) == 0}
+				})
+				opts := []sharding.Option{
+					sharding.WithPassivation(40 * time.Millisecond), sharding.WithMaxActive(6),
+					sharding.WithBackoff(time.Millisecond, 20*time.Millisecond)}
+				if seed%2 == 0 {
+					opts = append(opts, sharding.WithRemember(store, 0))
+				}
+				if seed%3 == 0 {
+					opts = append(opts, sharding.WithStop(func() any { return order{job{"stop", 0}, "stop"} }, time.Second))
+				}
+				n.startType(sharding.Type{Name: "account", Shards: 9, Props: props}, opts...)
+			}
+			c.settled(5*time.Second, ns...)
+			each := tier.Draws(200, 200)
+			done := make(chan struct{}, len(ns))
+			for i, n := range ns {
+				go func() {
+					defer func() { done <- struct{}{} }()
+					rng := rand.New(rand.NewPCG(seed, uint64(i)))
+					acts := []string{"", "", "", "passivate", "forget", "stop", "poison", "panic", "linger"}
+					for k := 1; k <= each; k++ {
+						for e := range 12 {
+							require.NoError(t, n.region.Tell(fmt.Sprint("id", e), order{job{n.id, k},
+								acts[rng.IntN(len(acts))]}))
 						}
-						return &restless{account{n: n}, rng.IntN(5) == 0}
-					})
-					opts := []sharding.Option{
-						sharding.WithPassivation(40 * time.Millisecond), sharding.WithMaxActive(6),
-						sharding.WithBackoff(time.Millisecond, 20*time.Millisecond)}
-					if seed%2 == 0 {
-						opts = append(opts, sharding.WithRemember(store, 0))
+						time.Sleep(time.Duration(rng.IntN(60)) * time.Millisecond)
 					}
-					if seed%3 == 0 {
-						opts = append(opts, sharding.WithStop(func() any { return order{job{"stop", 0}, "stop"} }, time.Second))
-					}
-					n.startType(sharding.Type{Name: "account", Shards: 9, Props: props}, opts...)
+				}()
+			}
+			for k := 0; len(done) < len(ns); k++ {
+				n := ns[k%len(ns)]
+				require.NoError(t, n.region.Drain(context.Background()))
+				time.Sleep(200 * time.Millisecond)
+				n.region.Undrain()
+				time.Sleep(time.Second)
+			}
+			time.Sleep(20 * time.Second)
+			for _, n := range ns {
+				for e := range 12 {
+					c.log.complete(n.id, fmt.Sprint("id", e), each)
 				}
-				c.settled(5*time.Second, ns...)
-				each := tier.Draws(200, 200)
-				done := make(chan struct{}, len(ns))
-				for i, n := range ns {
-					go func() {
-						defer func() { done <- struct{}{} }()
-						rng := rand.New(rand.NewPCG(seed, uint64(i)))
-						acts := []string{"", "", "", "passivate", "forget", "stop", "poison", "panic", "linger"}
-						for k := 1; k <= each; k++ {
-							for e := range 12 {
-								require.NoError(t, n.region.Tell(fmt.Sprint("id", e), order{job{n.id, k},
-									acts[rng.IntN(len(acts))]}))
-							}
-							time.Sleep(time.Duration(rng.IntN(60)) * time.Millisecond)
-						}
-					}()
-				}
-				for k := 0; len(done) < len(ns); k++ {
-					n := ns[k%len(ns)]
-					require.NoError(t, n.region.Drain(context.Background()))
-					time.Sleep(200 * time.Millisecond)
-					n.region.Undrain()
-					time.Sleep(time.Second)
-				}
-				time.Sleep(20 * time.Second)
-				for _, n := range ns {
-					for e := range 12 {
-						c.log.complete(n.id, fmt.Sprint("id", e), each)
-					}
-				}
-				c.log.check()
-				c.whole(ns...)
-				for _, n := range ns { // all are idle by now
-					in := n.region.Info()
-					got := gauges[n.id]()
-					require.Equal(t, [3]int64{int64(in.Held), 0, 0}, [3]int64{got["hosted"], got["entities"], got["waiting"]})
-					require.Zero(t, in.Entities)
-					require.NotZero(t, in.Held)
-				}
-			})
+			}
+			c.log.check()
+			c.whole(ns...)
+			for _, n := range ns { // all are idle by now
+				in := n.region.Info()
+				got := gauges[n.id]()
+				require.Equal(t, [3]int64{int64(in.Held), 0, 0}, [3]int64{got["hosted"], got["entities"], got["waiting"]})
+				require.Zero(t, in.Entities)
+				require.NotZero(t, in.Held)
+			}
 		})
 	}
 }

@@ -86,6 +86,11 @@ func bubble(t *testing.T, f func(c *cluster)) {
 	})
 }
 
+// subtest runs a row of a table on fake time.
+func subtest(t *testing.T, name string, f func(t *testing.T, c *cluster)) {
+	t.Run(name, func(t *testing.T) { bubble(t, func(c *cluster) { f(t, c) }) })
+}
+
 func (c *cluster) atEnd(f func()) { c.ends = append(c.ends, f) }
 
 func (c *cluster) cleanUp() {

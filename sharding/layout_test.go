@@ -92,35 +92,33 @@ func (c *cluster) runs(within time.Duration, ids ...string) {
 func TestAChangeOfTheNumberMayBeInterrupted(t *testing.T) {
 	for _, next := range []int{32, 8, 2} {
 		for _, at := range tier.Sample([]int{1, 2, 3, 10, 25, 34, 36, 39, 40}) {
-			t.Run(fmt.Sprint(next, " at ", at), func(t *testing.T) {
-				bubble(t, func(c *cluster) {
-					store := &tripping{EntityStore: sharding.NewMemoryEntities()}
-					ns := c.generation(0, 8, store)
-					c.settled(10*time.Second, ns...)
-					var ids []string
-					for i := range 40 {
-						ids = append(ids, fmt.Sprint("id", i))
-						require.NoError(t, ns[i%2].region.Tell(ids[i], job{"x", 1}))
-					}
-					c.runs(5*time.Second, ids...)
-					c.over(ns)
+			subtest(t, fmt.Sprint(next, " at ", at), func(t *testing.T, c *cluster) {
+				store := &tripping{EntityStore: sharding.NewMemoryEntities()}
+				ns := c.generation(0, 8, store)
+				c.settled(10*time.Second, ns...)
+				var ids []string
+				for i := range 40 {
+					ids = append(ids, fmt.Sprint("id", i))
+					require.NoError(t, ns[i%2].region.Tell(ids[i], job{"x", 1}))
+				}
+				c.runs(5*time.Second, ids...)
+				c.over(ns)
 
-					var ill *node // who is first to coordinate
-					store.at, store.trip = at, func() { ill.crash(); c.log.died(ill.id) }
-					ill = c.node("a1")
-					ill.start(32, sharding.WithRemember(store, 0))
-					time.Sleep(5 * time.Second)
-					synctest.Wait()
-					if next != 32 && !ill.dead { // it was done before
-						ill.crash()
-						c.log.died(ill.id)
-					}
-					if next != 32 {
-						time.Sleep(2 * ttl)
-					}
-					c.generation(2, next, store)
-					c.runs(3*ttl, ids...)
-				})
+				var ill *node // who is first to coordinate
+				store.at, store.trip = at, func() { ill.crash(); c.log.died(ill.id) }
+				ill = c.node("a1")
+				ill.start(32, sharding.WithRemember(store, 0))
+				time.Sleep(5 * time.Second)
+				synctest.Wait()
+				if next != 32 && !ill.dead { // it was done before
+					ill.crash()
+					c.log.died(ill.id)
+				}
+				if next != 32 {
+					time.Sleep(2 * ttl)
+				}
+				c.generation(2, next, store)
+				c.runs(3*ttl, ids...)
 			})
 		}
 	}

@@ -68,24 +68,22 @@ func TestAStartThatFailsLeavesNothingBehind(t *testing.T) {
 			return func() { n.system.ProcessRegistry.Remove(pid) }
 		},
 	} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(c *cluster) {
-				ns := c.nodes("a", "b")
-				ns[0].start(4)
-				c.settled(5*time.Second, ns[0])
-				mend := spoil(ns[1])
-				_, err := sharding.Start(ns[1].system, ns[1].group, sharding.Type{Name: "account",
-					Props: ns[1].props(), Shards: 4})
-				require.Error(t, err)
-				require.Empty(t, heldBy(t, c, ns[1]))
-				mend()
-				time.Sleep(2 * ttl)
-				require.Empty(t, heldBy(t, c, ns[1]))
-				ns[0].reaches(4, 1)
-				ns[1].start(4)
-				c.settled(5*time.Second, ns...)
-				c.log.check()
-			})
+		subtest(t, what, func(t *testing.T, c *cluster) {
+			ns := c.nodes("a", "b")
+			ns[0].start(4)
+			c.settled(5*time.Second, ns[0])
+			mend := spoil(ns[1])
+			_, err := sharding.Start(ns[1].system, ns[1].group, sharding.Type{Name: "account",
+				Props: ns[1].props(), Shards: 4})
+			require.Error(t, err)
+			require.Empty(t, heldBy(t, c, ns[1]))
+			mend()
+			time.Sleep(2 * ttl)
+			require.Empty(t, heldBy(t, c, ns[1]))
+			ns[0].reaches(4, 1)
+			ns[1].start(4)
+			c.settled(5*time.Second, ns...)
+			c.log.check()
 		})
 	}
 }
@@ -168,25 +166,23 @@ func (o owner) Token() lease.Token { return 1 }
 func TestRememberedEntitiesStartAtTheNodesPace(t *testing.T) {
 	const ids, pace = 1000, 500
 	for _, shards := range []int{1, 512} {
-		t.Run(fmt.Sprint(shards), func(t *testing.T) {
-			bubble(t, func(c *cluster) {
-				store := sharding.NewMemoryEntities()
-				for _, id := range numbered(ids) {
-					o := owner{fmt.Sprint("shard/g/account/", sharding.ShardOf(id, shards))}
-					require.NoError(t, store.Update(t.Context(), o, []string{id}, nil))
+		subtest(t, fmt.Sprint(shards), func(t *testing.T, c *cluster) {
+			store := sharding.NewMemoryEntities()
+			for _, id := range numbered(ids) {
+				o := owner{fmt.Sprint("shard/g/account/", sharding.ShardOf(id, shards))}
+				require.NoError(t, store.Update(t.Context(), o, []string{id}, nil))
+			}
+			n := c.node("a")
+			n.start(shards, sharding.WithRemember(store, pace))
+			began := time.Now()
+			for n.region.Info().Entities < ids {
+				if n.region.Info().Entities == 0 {
+					began = time.Now()
 				}
-				n := c.node("a")
-				n.start(shards, sharding.WithRemember(store, pace))
-				began := time.Now()
-				for n.region.Info().Entities < ids {
-					if n.region.Info().Entities == 0 {
-						began = time.Now()
-					}
-					require.Less(t, time.Since(began), 3*time.Second)
-					time.Sleep(20 * time.Millisecond)
-				}
-				require.Greater(t, time.Since(began), 1900*time.Millisecond, "no faster than it may")
-			})
+				require.Less(t, time.Since(began), 3*time.Second)
+				time.Sleep(20 * time.Millisecond)
+			}
+			require.Greater(t, time.Since(began), 1900*time.Millisecond, "no faster than it may")
 		})
 	}
 }

@@ -363,33 +363,31 @@ func idsOf(shard, shards, n int) (ids []string) {
 // reaches the entities that another one hosts now.
 func TestTheOldHostsCallersReachTheNewHost(t *testing.T) {
 	for _, loss := range []bool{false, true} {
-		t.Run(fmt.Sprint("loss=", loss), func(t *testing.T) {
-			bubble(t, func(c *cluster) {
-				hold := make(chan struct{})
-				defer close(hold)
-				ns := c.hostingType("a b", sharding.Type{Name: "account", Shards: 4,
-					Props: actor.PropsFromProducer(func() actor.Actor { return &stubborn{c: c, hold: hold} })},
-					sharding.WithStop(nil, time.Second), sharding.WithOverdue(hosting.ReleaseAfterTTL))
-				mine := slices.Index(owners(ns[0]), "a")
-				ids := idsOf(mine, 4, 2)
-				require.NoError(t, ns[0].region.Tell(ids[0], block{}))
-				time.Sleep(10 * time.Millisecond)
-				if loss {
-					ns[0].store.Partition()
-					time.Sleep(2 * ttl)
-					ns[0].store.Heal()
-				} else {
-					go func() { _ = ns[0].region.Drain(context.Background()) }()
+		subtest(t, fmt.Sprint("loss=", loss), func(t *testing.T, c *cluster) {
+			hold := make(chan struct{})
+			defer close(hold)
+			ns := c.hostingType("a b", sharding.Type{Name: "account", Shards: 4,
+				Props: actor.PropsFromProducer(func() actor.Actor { return &stubborn{c: c, hold: hold} })},
+				sharding.WithStop(nil, time.Second), sharding.WithOverdue(hosting.ReleaseAfterTTL))
+			mine := slices.Index(owners(ns[0]), "a")
+			ids := idsOf(mine, 4, 2)
+			require.NoError(t, ns[0].region.Tell(ids[0], block{}))
+			time.Sleep(10 * time.Millisecond)
+			if loss {
+				ns[0].store.Partition()
+				time.Sleep(2 * ttl)
+				ns[0].store.Heal()
+			} else {
+				go func() { _ = ns[0].region.Drain(context.Background()) }()
+			}
+			time.Sleep(8*time.Second + 3*ttl)
+			for i, n := range []*node{ns[1], ns[0]} {
+				for k, id := range []string{ids[1], ids[0]} { // b runs the one that hangs at a, too
+					got, err := ask(n, id, 2*i+k)
+					require.NoError(t, err, n.id)
+					require.Equal(t, "b:1", got.Node)
 				}
-				time.Sleep(8*time.Second + 3*ttl)
-				for i, n := range []*node{ns[1], ns[0]} {
-					for k, id := range []string{ids[1], ids[0]} { // b runs the one that hangs at a, too
-						got, err := ask(n, id, 2*i+k)
-						require.NoError(t, err, n.id)
-						require.Equal(t, "b:1", got.Node)
-					}
-				}
-			})
+			}
 		})
 	}
 }
@@ -443,27 +441,25 @@ func TestMailThatIsLostWithAPeerIsCounted(t *testing.T) {
 			x.b.crash()
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(c *cluster) {
-				x := c.crew(nil)
-				x.move("b")
-				x.awaitHost("b")
-				for _, n := range []*node{x.a, x.s} {
-					x.voice(n, idOf(0, crewShards), 0)
-					c.net.SetDelay(n.id+":1", "b:1", 100*time.Millisecond)
-				}
-				x.talk(time.Millisecond, 2*time.Second)
-				end(x)
-				c.log.died("b")
-				x.talk(10*time.Millisecond, 3*time.Second)
-				time.Sleep(3 * ttl)
-				x.all = []*node{x.a, x.s}
-				handled := x.fates()
-				lost := x.a.region.Info().Unconfirmed + x.s.region.Info().Unconfirmed
-				require.Greater(t, handled, 3000)
-				require.GreaterOrEqual(t, lost, int64(100), "what was on its way")
-				require.LessOrEqual(t, lost, int64(1000), "what had arrived long before was known to have")
-			})
+		subtest(t, name, func(t *testing.T, c *cluster) {
+			x := c.crew(nil)
+			x.move("b")
+			x.awaitHost("b")
+			for _, n := range []*node{x.a, x.s} {
+				x.voice(n, idOf(0, crewShards), 0)
+				c.net.SetDelay(n.id+":1", "b:1", 100*time.Millisecond)
+			}
+			x.talk(time.Millisecond, 2*time.Second)
+			end(x)
+			c.log.died("b")
+			x.talk(10*time.Millisecond, 3*time.Second)
+			time.Sleep(3 * ttl)
+			x.all = []*node{x.a, x.s}
+			handled := x.fates()
+			lost := x.a.region.Info().Unconfirmed + x.s.region.Info().Unconfirmed
+			require.Greater(t, handled, 3000)
+			require.GreaterOrEqual(t, lost, int64(100), "what was on its way")
+			require.LessOrEqual(t, lost, int64(1000), "what had arrived long before was known to have")
 		})
 	}
 }
@@ -476,41 +472,37 @@ func TestMessagesOfAskersThatGaveUpAreNotDelivered(t *testing.T) {
 		_, err := sharding.Ask[done](contextFor(time.Second), n.region, id, job{"asks", number}) // in an Envelope, as a Go value
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	}
-	t.Run("here", func(t *testing.T) {
-		bubble(t, func(c *cluster) {
-			s, a := c.node("s"), c.node("a")
-			s.startType(sharding.Type{Name: "account", Shards: 4})
-			giveUp(t, s, "x", 1)
-			require.NoError(t, s.region.Tell("x", job{"tells", 1}))
-			a.start(4)
-			c.settled(10*time.Second, a)
-			time.Sleep(5 * time.Second)
-			c.log.complete("tells", "x", 1)
-			require.Empty(t, c.log.of("asks", "x"))
-			require.EqualValues(t, 1, s.region.Info().Undeliverable)
-		})
+	subtest(t, "here", func(t *testing.T, c *cluster) {
+		s, a := c.node("s"), c.node("a")
+		s.startType(sharding.Type{Name: "account", Shards: 4})
+		giveUp(t, s, "x", 1)
+		require.NoError(t, s.region.Tell("x", job{"tells", 1}))
+		a.start(4)
+		c.settled(10*time.Second, a)
+		time.Sleep(5 * time.Second)
+		c.log.complete("tells", "x", 1)
+		require.Empty(t, c.log.of("asks", "x"))
+		require.EqualValues(t, 1, s.region.Info().Undeliverable)
 	})
-	t.Run("at the former host", func(t *testing.T) {
-		bubble(t, func(c *cluster) {
-			x := c.crew(func(n *node, ctx actor.Context) {
-				if _, ok := ctx.Message().(retire); ok {
-					ctx.Stop(ctx.Self())
-				}
-				slowAt(7, 5*time.Second)(n, ctx)
-			}, sharding.WithStop(func() any { return retire{} }, time.Minute))
-			id := idOf(0, crewShards)
-			require.NoError(t, x.a.region.Tell(id, job{"first", 7}))
-			time.Sleep(100 * time.Millisecond)
-			giveUp(t, x.s, id, 1) // in the mailbox
-			x.move("b")
-			time.Sleep(100 * time.Millisecond)
-			giveUp(t, x.s, id, 2) // in the buffer of a, while the entity ends
-			require.NoError(t, x.s.region.Tell(id, job{"tells", 1}))
-			time.Sleep(20 * time.Second)
-			c.log.complete("tells", id, 1)
-			require.NotContains(t, c.log.of("asks", id), 2)
-			require.NotZero(t, x.a.region.Info().Undeliverable)
-		})
+	subtest(t, "at the former host", func(t *testing.T, c *cluster) {
+		x := c.crew(func(n *node, ctx actor.Context) {
+			if _, ok := ctx.Message().(retire); ok {
+				ctx.Stop(ctx.Self())
+			}
+			slowAt(7, 5*time.Second)(n, ctx)
+		}, sharding.WithStop(func() any { return retire{} }, time.Minute))
+		id := idOf(0, crewShards)
+		require.NoError(t, x.a.region.Tell(id, job{"first", 7}))
+		time.Sleep(100 * time.Millisecond)
+		giveUp(t, x.s, id, 1) // in the mailbox
+		x.move("b")
+		time.Sleep(100 * time.Millisecond)
+		giveUp(t, x.s, id, 2) // in the buffer of a, while the entity ends
+		require.NoError(t, x.s.region.Tell(id, job{"tells", 1}))
+		time.Sleep(20 * time.Second)
+		c.log.complete("tells", id, 1)
+		require.NotContains(t, c.log.of("asks", id), 2)
+		require.NotZero(t, x.a.region.Info().Undeliverable)
 	})
 }
 
@@ -652,55 +644,53 @@ func TestScenarioMail4ARegionThatStopsBehindASlowLink(t *testing.T) {
 // up a window, and nobody else's time.
 func TestScenarioMail3APeerThatHardlyReads(t *testing.T) {
 	for name, reads := range map[string]bool{"never": false, "one a second": true} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(c *cluster) {
-				x := c.crew(nil, sharding.WithBuffer(200, 10_000, hosting.DropNewest))
-				x.move("a,b")
-				x.awaitHost("a,b")
-				stuck, free := x.voice(x.s, idOf(0, crewShards), 1000), x.voice(x.s, idOf(1, crewShards), 1000)
-				x.talk(10*time.Millisecond, time.Second)
-				if reads {
-					c.net.Shape("s:1", "a:1", memnet.Link{Bandwidth: 1200})
-				} else {
-					c.net.Freeze("a:1")
-				}
-				for range 1000 {
-					for range 8 {
-						stuck.say()
-					}
-					free.say()
-					time.Sleep(time.Millisecond)
-				}
-				_, err := ask(x.s, free.id, 0)
-				require.NoError(t, err)
-				free.are(c.log.of(free.name, free.id))
-				began := time.Now()
-				_, err = ask(x.s, stuck.id, 0)
-				require.ErrorIs(t, err, hosting.ErrUndeliverable)
-				require.ErrorContains(t, err, "congested")
-				require.Zero(t, time.Since(began))
-
-				messages, bytes := c.net.Wire("s:1", "a:1")
-				for range 600 { // ten minutes
-					free.say()
+		subtest(t, name, func(t *testing.T, c *cluster) {
+			x := c.crew(nil, sharding.WithBuffer(200, 10_000, hosting.DropNewest))
+			x.move("a,b")
+			x.awaitHost("a,b")
+			stuck, free := x.voice(x.s, idOf(0, crewShards), 1000), x.voice(x.s, idOf(1, crewShards), 1000)
+			x.talk(10*time.Millisecond, time.Second)
+			if reads {
+				c.net.Shape("s:1", "a:1", memnet.Link{Bandwidth: 1200})
+			} else {
+				c.net.Freeze("a:1")
+			}
+			for range 1000 {
+				for range 8 {
 					stuck.say()
-					time.Sleep(time.Second)
 				}
-				x.bounded()
-				more, bytesMore := c.net.Wire("s:1", "a:1")
-				t.Logf("in ten minutes %d messages, %d bytes", more-messages, bytesMore-bytes)
-				require.LessOrEqual(t, more-messages, uint64(600), "probes")
-				require.LessOrEqual(t, bytesMore-bytes, uint64(600*100))
-				free.are(c.log.of(free.name, free.id))
+				free.say()
+				time.Sleep(time.Millisecond)
+			}
+			_, err := ask(x.s, free.id, 0)
+			require.NoError(t, err)
+			free.are(c.log.of(free.name, free.id))
+			began := time.Now()
+			_, err = ask(x.s, stuck.id, 0)
+			require.ErrorIs(t, err, hosting.ErrUndeliverable)
+			require.ErrorContains(t, err, "congested")
+			require.Zero(t, time.Since(began))
 
-				c.net.Thaw("a:1")
-				c.net.Shape("s:1", "a:1", memnet.Link{})
-				time.Sleep(3 * time.Second)
-				_, err = ask(x.s, stuck.id, 0)
-				require.NoError(t, err, "it reads again")
-				time.Sleep(20 * time.Second)
-				x.fates()
-			})
+			messages, bytes := c.net.Wire("s:1", "a:1")
+			for range 600 { // ten minutes
+				free.say()
+				stuck.say()
+				time.Sleep(time.Second)
+			}
+			x.bounded()
+			more, bytesMore := c.net.Wire("s:1", "a:1")
+			t.Logf("in ten minutes %d messages, %d bytes", more-messages, bytesMore-bytes)
+			require.LessOrEqual(t, more-messages, uint64(600), "probes")
+			require.LessOrEqual(t, bytesMore-bytes, uint64(600*100))
+			free.are(c.log.of(free.name, free.id))
+
+			c.net.Thaw("a:1")
+			c.net.Shape("s:1", "a:1", memnet.Link{})
+			time.Sleep(3 * time.Second)
+			_, err = ask(x.s, stuck.id, 0)
+			require.NoError(t, err, "it reads again")
+			time.Sleep(20 * time.Second)
+			x.fates()
 		})
 	}
 }
@@ -809,65 +799,59 @@ func TestScenarioMail5NothingIsOvertaken(t *testing.T) {
 			}
 		}
 	}
-	t.Run("in a mailbox that is taken back", func(t *testing.T) {
-		bubble(t, func(c *cluster) {
-			x := c.crew(slowAt(1, 2*time.Second))
-			id := idOf(0, crewShards)
-			slow(c, x, 2*time.Millisecond)
-			for _, n := range x.all {
-				x.voice(n, id, 0).say()
-			}
-			time.Sleep(100 * time.Millisecond)
-			x.talk(time.Microsecond, 3*time.Millisecond) // more than the buffer of a shard holds
-			x.move("b")
-			x.talk(10*time.Millisecond, 3*time.Second)
-			x.awaitHost("b")
-			time.Sleep(10 * time.Second)
-			x.inOrder()
-		})
+	subtest(t, "in a mailbox that is taken back", func(t *testing.T, c *cluster) {
+		x := c.crew(slowAt(1, 2*time.Second))
+		id := idOf(0, crewShards)
+		slow(c, x, 2*time.Millisecond)
+		for _, n := range x.all {
+			x.voice(n, id, 0).say()
+		}
+		time.Sleep(100 * time.Millisecond)
+		x.talk(time.Microsecond, 3*time.Millisecond) // more than the buffer of a shard holds
+		x.move("b")
+		x.talk(10*time.Millisecond, 3*time.Second)
+		x.awaitHost("b")
+		time.Sleep(10 * time.Second)
+		x.inOrder()
 	})
-	t.Run("in a window that is full", func(t *testing.T) {
-		bubble(t, func(c *cluster) {
-			x := c.crew(nil, sharding.WithBuffer(20_000, 100_000, hosting.DropNewest))
-			v := x.voice(x.s, idOf(0, crewShards), 2000)
+	subtest(t, "in a window that is full", func(t *testing.T, c *cluster) {
+		x := c.crew(nil, sharding.WithBuffer(20_000, 100_000, hosting.DropNewest))
+		v := x.voice(x.s, idOf(0, crewShards), 2000)
+		v.say()
+		time.Sleep(time.Second)
+		c.net.Shape("s:1", "a:1", memnet.Link{Bandwidth: 1 << 20})
+		for range 4000 {
 			v.say()
-			time.Sleep(time.Second)
-			c.net.Shape("s:1", "a:1", memnet.Link{Bandwidth: 1 << 20})
-			for range 4000 {
-				v.say()
-			}
-			require.NotZero(t, x.s.region.Info().Waiting, "the window is full")
-			for range tier.Draws(10_000, 10_000) { // as it gets room
-				v.say()
-				time.Sleep(2 * time.Millisecond)
-			}
-			time.Sleep(time.Minute)
-			x.inOrder()
-		})
+		}
+		require.NotZero(t, x.s.region.Info().Waiting, "the window is full")
+		for range tier.Draws(10_000, 10_000) { // as it gets room
+			v.say()
+			time.Sleep(2 * time.Millisecond)
+		}
+		time.Sleep(time.Minute)
+		x.inOrder()
 	})
-	t.Run("in the buffer, until there is a host", func(t *testing.T) {
-		bubble(t, func(c *cluster) {
-			x := &crew{cluster: c, dead: map[job]int{}}
-			x.all = c.nodes("s", "a")
-			x.s, x.a = x.all[0], x.all[1]
-			x.s.startType(sharding.Type{Name: "account", Shards: crewShards})
-			v := x.voice(x.s, idOf(0, crewShards), 0)
-			for range 900 {
-				v.say()
+	subtest(t, "in the buffer, until there is a host", func(t *testing.T, c *cluster) {
+		x := &crew{cluster: c, dead: map[job]int{}}
+		x.all = c.nodes("s", "a")
+		x.s, x.a = x.all[0], x.all[1]
+		x.s.startType(sharding.Type{Name: "account", Shards: crewShards})
+		v := x.voice(x.s, idOf(0, crewShards), 0)
+		for range 900 {
+			v.say()
+		}
+		slow(c, x, 2*time.Millisecond)
+		x.a.start(crewShards)
+		for range 5000 {
+			v.say()
+			time.Sleep(10 * time.Millisecond)
+			if x.s.region.Info().Waiting == 0 {
+				break
 			}
-			slow(c, x, 2*time.Millisecond)
-			x.a.start(crewShards)
-			for range 5000 {
-				v.say()
-				time.Sleep(10 * time.Millisecond)
-				if x.s.region.Info().Waiting == 0 {
-					break
-				}
-			}
-			x.talk(100*time.Microsecond, 100*time.Millisecond)
-			time.Sleep(5 * time.Second)
-			x.inOrder()
-		})
+		}
+		x.talk(100*time.Microsecond, 100*time.Millisecond)
+		time.Sleep(5 * time.Second)
+		x.inOrder()
 	})
 }
 
@@ -878,37 +862,35 @@ type retire struct{}
 // the mail of the first has arrived.
 func TestScenarioMail6ALongDrainAndMovesBehindIt(t *testing.T) {
 	for _, rate := range []time.Duration{100 * time.Millisecond, time.Second} {
-		t.Run(fmt.Sprint(rate), func(t *testing.T) {
-			bubble(t, func(c *cluster) {
-				x := c.crew(func(n *node, ctx actor.Context) {
-					if _, ok := ctx.Message().(retire); ok {
-						ctx.Stop(ctx.Self())
-					}
-					slowAt(1, 90*time.Second)(n, ctx)
-				}, sharding.WithStop(func() any { return retire{} }, 2*time.Minute), sharding.WithBuffer(10_000, 100_000, hosting.DropNewest))
-				id := idOf(0, crewShards)
-				for _, n := range x.all {
-					x.voice(n, id, 100)
+		subtest(t, fmt.Sprint(rate), func(t *testing.T, c *cluster) {
+			x := c.crew(func(n *node, ctx actor.Context) {
+				if _, ok := ctx.Message().(retire); ok {
+					ctx.Stop(ctx.Self())
 				}
-				x.voices[2].say() // begins to be handled, for 90 s; the other 1s follow
-				time.Sleep(time.Second)
-				x.talk(time.Millisecond, 500*time.Millisecond)
-				x.move("b")
-				x.talk(rate, 5*time.Minute) // each voice's first takes its time
-				x.awaitHost("b")
-				for _, from := range x.all {
-					for _, to := range x.all {
-						c.net.Shape(from.id+":1", to.id+":1", memnet.Link{Delay: 50 * time.Millisecond, Bandwidth: 50_000})
-					}
+				slowAt(1, 90*time.Second)(n, ctx)
+			}, sharding.WithStop(func() any { return retire{} }, 2*time.Minute), sharding.WithBuffer(10_000, 100_000, hosting.DropNewest))
+			id := idOf(0, crewShards)
+			for _, n := range x.all {
+				x.voice(n, id, 100)
+			}
+			x.voices[2].say() // begins to be handled, for 90 s; the other 1s follow
+			time.Sleep(time.Second)
+			x.talk(time.Millisecond, 500*time.Millisecond)
+			x.move("b")
+			x.talk(rate, 5*time.Minute) // each voice's first takes its time
+			x.awaitHost("b")
+			for _, from := range x.all {
+				for _, to := range x.all {
+					c.net.Shape(from.id+":1", to.id+":1", memnet.Link{Delay: 50 * time.Millisecond, Bandwidth: 50_000})
 				}
-				for _, host := range []string{"a", "b", "a"} {
-					x.move(host)
-					x.talk(50*time.Millisecond, 500*time.Millisecond)
-				}
-				x.awaitHost("a")
-				time.Sleep(5 * time.Minute)
-				x.inOrder()
-			})
+			}
+			for _, host := range []string{"a", "b", "a"} {
+				x.move(host)
+				x.talk(50*time.Millisecond, 500*time.Millisecond)
+			}
+			x.awaitHost("a")
+			time.Sleep(5 * time.Minute)
+			x.inOrder()
 		})
 	}
 }

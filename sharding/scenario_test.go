@@ -214,48 +214,46 @@ func (s *stubborn) Receive(ctx actor.Context) {
 
 func TestScenario07AStubbornEntity(t *testing.T) {
 	for _, yields := range []bool{false, true} {
-		t.Run(fmt.Sprint("yields=", yields), func(t *testing.T) {
-			bubble(t, func(c *cluster) {
-				hold := make(chan struct{})
-				ns := c.nodes("a", "b")
-				var reported atomic.Int32
-				for _, n := range ns {
-					policy := hosting.KeepLease
-					if yields {
-						policy = hosting.ReleaseAfterTTL
-					}
-					n.counts(sharding.NotStopping, &reported)
-					n.startType(sharding.Type{Name: "account", Shards: 4,
-						Props: actor.PropsFromProducer(func() actor.Actor { return &stubborn{c: c, hold: hold} })},
-						sharding.WithStop(nil, time.Second), sharding.WithOverdue(policy))
-				}
-				c.settled(5*time.Second, ns...)
-				mine := slices.Index(owners(ns[0]), "a")
-				id := idOf(mine, 4)
-				require.NoError(t, ns[0].region.Tell(id, block{}))
-				time.Sleep(10 * time.Millisecond)
-				go func() { _ = ns[0].region.Drain(context.Background()) }()
-				time.Sleep(8 * time.Second)
-				require.Equal(t, 1, ns[0].region.Info().Held, "the other shards have gone")
-				require.NotZero(t, reported.Load())
+		subtest(t, fmt.Sprint("yields=", yields), func(t *testing.T, c *cluster) {
+			hold := make(chan struct{})
+			ns := c.nodes("a", "b")
+			var reported atomic.Int32
+			for _, n := range ns {
+				policy := hosting.KeepLease
 				if yields {
-					c.log.died("a:1") // it is shut off, and its context is done
+					policy = hosting.ReleaseAfterTTL
 				}
-				time.Sleep(ttl)
-				got, err := ask(ns[1], id, 1)
-				if yields {
-					require.NoError(t, err, "given up after a TTL")
-					require.Equal(t, "b:1", got.Node)
-				} else {
-					require.Error(t, err, "kept until it ends")
-				}
-				close(hold)
-				time.Sleep(5 * time.Second)
-				got, err = ask(ns[1], id, 2)
-				require.NoError(t, err)
+				n.counts(sharding.NotStopping, &reported)
+				n.startType(sharding.Type{Name: "account", Shards: 4,
+					Props: actor.PropsFromProducer(func() actor.Actor { return &stubborn{c: c, hold: hold} })},
+					sharding.WithStop(nil, time.Second), sharding.WithOverdue(policy))
+			}
+			c.settled(5*time.Second, ns...)
+			mine := slices.Index(owners(ns[0]), "a")
+			id := idOf(mine, 4)
+			require.NoError(t, ns[0].region.Tell(id, block{}))
+			time.Sleep(10 * time.Millisecond)
+			go func() { _ = ns[0].region.Drain(context.Background()) }()
+			time.Sleep(8 * time.Second)
+			require.Equal(t, 1, ns[0].region.Info().Held, "the other shards have gone")
+			require.NotZero(t, reported.Load())
+			if yields {
+				c.log.died("a:1") // it is shut off, and its context is done
+			}
+			time.Sleep(ttl)
+			got, err := ask(ns[1], id, 1)
+			if yields {
+				require.NoError(t, err, "given up after a TTL")
 				require.Equal(t, "b:1", got.Node)
-				c.log.check()
-			})
+			} else {
+				require.Error(t, err, "kept until it ends")
+			}
+			close(hold)
+			time.Sleep(5 * time.Second)
+			got, err = ask(ns[1], id, 2)
+			require.NoError(t, err)
+			require.Equal(t, "b:1", got.Node)
+			c.log.check()
 		})
 	}
 }

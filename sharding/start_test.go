@@ -211,26 +211,24 @@ func TestAnEntityThatFailsIsTriedLessAndLess(t *testing.T) {
 			})
 		},
 	} {
-		t.Run(how, func(t *testing.T) {
-			bubble(t, func(c *cluster) {
-				var tries atomic.Int32
-				var good atomic.Bool
-				n := c.node("a")
-				n.startType(sharding.Type{Name: "account", Shards: 1, Props: props(n, func() bool {
-					return tries.Add(1) < 1000 && !good.Load()
-				})}, sharding.WithBackoff(100*time.Millisecond, 10*time.Second))
-				c.settled(5*time.Second, n)
-				require.NoError(t, n.region.Tell("x", job{"s", 1}))
-				time.Sleep(time.Minute)
-				require.Less(t, tries.Load(), int32(25))
-				require.Greater(t, tries.Load(), int32(3))
-				good.Store(true)
-				time.Sleep(11 * time.Second)
-				_, err := ask(n, "x", 1)
-				require.NoError(t, err)
-				c.log.complete("s", "x", 1)
-				require.NoError(t, n.region.Stop(c.t.Context()))
-			})
+		subtest(t, how, func(t *testing.T, c *cluster) {
+			var tries atomic.Int32
+			var good atomic.Bool
+			n := c.node("a")
+			n.startType(sharding.Type{Name: "account", Shards: 1, Props: props(n, func() bool {
+				return tries.Add(1) < 1000 && !good.Load()
+			})}, sharding.WithBackoff(100*time.Millisecond, 10*time.Second))
+			c.settled(5*time.Second, n)
+			require.NoError(t, n.region.Tell("x", job{"s", 1}))
+			time.Sleep(time.Minute)
+			require.Less(t, tries.Load(), int32(25))
+			require.Greater(t, tries.Load(), int32(3))
+			good.Store(true)
+			time.Sleep(11 * time.Second)
+			_, err := ask(n, "x", 1)
+			require.NoError(t, err)
+			c.log.complete("s", "x", 1)
+			require.NoError(t, n.region.Stop(c.t.Context()))
 		})
 	}
 }
@@ -308,40 +306,38 @@ func TestPropsThatFailWhenTheNextLifeRuns(t *testing.T) {
 // it goes on without what they were to make, which nothing passes to when they return.
 func TestAShardIsNotHeldUpByPropsThatHang(t *testing.T) {
 	for what, after := range map[string]bool{"before the actor has begun": false, "after": true} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(c *cluster) {
-				hold := make(chan struct{})
-				c.atEnd(func() { close(hold) })
-				ns := c.nodes("a", "b")
-				var ran atomic.Int32
-				props := func(n *node) *actor.Props {
-					return actor.PropsFromProducer(func() actor.Actor { return &account{n: n} },
-						actor.WithSpawnFunc(func(system *actor.ActorSystem, id string, props *actor.Props, parent actor.SpawnerContext) (*actor.PID, error) {
-							if n == ns[0] && !after {
-								<-hold
-							}
-							pid, err := actor.DefaultSpawner(system, id, props, parent)
-							if n == ns[0] && after {
-								<-hold
-							}
-							ran.Add(1)
-							return pid, err
-						}))
-				}
-				for _, n := range ns {
-					n.startType(sharding.Type{Name: "account", Shards: 1, Props: props(n)}, sharding.WithStop(nil, 2*time.Second))
-					c.settled(5*time.Second, ns[0])
-				}
-				require.Equal(t, "a", owners(ns[0])[0])
-				require.NoError(t, ns[1].region.Tell("slow", job{"s", 1}))
-				time.Sleep(time.Second)
-				require.NoError(t, ns[0].region.Drain(contextFor(10*time.Second)))
-				_, err := ask(ns[1], "slow", 2)
-				require.NoError(t, err)
-				require.NoError(t, ns[0].region.Stop(contextFor(10*time.Second)))
-				require.Equal(t, 0, ns[0].region.Info().Entities)
-				c.log.check()
-			})
+		subtest(t, what, func(t *testing.T, c *cluster) {
+			hold := make(chan struct{})
+			c.atEnd(func() { close(hold) })
+			ns := c.nodes("a", "b")
+			var ran atomic.Int32
+			props := func(n *node) *actor.Props {
+				return actor.PropsFromProducer(func() actor.Actor { return &account{n: n} },
+					actor.WithSpawnFunc(func(system *actor.ActorSystem, id string, props *actor.Props, parent actor.SpawnerContext) (*actor.PID, error) {
+						if n == ns[0] && !after {
+							<-hold
+						}
+						pid, err := actor.DefaultSpawner(system, id, props, parent)
+						if n == ns[0] && after {
+							<-hold
+						}
+						ran.Add(1)
+						return pid, err
+					}))
+			}
+			for _, n := range ns {
+				n.startType(sharding.Type{Name: "account", Shards: 1, Props: props(n)}, sharding.WithStop(nil, 2*time.Second))
+				c.settled(5*time.Second, ns[0])
+			}
+			require.Equal(t, "a", owners(ns[0])[0])
+			require.NoError(t, ns[1].region.Tell("slow", job{"s", 1}))
+			time.Sleep(time.Second)
+			require.NoError(t, ns[0].region.Drain(contextFor(10*time.Second)))
+			_, err := ask(ns[1], "slow", 2)
+			require.NoError(t, err)
+			require.NoError(t, ns[0].region.Stop(contextFor(10*time.Second)))
+			require.Equal(t, 0, ns[0].region.Info().Entities)
+			c.log.check()
 		})
 	}
 }

@@ -96,24 +96,22 @@ func TestStateIsHandedOver(t *testing.T) {
 // However an entity fails that is asked for its state, it is asked once, and the shard moves.
 func TestAStateThatIsNotHandedOver(t *testing.T) {
 	for how, fail := range map[string]func(){"an error": nil, "a panic": func() { panic("a bug") }} {
-		t.Run(how, func(t *testing.T) {
-			bubble(t, func(c *cluster) {
-				k := &keepers{t: t, how: fail}
-				k.fail.Store(true)
-				ns := c.nodes("a", "b")
-				for _, n := range ns {
-					k.start(n, 1)
-				}
-				c.settled(5*time.Second, ns...)
-				host := ns[slices.Index([]string{"a", "b"}, owners(ns[0])[0])]
-				const all = 3
-				require.Zero(t, k.ask(ns[1], all, 0))
-				require.NoError(t, host.region.Drain(contextFor(10*time.Second)))
-				require.EqualValues(t, all, k.asked.Load(), "each once")
-				k.require(all)
-				k.fail.Store(false)
-				require.Equal(t, all, k.ask(host, all, 1), "they began cold")
-			})
+		subtest(t, how, func(t *testing.T, c *cluster) {
+			k := &keepers{t: t, how: fail}
+			k.fail.Store(true)
+			ns := c.nodes("a", "b")
+			for _, n := range ns {
+				k.start(n, 1)
+			}
+			c.settled(5*time.Second, ns...)
+			host := ns[slices.Index([]string{"a", "b"}, owners(ns[0])[0])]
+			const all = 3
+			require.Zero(t, k.ask(ns[1], all, 0))
+			require.NoError(t, host.region.Drain(contextFor(10*time.Second)))
+			require.EqualValues(t, all, k.asked.Load(), "each once")
+			k.require(all)
+			k.fail.Store(false)
+			require.Equal(t, all, k.ask(host, all, 1), "they began cold")
 		})
 	}
 }
@@ -373,21 +371,19 @@ func TestPlannedMovesOverSlowLinksStartWarm(t *testing.T) {
 	delays := tier.Draws(28, 28)
 	for i := range delays {
 		d := 50*time.Millisecond + time.Duration(i)*250*time.Millisecond/time.Duration(delays-1)
-		t.Run(d.String(), func(t *testing.T) {
-			bubble(t, func(c *cluster) {
-				k := &keepers{t: t}
-				ns := c.nodes("a", "b")
-				for _, n := range ns {
-					k.start(n, 4)
-				}
-				c.settled(5*time.Second, ns...)
-				require.Equal(t, 0, k.ask(ns[1], 40, 0))
-				c.net.SetDelay("a:1", "b:1", d)
-				c.net.SetDelay("b:1", "a:1", d)
-				require.NoError(t, ns[0].region.Drain(context.Background()))
-				require.Zero(t, k.ask(ns[1], 40, 1))
-				k.require(0)
-			})
+		subtest(t, d.String(), func(t *testing.T, c *cluster) {
+			k := &keepers{t: t}
+			ns := c.nodes("a", "b")
+			for _, n := range ns {
+				k.start(n, 4)
+			}
+			c.settled(5*time.Second, ns...)
+			require.Equal(t, 0, k.ask(ns[1], 40, 0))
+			c.net.SetDelay("a:1", "b:1", d)
+			c.net.SetDelay("b:1", "a:1", d)
+			require.NoError(t, ns[0].region.Drain(context.Background()))
+			require.Zero(t, k.ask(ns[1], 40, 1))
+			k.require(0)
 		})
 	}
 }
@@ -435,31 +431,29 @@ func TestUnclaimedStatesMoveOn(t *testing.T) {
 		wait  time.Duration
 		moves bool
 	}{"to the next host": {2 * time.Second, true}, "perhaps to nobody, as the other node is about to host again": {0, false}} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(c *cluster) {
-				k := &keepers{t: t}
-				var slow atomic.Bool
-				store := sharding.NewMemoryEntities()
-				ns := c.nodes("a", "b")
-				for _, n := range ns {
-					k.start(n, 4, sharding.WithRemember(lateStore{store, &slow}, 0))
-				}
-				c.settled(5*time.Second, ns...)
-				require.Zero(t, k.ask(ns[1], 40, 0))
-				slow.Store(true)
-				require.NoError(t, ns[0].region.Drain(context.Background()))
-				ns[0].region.Undrain()
-				time.Sleep(x.wait)
-				require.NoError(t, ns[1].region.Drain(context.Background()))
-				slow.Store(false)
-				time.Sleep(5 * time.Second)
-				lost := k.ask(ns[0], 40, 1)
-				if x.moves {
-					require.Zero(t, lost)
-				}
-				k.require(lost)
-				ns[1].region.Undrain()
-			})
+		subtest(t, name, func(t *testing.T, c *cluster) {
+			k := &keepers{t: t}
+			var slow atomic.Bool
+			store := sharding.NewMemoryEntities()
+			ns := c.nodes("a", "b")
+			for _, n := range ns {
+				k.start(n, 4, sharding.WithRemember(lateStore{store, &slow}, 0))
+			}
+			c.settled(5*time.Second, ns...)
+			require.Zero(t, k.ask(ns[1], 40, 0))
+			slow.Store(true)
+			require.NoError(t, ns[0].region.Drain(context.Background()))
+			ns[0].region.Undrain()
+			time.Sleep(x.wait)
+			require.NoError(t, ns[1].region.Drain(context.Background()))
+			slow.Store(false)
+			time.Sleep(5 * time.Second)
+			lost := k.ask(ns[0], 40, 1)
+			if x.moves {
+				require.Zero(t, lost)
+			}
+			k.require(lost)
+			ns[1].region.Undrain()
 		})
 	}
 }

@@ -157,52 +157,50 @@ func TestDifferentSettingsAreReported(t *testing.T) {
 // gone the other takes up what waited.
 func TestAVersionTooFarApartIsNotTalkedTo(t *testing.T) {
 	for protocol, ok := range map[string]bool{"": true, "0": true, "1": true, "2": true, "3": false, "17": false, "-1": false, "x": false} {
-		t.Run("protocol "+protocol, func(t *testing.T) {
-			bubble(t, func(t *testing.T, c *cluster) {
-				core, logs := observer.New(zapcore.ErrorLevel)
-				a, b := c.speaking("a", says(protocol)), c.node("b")
-				la, lb := membership.NewStatic(a.keeper.Owner()), membership.NewStatic(b.keeper.Owner())
-				leads := func(n *node) { la.Set(n.keeper.Owner()); lb.Set(n.keeper.Owner()) }
-				leads(a)
-				ma := a.hosts("x", singleton.WithLeadership(la))
-				mb := b.run("x", singleton.WithLeadership(lb), singleton.WithLogger(zap.New(core)))
-				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-				defer cancel()
-				d, err := singleton.Ask[done](ctx, mb, job{"b", 1})
-				require.Equal(t, "a", mb.Status().Host.ID)
-				if ok {
-					require.NoError(t, err)
-					require.Equal(t, "a", d.Node)
-					require.NoError(t, mb.Status().Refused)
-					require.NoError(t, singleton.Health(b.system)(t.Context()))
-					leads(b)
-					until(t, 5*time.Second, "moves", active(mb))
-					require.Zero(t, logs.Len())
-					return
-				}
-				require.ErrorIs(t, err, context.DeadlineExceeded)
-				require.ErrorContains(t, err, "the host is not talked to")
-				want := singleton.ErrProtocol
-				if protocol == "x" {
-					want = lease.ErrBadRecord
-				} else {
-					require.ErrorContains(t, mb.Status().Refused, "protocol 1 here, "+protocol+" at node \"a\"")
-				}
-				require.ErrorIs(t, mb.Status().Refused, want)
-				require.ErrorIs(t, singleton.Health(b.system)(t.Context()), want)
-				b.system.Root.Send(mb.PID(), job{"b", 2})
-				leads(b) // which declines what such a host offers
-				time.Sleep(3 * ttl)
-				require.True(t, active(ma)())
-				require.Equal(t, 1, mb.Status().Buffered, "the question is over")
-				require.Equal(t, 1, logs.FilterMessage("the host is not talked to").Len())
-				require.NoError(t, ma.Stop(t.Context()))
-				until(t, 5*time.Second, "takes over", active(mb))
+		subtest(t, "protocol "+protocol, func(t *testing.T, c *cluster) {
+			core, logs := observer.New(zapcore.ErrorLevel)
+			a, b := c.speaking("a", says(protocol)), c.node("b")
+			la, lb := membership.NewStatic(a.keeper.Owner()), membership.NewStatic(b.keeper.Owner())
+			leads := func(n *node) { la.Set(n.keeper.Owner()); lb.Set(n.keeper.Owner()) }
+			leads(a)
+			ma := a.hosts("x", singleton.WithLeadership(la))
+			mb := b.run("x", singleton.WithLeadership(lb), singleton.WithLogger(zap.New(core)))
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			defer cancel()
+			d, err := singleton.Ask[done](ctx, mb, job{"b", 1})
+			require.Equal(t, "a", mb.Status().Host.ID)
+			if ok {
+				require.NoError(t, err)
+				require.Equal(t, "a", d.Node)
 				require.NoError(t, mb.Status().Refused)
 				require.NoError(t, singleton.Health(b.system)(t.Context()))
-				b.mustAsk(mb.PID(), 3)
-				require.Equal(t, []job{{"b", 2}, {"b", 3}}, c.log.snapshot()[1].jobs)
-			})
+				leads(b)
+				until(t, 5*time.Second, "moves", active(mb))
+				require.Zero(t, logs.Len())
+				return
+			}
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.ErrorContains(t, err, "the host is not talked to")
+			want := singleton.ErrProtocol
+			if protocol == "x" {
+				want = lease.ErrBadRecord
+			} else {
+				require.ErrorContains(t, mb.Status().Refused, "protocol 1 here, "+protocol+" at node \"a\"")
+			}
+			require.ErrorIs(t, mb.Status().Refused, want)
+			require.ErrorIs(t, singleton.Health(b.system)(t.Context()), want)
+			b.system.Root.Send(mb.PID(), job{"b", 2})
+			leads(b) // which declines what such a host offers
+			time.Sleep(3 * ttl)
+			require.True(t, active(ma)())
+			require.Equal(t, 1, mb.Status().Buffered, "the question is over")
+			require.Equal(t, 1, logs.FilterMessage("the host is not talked to").Len())
+			require.NoError(t, ma.Stop(t.Context()))
+			until(t, 5*time.Second, "takes over", active(mb))
+			require.NoError(t, mb.Status().Refused)
+			require.NoError(t, singleton.Health(b.system)(t.Context()))
+			b.mustAsk(mb.PID(), 3)
+			require.Equal(t, []job{{"b", 2}, {"b", 3}}, c.log.snapshot()[1].jobs)
 		})
 	}
 }
@@ -211,27 +209,25 @@ func TestAVersionTooFarApartIsNotTalkedTo(t *testing.T) {
 // life, whose record ends.
 func TestTwoNodesOfOneID(t *testing.T) {
 	for _, dies := range []bool{false, true} {
-		t.Run(fmt.Sprint("the host dies ", dies), func(t *testing.T) {
-			bubble(t, func(t *testing.T, c *cluster) {
-				a := c.node("a")
-				a.hosts("x")
-				k := testkit.NewNode(t, c.net, c.behind(), "a", "b:1")
-				c.atEnd(k.Close)
-				core, logs := observer.New(zapcore.ErrorLevel)
-				b := &node{Node: k, c: c, id: "a", system: k.System, keeper: k.Keeper, clock: k.Clock, store: k.Store}
-				b.run("x", singleton.WithLogger(zap.New(core)))
-				if dies {
-					a.crash()
-				}
-				time.Sleep(time.Minute)
-				lines := logs.FilterMessageSnippet("another node has this node's ID").All()
-				if dies {
-					require.Empty(t, lines)
-					return
-				}
-				require.Len(t, lines, 1)
-				require.Equal(t, "a:1", lines[0].ContextMap()["address"])
-			})
+		subtest(t, fmt.Sprint("the host dies ", dies), func(t *testing.T, c *cluster) {
+			a := c.node("a")
+			a.hosts("x")
+			k := testkit.NewNode(t, c.net, c.behind(), "a", "b:1")
+			c.atEnd(k.Close)
+			core, logs := observer.New(zapcore.ErrorLevel)
+			b := &node{Node: k, c: c, id: "a", system: k.System, keeper: k.Keeper, clock: k.Clock, store: k.Store}
+			b.run("x", singleton.WithLogger(zap.New(core)))
+			if dies {
+				a.crash()
+			}
+			time.Sleep(time.Minute)
+			lines := logs.FilterMessageSnippet("another node has this node's ID").All()
+			if dies {
+				require.Empty(t, lines)
+				return
+			}
+			require.Len(t, lines, 1)
+			require.Equal(t, "a:1", lines[0].ContextMap()["address"])
 		})
 	}
 }

@@ -129,8 +129,8 @@ func (d deafTermed) Unwrap() lease.Lease { return d.l }
 func TestALeaseThatCanNeverBeAsked(t *testing.T) {
 	for _, after := range tier.Sample([]int32{0, 1, 2, 3, 4, 5, 6, 8, 20}) {
 		for _, termed := range []bool{false, true} {
-			t.Run(fmt.Sprintf("after %d/termed %v", after, termed), func(t *testing.T) {
-				bubble(t, func(t *testing.T, c *cluster) { neverAsked(t, c, after, termed) })
+			subtest(t, fmt.Sprintf("after %d/termed %v", after, termed), func(t *testing.T, c *cluster) {
+				neverAsked(t, c, after, termed)
 			})
 		}
 	}

@@ -20,27 +20,25 @@ import (
 // A link that broke is no reason, then or later, not to hand over to a node that lives.
 func TestACandidateIsKnownAfterItsLinkBroke(t *testing.T) {
 	for _, later := range []time.Duration{0, time.Second, time.Minute, time.Hour} {
-		t.Run(later.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T, c *cluster) {
-				var log []string
-				a, b := c.node("a"), c.node("b")
-				ma := a.keeping(&log)
-				until(t, time.Second, "hosts", active(ma))
-				mb := b.keeping(&log)
-				time.Sleep(time.Second)
-				b.system.Root.Send(mb.PID(), job{Number: 7}) // both use the link
-				time.Sleep(time.Second)
-				c.net.Cut("a:1", "b:1")
-				time.Sleep(100 * time.Millisecond)
-				c.net.Heal("a:1", "b:1")
-				time.Sleep(later)
-				told := a.events()
-				require.NoError(t, ma.Stop(t.Context()))
-				until(t, time.Second, "hosts", active(mb))
-				require.Len(t, told.of(singleton.HandedOver), 1)
-				require.Empty(t, told.of(singleton.ColdStart))
-				require.Equal(t, "started with 7 on b", log[1])
-			})
+		subtest(t, later.String(), func(t *testing.T, c *cluster) {
+			var log []string
+			a, b := c.node("a"), c.node("b")
+			ma := a.keeping(&log)
+			until(t, time.Second, "hosts", active(ma))
+			mb := b.keeping(&log)
+			time.Sleep(time.Second)
+			b.system.Root.Send(mb.PID(), job{Number: 7}) // both use the link
+			time.Sleep(time.Second)
+			c.net.Cut("a:1", "b:1")
+			time.Sleep(100 * time.Millisecond)
+			c.net.Heal("a:1", "b:1")
+			time.Sleep(later)
+			told := a.events()
+			require.NoError(t, ma.Stop(t.Context()))
+			until(t, time.Second, "hosts", active(mb))
+			require.Len(t, told.of(singleton.HandedOver), 1)
+			require.Empty(t, told.of(singleton.ColdStart))
+			require.Equal(t, "started with 7 on b", log[1])
 		})
 	}
 }
@@ -48,47 +46,43 @@ func TestACandidateIsKnownAfterItsLinkBroke(t *testing.T) {
 // Nodes that died while they waited do not hide one that lives, however many they were.
 func TestCandidatesThatDiedAreForgotten(t *testing.T) {
 	for _, deaths := range []int{6, 70} {
-		t.Run(fmt.Sprint(deaths), func(t *testing.T) {
-			bubble(t, func(t *testing.T, c *cluster) {
-				var log []string
-				a := c.node("a")
-				ma := a.keeping(&log)
-				until(t, time.Second, "hosts", active(ma))
-				for i := range deaths {
-					b := c.node(fmt.Sprint("b", i))
-					b.keeping(&log)
-					time.Sleep(100 * time.Millisecond)
-					b.crash()
-				}
-				z := c.node("z")
-				mz := z.keeping(&log)
-				time.Sleep(20 * time.Second)
-				told, began := a.events(), time.Now()
-				require.NoError(t, ma.Stop(t.Context()))
-				require.Less(t, time.Since(began), time.Second)
-				require.Len(t, told.of(singleton.HandedOver), 1)
-				require.Equal(t, "z", told.of(singleton.HandedOver)[0].Peer.ID)
-				until(t, time.Second, "hosts", active(mz))
-			})
-		})
-	}
-	t.Run("nobody lives", func(t *testing.T) {
-		bubble(t, func(t *testing.T, c *cluster) {
+		subtest(t, fmt.Sprint(deaths), func(t *testing.T, c *cluster) {
 			var log []string
 			a := c.node("a")
 			ma := a.keeping(&log)
 			until(t, time.Second, "hosts", active(ma))
-			for i := range 3 {
+			for i := range deaths {
 				b := c.node(fmt.Sprint("b", i))
 				b.keeping(&log)
-				time.Sleep(time.Second)
+				time.Sleep(100 * time.Millisecond)
 				b.crash()
 			}
-			time.Sleep(2 * time.Minute)
-			began := time.Now()
+			z := c.node("z")
+			mz := z.keeping(&log)
+			time.Sleep(20 * time.Second)
+			told, began := a.events(), time.Now()
 			require.NoError(t, ma.Stop(t.Context()))
-			require.Less(t, time.Since(began), time.Second, "nobody is asked")
+			require.Less(t, time.Since(began), time.Second)
+			require.Len(t, told.of(singleton.HandedOver), 1)
+			require.Equal(t, "z", told.of(singleton.HandedOver)[0].Peer.ID)
+			until(t, time.Second, "hosts", active(mz))
 		})
+	}
+	subtest(t, "nobody lives", func(t *testing.T, c *cluster) {
+		var log []string
+		a := c.node("a")
+		ma := a.keeping(&log)
+		until(t, time.Second, "hosts", active(ma))
+		for i := range 3 {
+			b := c.node(fmt.Sprint("b", i))
+			b.keeping(&log)
+			time.Sleep(time.Second)
+			b.crash()
+		}
+		time.Sleep(2 * time.Minute)
+		began := time.Now()
+		require.NoError(t, ma.Stop(t.Context()))
+		require.Less(t, time.Since(began), time.Second, "nobody is asked")
 	})
 }
 
@@ -223,24 +217,22 @@ func invites(t *testing.T, m *singleton.Manager) {
 // The same while it asks a leader that does not answer; the link to it may break, too.
 func TestAManagerStoppedWhileItAsksALeaderAsksTheCandidates(t *testing.T) {
 	for name, breaks := range map[string]bool{"it is silent": false, "its link breaks": true} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, c *cluster) {
-				a, b, p := c.node("a"), c.node("b"), c.node("p")
-				la, lb := membership.NewStatic(a.keeper.Owner()), membership.NewStatic(b.keeper.Owner())
-				la.Set(a.keeper.Owner())
-				lb.Set(a.keeper.Owner())
-				ma := a.hosts("x", singleton.WithLeadership(la))
-				b.run("x", singleton.WithLeadership(lb))
-				time.Sleep(time.Second)
-				la.Set(p.keeper.Owner()) // it has no manager of that name
-				invites(t, ma)
-				told := a.events()
-				if breaks {
-					time.AfterFunc(100*time.Millisecond, func() { c.net.Kill(p.system.Address()) })
-				}
-				require.NoError(t, ma.Stop(t.Context()))
-				require.Len(t, told.of(singleton.HandedOver), 1, "b was a candidate, and was not asked")
-			})
+		subtest(t, name, func(t *testing.T, c *cluster) {
+			a, b, p := c.node("a"), c.node("b"), c.node("p")
+			la, lb := membership.NewStatic(a.keeper.Owner()), membership.NewStatic(b.keeper.Owner())
+			la.Set(a.keeper.Owner())
+			lb.Set(a.keeper.Owner())
+			ma := a.hosts("x", singleton.WithLeadership(la))
+			b.run("x", singleton.WithLeadership(lb))
+			time.Sleep(time.Second)
+			la.Set(p.keeper.Owner()) // it has no manager of that name
+			invites(t, ma)
+			told := a.events()
+			if breaks {
+				time.AfterFunc(100*time.Millisecond, func() { c.net.Kill(p.system.Address()) })
+			}
+			require.NoError(t, ma.Stop(t.Context()))
+			require.Len(t, told.of(singleton.HandedOver), 1, "b was a candidate, and was not asked")
 		})
 	}
 }

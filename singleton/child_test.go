@@ -58,25 +58,23 @@ func hung(t *testing.T, c *cluster, at string) (a *node, m *singleton.Manager, r
 // Props that panic are a start that failed: told, and tried again.
 func TestPropsThatPanic(t *testing.T) {
 	for _, at := range placesOfProps {
-		t.Run(at, func(t *testing.T) {
-			bubble(t, func(t *testing.T, c *cluster) {
-				a, b := c.node("a"), c.node("b")
-				told := a.events()
-				props := propsWith(a, at, func() { panic("a bug") })
-				ma := a.runProps("x", props)
-				until(t, 2*time.Second, "hosts", active(ma))
-				mb := b.run("x")
-				time.Sleep(time.Second)
-				if at == "SpawnFunc, after" { // there was one, which was stopped
-					require.Len(t, told.of(singleton.ChildEnded), 1)
-					require.NotNil(t, told.of(singleton.ChildEnded)[0].Panic)
-				} else {
-					require.Len(t, told.of(singleton.StartFailed), 1)
-					require.Error(t, told.of(singleton.StartFailed)[0].Reason)
-				}
-				goesOn(t, c, a, b, ma, mb)
-				c.log.check()
-			})
+		subtest(t, at, func(t *testing.T, c *cluster) {
+			a, b := c.node("a"), c.node("b")
+			told := a.events()
+			props := propsWith(a, at, func() { panic("a bug") })
+			ma := a.runProps("x", props)
+			until(t, 2*time.Second, "hosts", active(ma))
+			mb := b.run("x")
+			time.Sleep(time.Second)
+			if at == "SpawnFunc, after" { // there was one, which was stopped
+				require.Len(t, told.of(singleton.ChildEnded), 1)
+				require.NotNil(t, told.of(singleton.ChildEnded)[0].Panic)
+			} else {
+				require.Len(t, told.of(singleton.StartFailed), 1)
+				require.Error(t, told.of(singleton.StartFailed)[0].Reason)
+			}
+			goesOn(t, c, a, b, ma, mb)
+			c.log.check()
 		})
 	}
 }
@@ -85,51 +83,49 @@ func TestPropsThatPanic(t *testing.T) {
 // another node hosts, and this one again when they have returned.
 func TestPropsThatHang(t *testing.T) {
 	for _, at := range placesOfProps {
-		t.Run(at, func(t *testing.T) {
-			bubble(t, func(t *testing.T, c *cluster) {
-				began := time.Now()
-				a, ma, release := hung(t, c, at)
-				told := a.events()
-				health := singleton.Health(a.system)
-				b := c.node("b")
-				mb := b.run("x")
-				b.system.Root.Send(mb.PID(), job{"b", 1})
-				a.system.Root.Send(ma.PID(), job{"a", 2})
-				time.Sleep(6 * time.Second)
-				require.NoError(t, health(t.Context()))
-				require.Len(t, told.of(singleton.NotStarting), 1)
-				require.Equal(t, 5*time.Second, told.of(singleton.NotStarting)[0].After)
-				until(t, 30*time.Second, "another hosts", active(mb))
-				require.InDelta(t, 30, time.Since(began).Seconds(), 1)
-				require.Len(t, told.of(singleton.StartFailed), 1)
-				require.ErrorIs(t, told.of(singleton.StartFailed)[0].Reason, singleton.ErrNotMade)
-				require.Equal(t, singleton.Standby, ma.Status().Phase)
-				a.mustAsk(ma.PID(), 3)
-				time.Sleep(time.Second)
-				require.ErrorContains(t, health(t.Context()), "its Props have been making the child since 2000-01-01T00:00:0")
+		subtest(t, at, func(t *testing.T, c *cluster) {
+			began := time.Now()
+			a, ma, release := hung(t, c, at)
+			told := a.events()
+			health := singleton.Health(a.system)
+			b := c.node("b")
+			mb := b.run("x")
+			b.system.Root.Send(mb.PID(), job{"b", 1})
+			a.system.Root.Send(ma.PID(), job{"a", 2})
+			time.Sleep(6 * time.Second)
+			require.NoError(t, health(t.Context()))
+			require.Len(t, told.of(singleton.NotStarting), 1)
+			require.Equal(t, 5*time.Second, told.of(singleton.NotStarting)[0].After)
+			until(t, 30*time.Second, "another hosts", active(mb))
+			require.InDelta(t, 30, time.Since(began).Seconds(), 1)
+			require.Len(t, told.of(singleton.StartFailed), 1)
+			require.ErrorIs(t, told.of(singleton.StartFailed)[0].Reason, singleton.ErrNotMade)
+			require.Equal(t, singleton.Standby, ma.Status().Phase)
+			a.mustAsk(ma.PID(), 3)
+			time.Sleep(time.Second)
+			require.ErrorContains(t, health(t.Context()), "its Props have been making the child since 2000-01-01T00:00:0")
 
-				// It can't take over while they hang.
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				defer cancel()
-				require.NoError(t, mb.Stop(ctx), "%+v", mb.Status())
-				time.Sleep(2 * ttl)
-				require.Equal(t, singleton.Standby, ma.Status().Phase)
+			// It can't take over while they hang.
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			require.NoError(t, mb.Stop(ctx), "%+v", mb.Status())
+			time.Sleep(2 * ttl)
+			require.Equal(t, singleton.Standby, ma.Status().Phase)
 
-				release()
-				until(t, time.Second, "hosts again", active(ma))
-				require.NoError(t, health(t.Context()))
-				a.mustAsk(ma.PID(), 4)
-				require.NoError(t, ma.Stop(t.Context()))
-				c.log.check()
-				for _, l := range c.log.snapshot()[:1] {
-					if at == "SpawnFunc, after" && l.node == "a" {
-						require.Empty(t, l.jobs, "no mail came to the child that was given up")
-						require.False(t, l.to.IsZero())
-					} else {
-						require.Equal(t, "b", l.node, "the child that was given up never began")
-					}
+			release()
+			until(t, time.Second, "hosts again", active(ma))
+			require.NoError(t, health(t.Context()))
+			a.mustAsk(ma.PID(), 4)
+			require.NoError(t, ma.Stop(t.Context()))
+			c.log.check()
+			for _, l := range c.log.snapshot()[:1] {
+				if at == "SpawnFunc, after" && l.node == "a" {
+					require.Empty(t, l.jobs, "no mail came to the child that was given up")
+					require.False(t, l.to.IsZero())
+				} else {
+					require.Equal(t, "b", l.node, "the child that was given up never began")
 				}
-			})
+			}
 		})
 	}
 }
@@ -137,25 +133,23 @@ func TestPropsThatHang(t *testing.T) {
 // A manager whose Props hang ends in good order, and what they make then is stopped.
 func TestStopWhilePropsHang(t *testing.T) {
 	for _, at := range placesOfProps {
-		t.Run(at, func(t *testing.T) {
-			bubble(t, func(t *testing.T, c *cluster) {
-				a, ma, release := hung(t, c, at)
-				b := c.node("b")
-				mb := b.run("x")
-				time.Sleep(time.Second)
-				began := time.Now()
-				require.NoError(t, ma.Stop(t.Context()))
-				require.LessOrEqual(t, time.Since(began), 15*time.Second, "WithStop's default, and what is to be said to the others")
-				until(t, time.Second, "another hosts", active(mb))
-				lives := len(c.log.snapshot())
-				release()
-				b.mustAsk(mb.PID(), 1)
-				require.Len(t, c.log.snapshot(), lives, "what was made too late never began")
-				require.Equal(t, 1, c.log.running())
-				_, runs := a.system.ProcessRegistry.GetLocal(ma.PID().Id + "/1-1")
-				require.False(t, runs, "what was made too late was stopped")
-				c.log.check()
-			})
+		subtest(t, at, func(t *testing.T, c *cluster) {
+			a, ma, release := hung(t, c, at)
+			b := c.node("b")
+			mb := b.run("x")
+			time.Sleep(time.Second)
+			began := time.Now()
+			require.NoError(t, ma.Stop(t.Context()))
+			require.LessOrEqual(t, time.Since(began), 15*time.Second, "WithStop's default, and what is to be said to the others")
+			until(t, time.Second, "another hosts", active(mb))
+			lives := len(c.log.snapshot())
+			release()
+			b.mustAsk(mb.PID(), 1)
+			require.Len(t, c.log.snapshot(), lives, "what was made too late never began")
+			require.Equal(t, 1, c.log.running())
+			_, runs := a.system.ProcessRegistry.GetLocal(ma.PID().Id + "/1-1")
+			require.False(t, runs, "what was made too late was stopped")
+			c.log.check()
 		})
 	}
 }
@@ -163,25 +157,23 @@ func TestStopWhilePropsHang(t *testing.T) {
 // A loss is obeyed at once, whatever Props do.
 func TestALossWhilePropsHang(t *testing.T) {
 	for _, at := range placesOfProps {
-		t.Run(at, func(t *testing.T) {
-			bubble(t, func(t *testing.T, c *cluster) {
-				a, ma, release := hung(t, c, at)
-				told := a.events()
-				b := c.node("b")
-				mb := b.run("x")
-				a.store.Partition()
-				until(t, ttl, "is told", func() bool { return len(told.of(singleton.StartFailed)) == 1 })
-				require.NotErrorIs(t, told.of(singleton.StartFailed)[0].Reason, singleton.ErrNotMade)
-				until(t, 2*ttl, "another hosts", active(mb))
-				lives := len(c.log.snapshot())
-				release()
-				a.system.Root.Send(ma.PID(), job{"a", 1})
-				time.Sleep(time.Second)
-				require.Len(t, c.log.snapshot(), lives)
-				a.store.Heal()
-				a.mustAsk(ma.PID(), 2)
-				c.log.check()
-			})
+		subtest(t, at, func(t *testing.T, c *cluster) {
+			a, ma, release := hung(t, c, at)
+			told := a.events()
+			b := c.node("b")
+			mb := b.run("x")
+			a.store.Partition()
+			until(t, ttl, "is told", func() bool { return len(told.of(singleton.StartFailed)) == 1 })
+			require.NotErrorIs(t, told.of(singleton.StartFailed)[0].Reason, singleton.ErrNotMade)
+			until(t, 2*ttl, "another hosts", active(mb))
+			lives := len(c.log.snapshot())
+			release()
+			a.system.Root.Send(ma.PID(), job{"a", 1})
+			time.Sleep(time.Second)
+			require.Len(t, c.log.snapshot(), lives)
+			a.store.Heal()
+			a.mustAsk(ma.PID(), 2)
+			c.log.check()
 		})
 	}
 }
@@ -198,33 +190,31 @@ func TestAStartedThatHangsUnderPropsThatHang(t *testing.T) {
 		},
 		"the actor's end": func(a *node, m *singleton.Manager) { a.system.Root.Stop(m.PID()) },
 	} {
-		t.Run(how, func(t *testing.T) {
-			bubble(t, func(t *testing.T, c *cluster) {
-				a := c.node("a")
-				hold := make(chan struct{})
-				release := sync.OnceFunc(func() { close(hold) })
-				when(c, a, func(*actor.Started) { <-hold })
-				ma := a.runProps("x", a.worker().Clone(
-					actor.WithSpawnFunc(func(system *actor.ActorSystem, id string, props *actor.Props, parent actor.SpawnerContext) (*actor.PID, error) {
-						defer func() { <-hold }()
-						return actor.DefaultSpawner(system, id, props, parent)
-					})))
-				c.atEnd(release)
-				until(t, time.Second, "runs", func() bool { return c.log.running() == 1 })
-				b := c.node("b")
-				mb := b.run("x")
-				end(a, ma)
-				for range 10 {
-					time.Sleep(5 * time.Second)
-					require.Equal(t, "a", c.record("singleton/x").Owner.ID, "the lease is kept while its child runs")
-				}
-				require.Equal(t, 1, c.log.running())
-				release()
-				until(t, 5*time.Second, "it hosts again, or another does", func() bool { return active(ma)() || active(mb)() })
-				b.mustAsk(mb.PID(), 1)
-				require.Equal(t, 1, c.log.running())
-				c.log.check()
-			})
+		subtest(t, how, func(t *testing.T, c *cluster) {
+			a := c.node("a")
+			hold := make(chan struct{})
+			release := sync.OnceFunc(func() { close(hold) })
+			when(c, a, func(*actor.Started) { <-hold })
+			ma := a.runProps("x", a.worker().Clone(
+				actor.WithSpawnFunc(func(system *actor.ActorSystem, id string, props *actor.Props, parent actor.SpawnerContext) (*actor.PID, error) {
+					defer func() { <-hold }()
+					return actor.DefaultSpawner(system, id, props, parent)
+				})))
+			c.atEnd(release)
+			until(t, time.Second, "runs", func() bool { return c.log.running() == 1 })
+			b := c.node("b")
+			mb := b.run("x")
+			end(a, ma)
+			for range 10 {
+				time.Sleep(5 * time.Second)
+				require.Equal(t, "a", c.record("singleton/x").Owner.ID, "the lease is kept while its child runs")
+			}
+			require.Equal(t, 1, c.log.running())
+			release()
+			until(t, 5*time.Second, "it hosts again, or another does", func() bool { return active(ma)() || active(mb)() })
+			b.mustAsk(mb.PID(), 1)
+			require.Equal(t, 1, c.log.running())
+			c.log.check()
 		})
 	}
 }
@@ -255,34 +245,32 @@ func (l *moody) Follow(f func(membership.LeaderChanged)) func() {
 func TestSourcesOfLeadershipThatMisbehave(t *testing.T) {
 	for how, f := range map[string]func(){"panic": func() { panic("a bug") }, "hang": nil} {
 		for _, at := range []string{"Follow", "stop"} {
-			t.Run(how+" in "+at, func(t *testing.T) {
-				bubble(t, func(t *testing.T, c *cluster) {
-					if how == "hang" {
-						hold := make(chan struct{})
-						c.atEnd(func() { close(hold) })
-						f = func() { <-hold }
-					}
-					a, b := c.node("a"), c.node("b")
-					la, lb := membership.NewStatic(a.keeper.Owner()), membership.NewStatic(b.keeper.Owner())
-					la.Set(a.keeper.Owner())
-					lb.Set(a.keeper.Owner())
-					l := &moody{Leadership: la, at: at, do: f}
-					ma := a.run("x", singleton.WithLeadership(l))
-					mb := b.run("x", singleton.WithLeadership(lb))
-					if how == "hang" && at == "Follow" {
-						time.Sleep(31 * time.Second)
-						require.ErrorContains(t, singleton.Health(a.system)(t.Context()), "its source of leadership has not returned from Follow since")
-						lb.Set(b.keeper.Owner())
-						until(t, time.Second, "another hosts", active(mb))
-						a.mustAsk(ma.PID(), 1)
-					} else {
-						until(t, time.Second, "hosts", active(ma))
-					}
-					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-					defer cancel()
-					require.NoError(t, ma.Stop(ctx), "%+v", ma.Status())
-					require.NoError(t, mb.Stop(ctx), "%+v", mb.Status())
-				})
+			subtest(t, how+" in "+at, func(t *testing.T, c *cluster) {
+				if how == "hang" {
+					hold := make(chan struct{})
+					c.atEnd(func() { close(hold) })
+					f = func() { <-hold }
+				}
+				a, b := c.node("a"), c.node("b")
+				la, lb := membership.NewStatic(a.keeper.Owner()), membership.NewStatic(b.keeper.Owner())
+				la.Set(a.keeper.Owner())
+				lb.Set(a.keeper.Owner())
+				l := &moody{Leadership: la, at: at, do: f}
+				ma := a.run("x", singleton.WithLeadership(l))
+				mb := b.run("x", singleton.WithLeadership(lb))
+				if how == "hang" && at == "Follow" {
+					time.Sleep(31 * time.Second)
+					require.ErrorContains(t, singleton.Health(a.system)(t.Context()), "its source of leadership has not returned from Follow since")
+					lb.Set(b.keeper.Owner())
+					until(t, time.Second, "another hosts", active(mb))
+					a.mustAsk(ma.PID(), 1)
+				} else {
+					until(t, time.Second, "hosts", active(ma))
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				require.NoError(t, ma.Stop(ctx), "%+v", ma.Status())
+				require.NoError(t, mb.Stop(ctx), "%+v", mb.Status())
 			})
 		}
 	}
@@ -312,60 +300,58 @@ func (n *node) broken(how string, bad *atomic.Bool) *actor.Props {
 func TestAChildThatFailsAtOnceIsHandedOn(t *testing.T) {
 	for _, how := range []string{"Props panic", "Started panics"} {
 		for _, by := range []string{"", "preferred", "leader", "bare"} {
-			t.Run(how+" "+by, func(t *testing.T) {
-				bubble(t, func(t *testing.T, c *cluster) {
-					a, b := c.node("a"), c.node("b")
-					var opts [2][]singleton.Option
-					for i, n := range []*node{a, b} {
-						h, err := n.keeper.Lease("my/own")
-						require.NoError(t, err)
-						defer func() { _ = h.Close(t.Context()) }()
-						switch by {
-						case "preferred":
-							opts[i] = append(opts[i], singleton.WithPreferred("a"))
-						case "bare":
-							opts[i] = append(opts[i], singleton.WithLease(bare{h}))
-						case "leader":
-							leader := membership.NewStatic(n.keeper.Owner())
-							leader.Set(a.keeper.Owner())
-							opts[i] = append(opts[i], singleton.WithLeadership(leader))
-						}
+			subtest(t, how+" "+by, func(t *testing.T, c *cluster) {
+				a, b := c.node("a"), c.node("b")
+				var opts [2][]singleton.Option
+				for i, n := range []*node{a, b} {
+					h, err := n.keeper.Lease("my/own")
+					require.NoError(t, err)
+					defer func() { _ = h.Close(t.Context()) }()
+					switch by {
+					case "preferred":
+						opts[i] = append(opts[i], singleton.WithPreferred("a"))
+					case "bare":
+						opts[i] = append(opts[i], singleton.WithLease(bare{h}))
+					case "leader":
+						leader := membership.NewStatic(n.keeper.Owner())
+						leader.Set(a.keeper.Owner())
+						opts[i] = append(opts[i], singleton.WithLeadership(leader))
 					}
-					var bad atomic.Bool
-					bad.Store(true)
-					ma := a.runProps("x", a.broken(how, &bad), opts[0]...)
-					told, health := a.events(), singleton.Health(a.system)
-					time.Sleep(2 * time.Second)
-					require.ErrorContains(t, health(t.Context()), "in a row before its first message, the last time with")
-					mb := b.run("x", opts[1]...)
-					until(t, 10*time.Second, "the other node hosts", active(mb))
-					require.NoError(t, health(t.Context()))
+				}
+				var bad atomic.Bool
+				bad.Store(true)
+				ma := a.runProps("x", a.broken(how, &bad), opts[0]...)
+				told, health := a.events(), singleton.Health(a.system)
+				time.Sleep(2 * time.Second)
+				require.ErrorContains(t, health(t.Context()), "in a row before its first message, the last time with")
+				mb := b.run("x", opts[1]...)
+				until(t, 10*time.Second, "the other node hosts", active(mb))
+				require.NoError(t, health(t.Context()))
 
-					gave := func() int { return len(told.of(singleton.HandedOver)) + len(told.of(singleton.Released)) }
-					gaveBefore := gave()
-					const minutes = 10
-					answered := 0
-					for i := range minutes * 60 {
-						if _, err := b.ask(mb.PID(), i, time.Second); err == nil {
-							answered++
-						}
-						time.Sleep(time.Second - time.Duration(time.Now().Nanosecond()))
+				gave := func() int { return len(told.of(singleton.HandedOver)) + len(told.of(singleton.Released)) }
+				gaveBefore := gave()
+				const minutes = 10
+				answered := 0
+				for i := range minutes * 60 {
+					if _, err := b.ask(mb.PID(), i, time.Second); err == nil {
+						answered++
 					}
-					require.Greater(t, answered, minutes*60*95/100)
-					moves := gave() - gaveBefore
-					if by == "" || by == "bare" {
-						require.Zero(t, moves, "one that works stays")
-					} else {
-						require.Greater(t, moves, minutes, "it is tried again")
-						require.Less(t, moves, 6+2*minutes+3, "after pauses")
-					}
-					bad.Store(false)
-					if by == "preferred" || by == "leader" {
-						until(t, 2*time.Minute, "where it should be", func() bool { return active(ma)() && a.well() })
-						b.mustAsk(mb.PID(), 1)
-					}
-					c.log.check()
-				})
+					time.Sleep(time.Second - time.Duration(time.Now().Nanosecond()))
+				}
+				require.Greater(t, answered, minutes*60*95/100)
+				moves := gave() - gaveBefore
+				if by == "" || by == "bare" {
+					require.Zero(t, moves, "one that works stays")
+				} else {
+					require.Greater(t, moves, minutes, "it is tried again")
+					require.Less(t, moves, 6+2*minutes+3, "after pauses")
+				}
+				bad.Store(false)
+				if by == "preferred" || by == "leader" {
+					until(t, 2*time.Minute, "where it should be", func() bool { return active(ma)() && a.well() })
+					b.mustAsk(mb.PID(), 1)
+				}
+				c.log.check()
 			})
 		}
 	}
@@ -436,32 +422,30 @@ func TestAChildThatIsDoneStays(t *testing.T) {
 func TestAStopMessageThatIsNotMade(t *testing.T) {
 	const within = 2 * time.Second
 	for name, lost := range map[string]bool{"hangs": false, "hangs, and the lease is lost": true, "panics": false} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, c *cluster) {
-				release := make(chan struct{})
-				defer close(release)
-				a, b := c.node("a"), c.node("b")
-				ma := a.run("x", singleton.WithStop(func() any {
-					switch name {
-					case "panics":
-						panic("a bug")
-					}
-					<-release
-					return bye{}
-				}, within))
-				until(t, time.Second, "hosts", active(ma))
-				mb := b.run("x")
-				time.Sleep(time.Second)
-				stops(ma)
-				if lost {
-					time.Sleep(time.Second)
-					a.store.Partition()
-					defer a.store.Heal()
-					until(t, ttl+time.Second, "the loss is heard of", func() bool { return c.log.snapshot()[0].ctx.Err() != nil })
+		subtest(t, name, func(t *testing.T, c *cluster) {
+			release := make(chan struct{})
+			defer close(release)
+			a, b := c.node("a"), c.node("b")
+			ma := a.run("x", singleton.WithStop(func() any {
+				switch name {
+				case "panics":
+					panic("a bug")
 				}
-				until(t, within+10*time.Millisecond, "has stopped", func() bool { return !c.log.snapshot()[0].to.IsZero() })
-				until(t, 2*ttl, "hosts", active(mb))
-			})
+				<-release
+				return bye{}
+			}, within))
+			until(t, time.Second, "hosts", active(ma))
+			mb := b.run("x")
+			time.Sleep(time.Second)
+			stops(ma)
+			if lost {
+				time.Sleep(time.Second)
+				a.store.Partition()
+				defer a.store.Heal()
+				until(t, ttl+time.Second, "the loss is heard of", func() bool { return c.log.snapshot()[0].ctx.Err() != nil })
+			}
+			until(t, within+10*time.Millisecond, "has stopped", func() bool { return !c.log.snapshot()[0].to.IsZero() })
+			until(t, 2*ttl, "hosts", active(mb))
 		})
 	}
 }
@@ -601,28 +585,26 @@ func (r *rude) Term() (lease.Term, bool) {
 }
 func TestLeasesThatPanic(t *testing.T) {
 	for _, at := range []string{"Acquire", "Release", "OnLost", "OnFree", "Term"} {
-		t.Run(at, func(t *testing.T) {
-			bubble(t, func(t *testing.T, c *cluster) {
-				a, b := c.node("a"), c.node("b")
-				rudely := func(n *node) (*rude, *singleton.Manager) {
-					h, err := n.keeper.Lease("singleton/x")
-					require.NoError(t, err)
-					r := &rude{Lease: h, at: at}
-					return r, n.run("x", singleton.WithLease(r), singleton.WithBackoff(100*time.Millisecond, time.Second))
-				}
-				ra, ma := rudely(a)
-				until(t, 10*time.Second, "hosts", active(ma))
-				rb, mb := rudely(b)
-				time.Sleep(time.Second) // it waits for the name
-				b.mustAsk(mb.PID(), 1)
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				defer cancel()
-				require.NoError(t, ma.Stop(ctx), "%+v", ma.Status())
-				until(t, ttl+10*time.Second, "takes over", active(mb))
-				b.mustAsk(mb.PID(), 2)
-				require.NoError(t, mb.Stop(ctx), "%+v", mb.Status())
-				require.NotZero(t, ra.calls.Load()+rb.calls.Load())
-			})
+		subtest(t, at, func(t *testing.T, c *cluster) {
+			a, b := c.node("a"), c.node("b")
+			rudely := func(n *node) (*rude, *singleton.Manager) {
+				h, err := n.keeper.Lease("singleton/x")
+				require.NoError(t, err)
+				r := &rude{Lease: h, at: at}
+				return r, n.run("x", singleton.WithLease(r), singleton.WithBackoff(100*time.Millisecond, time.Second))
+			}
+			ra, ma := rudely(a)
+			until(t, 10*time.Second, "hosts", active(ma))
+			rb, mb := rudely(b)
+			time.Sleep(time.Second) // it waits for the name
+			b.mustAsk(mb.PID(), 1)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			require.NoError(t, ma.Stop(ctx), "%+v", ma.Status())
+			until(t, ttl+10*time.Second, "takes over", active(mb))
+			b.mustAsk(mb.PID(), 2)
+			require.NoError(t, mb.Stop(ctx), "%+v", mb.Status())
+			require.NotZero(t, ra.calls.Load()+rb.calls.Load())
 		})
 	}
 }

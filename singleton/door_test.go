@@ -41,24 +41,22 @@ func countPlain(n *node, name string) (came *atomic.Int64) {
 // that does not say that it takes them, all do.
 func TestPlainMessagesToTheHost(t *testing.T) {
 	for _, takes := range []bool{true, false} {
-		t.Run(fmt.Sprint(takes), func(t *testing.T) {
-			bubble(t, func(t *testing.T, c *cluster) {
-				a, b := c.node("a"), c.node("b")
-				actors.FamiliesOf(a.system).Enable(takes)
-				a.hosts("x")
-				came := countPlain(a, "x")
-				mb := b.run("x")
-				for i, msg := range []any{job{"b", 9}, wrapperspb.String("1 b"), job{"b", 2}, wrapperspb.String("3 b"),
-					&actor.MessageEnvelope{Message: wrapperspb.String("4 b"), Header: map[string]string{"h": "v"}}} {
-					synctest.Wait() // the controller is done
-					before := came.Load()
-					d, err := singleton.Ask[done](t.Context(), mb, msg)
-					require.NoError(t, err)
-					require.Equal(t, "a", d.Node)
-					_, value := msg.(job)
-					require.Equal(t, takes && i > 0 && !value, came.Load() > before, "%d: %v", i, msg)
-				}
-			})
+		subtest(t, fmt.Sprint(takes), func(t *testing.T, c *cluster) {
+			a, b := c.node("a"), c.node("b")
+			actors.FamiliesOf(a.system).Enable(takes)
+			a.hosts("x")
+			came := countPlain(a, "x")
+			mb := b.run("x")
+			for i, msg := range []any{job{"b", 9}, wrapperspb.String("1 b"), job{"b", 2}, wrapperspb.String("3 b"),
+				&actor.MessageEnvelope{Message: wrapperspb.String("4 b"), Header: map[string]string{"h": "v"}}} {
+				synctest.Wait() // the controller is done
+				before := came.Load()
+				d, err := singleton.Ask[done](t.Context(), mb, msg)
+				require.NoError(t, err)
+				require.Equal(t, "a", d.Node)
+				_, value := msg.(job)
+				require.Equal(t, takes && i > 0 && !value, came.Load() > before, "%d: %v", i, msg)
+			}
 		})
 	}
 }
@@ -90,27 +88,25 @@ func TestPlainMessagesThatWereMadeUp(t *testing.T) {
 // no more goes there, whichever form it travels in.
 func TestStraightMailTakesRoomInTheWindow(t *testing.T) {
 	for form, msg := range map[string]any{"plain": wrapperspb.String("1 s"), "enclosed": job{"s", 1}} {
-		t.Run(form, func(t *testing.T) {
-			bubble(t, func(t *testing.T, c *cluster) {
-				a, b := c.node("a"), c.node("b")
-				a.hosts("x")
-				mb := b.run("x", singleton.WithBuffer(50, hosting.DropNewest))
-				b.mustAsk(mb.PID(), 0)
-				time.Sleep(time.Second) // it takes no room any more
-				before, _ := c.net.Wire("b:1", "a:1")
-				c.net.Freeze("a:1")
-				for range transport.MaxMessages + 1000 {
-					b.system.Root.Send(mb.PID(), msg)
-				}
-				time.Sleep(100 * time.Millisecond)
-				require.Equal(t, 50, mb.Status().Buffered)
-				require.Equal(t, 950, mb.Status().Dropped)
-				after, _ := c.net.Wire("b:1", "a:1")
-				require.Less(t, after-before, uint64(transport.MaxMessages+100))
-				c.net.Thaw("a:1")
-				until(t, 30*time.Second, "handled", func() bool {
-					return mb.Status().Buffered == 0 && len(c.log.snapshot()[0].jobs) == transport.MaxMessages+50+1
-				})
+		subtest(t, form, func(t *testing.T, c *cluster) {
+			a, b := c.node("a"), c.node("b")
+			a.hosts("x")
+			mb := b.run("x", singleton.WithBuffer(50, hosting.DropNewest))
+			b.mustAsk(mb.PID(), 0)
+			time.Sleep(time.Second) // it takes no room any more
+			before, _ := c.net.Wire("b:1", "a:1")
+			c.net.Freeze("a:1")
+			for range transport.MaxMessages + 1000 {
+				b.system.Root.Send(mb.PID(), msg)
+			}
+			time.Sleep(100 * time.Millisecond)
+			require.Equal(t, 50, mb.Status().Buffered)
+			require.Equal(t, 950, mb.Status().Dropped)
+			after, _ := c.net.Wire("b:1", "a:1")
+			require.Less(t, after-before, uint64(transport.MaxMessages+100))
+			c.net.Thaw("a:1")
+			until(t, 30*time.Second, "handled", func() bool {
+				return mb.Status().Buffered == 0 && len(c.log.snapshot()[0].jobs) == transport.MaxMessages+50+1
 			})
 		})
 	}
@@ -320,28 +316,26 @@ func TestABatchThatWaitsAtTheEndIsADeadLetterOnce(t *testing.T) {
 // it in an envelope, either.
 func TestForgedLifeInAnEnvelope(t *testing.T) {
 	for _, msg := range []proto.Message{&actor.Terminated{Who: actor.NewPID("c:1", "precious")}, &actor.Watch{}, &actor.Stop{}, &actor.PoisonPill{}} {
-		t.Run(string(msg.ProtoReflect().Descriptor().Name()), func(t *testing.T) {
-			bubble(t, func(t *testing.T, c *cluster) {
-				a, b := c.node("a"), c.node("b")
-				var seen atomic.Int32
-				c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
-					switch ctx.Message().(type) {
-					case *actor.Terminated, *actor.Watch, *actor.Stop:
-						seen.Add(1)
-					}
-					return false
+		subtest(t, string(msg.ProtoReflect().Descriptor().Name()), func(t *testing.T, c *cluster) {
+			a, b := c.node("a"), c.node("b")
+			var seen atomic.Int32
+			c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
+				switch ctx.Message().(type) {
+				case *actor.Terminated, *actor.Watch, *actor.Stop:
+					seen.Add(1)
 				}
-				ma := a.hosts("x")
-				payload, err := proto.Marshal(msg)
-				require.NoError(t, err)
-				b.system.Root.Send(actor.NewPID("a:1", ma.PID().Id), &wire.Envelope{Name: "singleton/x", Token: uint64(ma.Status().Token),
-					Type: string(msg.ProtoReflect().Descriptor().FullName()), Codec: "proto", Payload: payload})
-				time.Sleep(time.Second)
-				require.Zero(t, seen.Load(), "the child was told")
-				require.Equal(t, 1, ma.Status().Lives)
-				require.Equal(t, 1, ma.Status().Undeliverable)
-				a.mustAsk(ma.PID(), 1)
-			})
+				return false
+			}
+			ma := a.hosts("x")
+			payload, err := proto.Marshal(msg)
+			require.NoError(t, err)
+			b.system.Root.Send(actor.NewPID("a:1", ma.PID().Id), &wire.Envelope{Name: "singleton/x", Token: uint64(ma.Status().Token),
+				Type: string(msg.ProtoReflect().Descriptor().FullName()), Codec: "proto", Payload: payload})
+			time.Sleep(time.Second)
+			require.Zero(t, seen.Load(), "the child was told")
+			require.Equal(t, 1, ma.Status().Lives)
+			require.Equal(t, 1, ma.Status().Undeliverable)
+			a.mustAsk(ma.PID(), 1)
 		})
 	}
 }
@@ -350,22 +344,20 @@ func TestForgedLifeInAnEnvelope(t *testing.T) {
 // form it came.
 func TestADeadlineGoesWithAPlainMessage(t *testing.T) {
 	for form, msg := range map[string]any{"enclosed": job{"late", 1}, "plain": wrapperspb.String("1 late")} {
-		t.Run(form, func(t *testing.T) {
-			bubble(t, func(t *testing.T, c *cluster) {
-				a, b := c.node("a"), c.node("b")
-				when(c, nil, func(*actor.Stopping) { time.Sleep(3 * time.Second) })
-				ma, mb := a.hosts("x"), b.run("x")
-				b.mustAsk(mb.PID(), 0)
-				go func() { _ = ma.Stop(context.Background()) }()
-				time.Sleep(time.Second) // the child is on its way out
-				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-				defer cancel()
-				_, err := singleton.Ask[done](ctx, mb, msg)
-				require.ErrorIs(t, err, context.DeadlineExceeded)
-				until(t, 30*time.Second, "the other hosts", active(mb))
-				time.Sleep(time.Second)
-				require.Empty(t, c.log.jobs("late"), "its asker does not wait for it any more")
-			})
+		subtest(t, form, func(t *testing.T, c *cluster) {
+			a, b := c.node("a"), c.node("b")
+			when(c, nil, func(*actor.Stopping) { time.Sleep(3 * time.Second) })
+			ma, mb := a.hosts("x"), b.run("x")
+			b.mustAsk(mb.PID(), 0)
+			go func() { _ = ma.Stop(context.Background()) }()
+			time.Sleep(time.Second) // the child is on its way out
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			_, err := singleton.Ask[done](ctx, mb, msg)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			until(t, 30*time.Second, "the other hosts", active(mb))
+			time.Sleep(time.Second)
+			require.Empty(t, c.log.jobs("late"), "its asker does not wait for it any more")
 		})
 	}
 }

@@ -211,44 +211,42 @@ func TestScenario10StateIsHandedOver(t *testing.T) {
 		"panicking":          {keepsake{fail: "panic"}, []string{"started with 0 on a", "started with 0 on b"}, "HandOverState: it panicked"},
 		"failing to restore": {keepsake{fail: "restore"}, []string{"started with 0 on a", "started with 0 on b"}, "not mine"},
 	} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T, c *cluster) {
-				var log []string
-				run := func(id string) (*node, *singleton.Manager, *events) {
-					n := c.node(id)
-					var lives int
-					props := actor.PropsFromProducer(func() actor.Actor {
-						m := x.child
-						m.n, m.restored = n, &log
-						if lives++; lives > 1 && strings.HasPrefix(m.fail, "restore") {
-							m.fail = ""
-						}
-						return &m
-					})
-					m, err := singleton.Start(n.system, n.keeper, "x", props)
-					require.NoError(t, err)
-					c.atEnd(func() { _ = m.Stop(t.Context()) })
-					return n, m, n.events()
-				}
-				a, ma, ea := run("a")
-				until(t, time.Second, "hosts", active(ma))
-				_, mb, eb := run("b")
-				a.system.Root.Send(ma.PID(), job{Number: 7})
-				time.Sleep(time.Second)
-				require.NoError(t, ma.Stop(t.Context()))
-				until(t, 5*time.Second, "hosts", active(mb))
-				time.Sleep(time.Second)
-				require.Equal(t, x.want, log)
-				cold := append(ea.of(singleton.ColdStart), eb.of(singleton.ColdStart)...)
-				if x.cold == "" {
-					require.Empty(t, cold)
-					require.Equal(t, "b", ea.of(singleton.HandedOver)[0].Peer.ID)
-					return
-				}
-				require.Len(t, cold, 1)
-				require.ErrorContains(t, cold[0].Reason, x.cold)
-				require.NoError(t, mb.Stop(t.Context()))
-			})
+		subtest(t, what, func(t *testing.T, c *cluster) {
+			var log []string
+			run := func(id string) (*node, *singleton.Manager, *events) {
+				n := c.node(id)
+				var lives int
+				props := actor.PropsFromProducer(func() actor.Actor {
+					m := x.child
+					m.n, m.restored = n, &log
+					if lives++; lives > 1 && strings.HasPrefix(m.fail, "restore") {
+						m.fail = ""
+					}
+					return &m
+				})
+				m, err := singleton.Start(n.system, n.keeper, "x", props)
+				require.NoError(t, err)
+				c.atEnd(func() { _ = m.Stop(t.Context()) })
+				return n, m, n.events()
+			}
+			a, ma, ea := run("a")
+			until(t, time.Second, "hosts", active(ma))
+			_, mb, eb := run("b")
+			a.system.Root.Send(ma.PID(), job{Number: 7})
+			time.Sleep(time.Second)
+			require.NoError(t, ma.Stop(t.Context()))
+			until(t, 5*time.Second, "hosts", active(mb))
+			time.Sleep(time.Second)
+			require.Equal(t, x.want, log)
+			cold := append(ea.of(singleton.ColdStart), eb.of(singleton.ColdStart)...)
+			if x.cold == "" {
+				require.Empty(t, cold)
+				require.Equal(t, "b", ea.of(singleton.HandedOver)[0].Peer.ID)
+				return
+			}
+			require.Len(t, cold, 1)
+			require.ErrorContains(t, cold[0].Reason, x.cold)
+			require.NoError(t, mb.Stop(t.Context()))
 		})
 	}
 }
@@ -425,26 +423,24 @@ func TestScenario11ASilentPeerIsWaitedForBounded(t *testing.T) {
 		"frozen":  func(c *cluster, to *node) { c.net.Freeze(to.system.Address()) },
 		"cut off": func(c *cluster, to *node) { c.net.Cut("n0:1", to.system.Address()) },
 	} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T, c *cluster) {
-				x0 := newTeam(c, 3)
-				x0.lead(0)
-				x0.hosts(0)
-				time.Sleep(time.Second)
-				x(c, x0.ns[1])
-				x0.lead(1)
-				// The new leader can't be asked: by the lease alone.
-				until(t, 20*time.Second, "given up", func() bool { return x0.ms[0].Status().Phase != singleton.Active })
-				until(t, 20*time.Second, "released", func() bool {
-					p := x0.ms[0].Status().Phase
-					return p == singleton.Standby || p == singleton.Active
-				})
-				c.net.Thaw("n1:1")
-				c.net.Heal("n0:1", "n1:1")
-				x0.ns[1].store.Heal()
-				x0.hosts(1)
-				c.log.check()
+		subtest(t, what, func(t *testing.T, c *cluster) {
+			x0 := newTeam(c, 3)
+			x0.lead(0)
+			x0.hosts(0)
+			time.Sleep(time.Second)
+			x(c, x0.ns[1])
+			x0.lead(1)
+			// The new leader can't be asked: by the lease alone.
+			until(t, 20*time.Second, "given up", func() bool { return x0.ms[0].Status().Phase != singleton.Active })
+			until(t, 20*time.Second, "released", func() bool {
+				p := x0.ms[0].Status().Phase
+				return p == singleton.Standby || p == singleton.Active
 			})
+			c.net.Thaw("n1:1")
+			c.net.Heal("n0:1", "n1:1")
+			x0.ns[1].store.Heal()
+			x0.hosts(1)
+			c.log.check()
 		})
 	}
 }

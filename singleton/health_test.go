@@ -36,25 +36,23 @@ func TestHealthFailsWhileAChildDoesNotStop(t *testing.T) {
 		"planned": func(a *node, m *singleton.Manager) { go func() { _ = m.Stop(context.Background()) }() },
 		"lost":    func(a *node, m *singleton.Manager) { a.store.Partition(); time.Sleep(ttl) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, c *cluster) {
-				a := c.node("a")
-				release := make(chan struct{})
-				when(c, nil, func(*actor.Stopping) { <-release })
-				m := a.hosts("scheduler")
-				health := singleton.Health(a.system)
-				end(a, m)
-				synctest.Wait()
-				after, err := every(5*time.Minute, health)
-				require.ErrorContains(t, err, `singleton "scheduler" is `)
-				require.Regexp(t, `for 3[01](\.\d+)?s its child was told to stop and has not`, err.Error())
-				require.InDelta(t, 31*time.Second, after, float64(time.Second), "longer than the bound")
-				require.Error(t, health(t.Context()), "for as long as that lasts")
-				close(release)
-				a.store.Heal()
-				time.Sleep(2 * ttl)
-				require.NoError(t, health(t.Context()))
-			})
+		subtest(t, name, func(t *testing.T, c *cluster) {
+			a := c.node("a")
+			release := make(chan struct{})
+			when(c, nil, func(*actor.Stopping) { <-release })
+			m := a.hosts("scheduler")
+			health := singleton.Health(a.system)
+			end(a, m)
+			synctest.Wait()
+			after, err := every(5*time.Minute, health)
+			require.ErrorContains(t, err, `singleton "scheduler" is `)
+			require.Regexp(t, `for 3[01](\.\d+)?s its child was told to stop and has not`, err.Error())
+			require.InDelta(t, 31*time.Second, after, float64(time.Second), "longer than the bound")
+			require.Error(t, health(t.Context()), "for as long as that lasts")
+			close(release)
+			a.store.Heal()
+			time.Sleep(2 * ttl)
+			require.NoError(t, health(t.Context()))
 		})
 	}
 }

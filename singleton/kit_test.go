@@ -85,6 +85,11 @@ func bubble(t *testing.T, f func(t *testing.T, c *cluster)) {
 	})
 }
 
+// subtest runs a row of a table on fake time.
+func subtest(t *testing.T, name string, f func(t *testing.T, c *cluster)) {
+	t.Run(name, func(t *testing.T) { bubble(t, f) })
+}
+
 // atEnd has f called when the test ends, before what was noted earlier.
 func (c *cluster) atEnd(f func()) { c.ends = append(c.ends, f) }
 

@@ -68,22 +68,20 @@ func TestMovesThatAreRefused(t *testing.T) {
 		"less preferred": {[]singleton.Option{preferred}, "abc", "c", lease.ErrInvalid, `to "c": this node is preferred`},
 		"no other":       {[]singleton.Option{preferred}, "abc", "", lease.ErrInvalid, "drain this node"},
 	} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T, c *cluster) {
-				var log, ids []string
-				for _, id := range x.ids {
-					ids = append(ids, string(id))
-				}
-				_, ms := c.everywhere(&log, ids, x.opts...)
-				err := ms[0].Move(t.Context(), x.to)
-				require.ErrorContains(t, err, x.text)
-				require.ErrorContains(t, err, `singleton "x": `)
-				if x.is != nil {
-					require.ErrorIs(t, err, x.is)
-				}
-				synctest.Wait()
-				require.Len(t, log, 1, "it runs on")
-			})
+		subtest(t, what, func(t *testing.T, c *cluster) {
+			var log, ids []string
+			for _, id := range x.ids {
+				ids = append(ids, string(id))
+			}
+			_, ms := c.everywhere(&log, ids, x.opts...)
+			err := ms[0].Move(t.Context(), x.to)
+			require.ErrorContains(t, err, x.text)
+			require.ErrorContains(t, err, `singleton "x": `)
+			if x.is != nil {
+				require.ErrorIs(t, err, x.is)
+			}
+			synctest.Wait()
+			require.Len(t, log, 1, "it runs on")
 		})
 	}
 	bubble(t, func(t *testing.T, c *cluster) {

@@ -143,21 +143,19 @@ func TestScenario08StoppedWhileAcquiring(t *testing.T) {
 		"lands late":    {Kind: faultstore.LandLate, Delay: 3 * time.Second, Hang: true},
 		"never arrives": {Kind: faultstore.Drop, Hang: true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, c *cluster) {
-				a, b := c.node("a"), c.node("b")
-				a.store.SetRule(faultstore.On(f, faultstore.Acquire))
-				m := a.run("scheduler")
-				time.Sleep(500 * time.Millisecond)
-				require.Equal(t, singleton.Acquiring, m.Status().Phase)
-				require.NoError(t, m.Stop(t.Context()))
-				require.Zero(t, c.log.running())
-				a.store.SetRule(nil)
-				time.Sleep(5*time.Second + ttl)
-				require.Nil(t, c.record("singleton/scheduler"), "nothing is held for nobody")
-				until(t, time.Second, "the name can be used again", active(a.run("scheduler")))
-				_ = b
-			})
+		subtest(t, name, func(t *testing.T, c *cluster) {
+			a, b := c.node("a"), c.node("b")
+			a.store.SetRule(faultstore.On(f, faultstore.Acquire))
+			m := a.run("scheduler")
+			time.Sleep(500 * time.Millisecond)
+			require.Equal(t, singleton.Acquiring, m.Status().Phase)
+			require.NoError(t, m.Stop(t.Context()))
+			require.Zero(t, c.log.running())
+			a.store.SetRule(nil)
+			time.Sleep(5*time.Second + ttl)
+			require.Nil(t, c.record("singleton/scheduler"), "nothing is held for nobody")
+			until(t, time.Second, "the name can be used again", active(a.run("scheduler")))
+			_ = b
 		})
 	}
 }
@@ -330,48 +328,44 @@ func TestMessagesOfAskersThatGaveUpAreNotDelivered(t *testing.T) {
 		_, err := singleton.Ask[done](ctx, m, job{"asks", number})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	}
-	t.Run("here", func(t *testing.T) {
-		bubble(t, func(t *testing.T, c *cluster) {
-			x := newTeam(c, 2)
-			giveUp(t, x.ms[0], 1)
-			x.ns[0].system.Root.Send(x.ms[0].PID(), job{"tells", 1})
-			x.lead(1)
-			x.hosts(1)
-			time.Sleep(5 * time.Second)
-			require.Len(t, c.log.jobs("tells"), 1)
-			require.Empty(t, c.log.jobs("asks"))
-			require.Equal(t, 1, x.ms[0].Status().Undeliverable)
-		})
+	subtest(t, "here", func(t *testing.T, c *cluster) {
+		x := newTeam(c, 2)
+		giveUp(t, x.ms[0], 1)
+		x.ns[0].system.Root.Send(x.ms[0].PID(), job{"tells", 1})
+		x.lead(1)
+		x.hosts(1)
+		time.Sleep(5 * time.Second)
+		require.Len(t, c.log.jobs("tells"), 1)
+		require.Empty(t, c.log.jobs("asks"))
+		require.Equal(t, 1, x.ms[0].Status().Undeliverable)
 	})
-	t.Run("at the former host", func(t *testing.T) {
-		bubble(t, func(t *testing.T, c *cluster) {
-			c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
-				switch m := ctx.Message().(type) {
-				case job:
-					if m.Sender == "first" {
-						time.Sleep(5 * time.Second)
-					}
-				case bye:
-					ctx.Stop(ctx.Self())
-					return true
+	subtest(t, "at the former host", func(t *testing.T, c *cluster) {
+		c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
+			switch m := ctx.Message().(type) {
+			case job:
+				if m.Sender == "first" {
+					time.Sleep(5 * time.Second)
 				}
-				return false
+			case bye:
+				ctx.Stop(ctx.Self())
+				return true
 			}
-			x := newTeam(c, 3, singleton.WithStop(func() any { return bye{} }, time.Minute))
-			x.lead(0)
-			x.hosts(0)
-			time.Sleep(time.Second)
-			x.ns[0].system.Root.Send(x.ms[0].PID(), job{"first", 1})
-			x.lead(1)
-			time.Sleep(time.Second)
-			giveUp(t, x.ms[2], 1) // in the buffer of n0, while its child ends
-			x.ns[2].system.Root.Send(x.ms[2].PID(), job{"tells", 1})
-			x.hosts(1)
-			time.Sleep(5 * time.Second)
-			require.Len(t, c.log.jobs("tells"), 1)
-			require.Empty(t, c.log.jobs("asks"))
-			require.Equal(t, 1, x.ms[0].Status().Undeliverable)
-		})
+			return false
+		}
+		x := newTeam(c, 3, singleton.WithStop(func() any { return bye{} }, time.Minute))
+		x.lead(0)
+		x.hosts(0)
+		time.Sleep(time.Second)
+		x.ns[0].system.Root.Send(x.ms[0].PID(), job{"first", 1})
+		x.lead(1)
+		time.Sleep(time.Second)
+		giveUp(t, x.ms[2], 1) // in the buffer of n0, while its child ends
+		x.ns[2].system.Root.Send(x.ms[2].PID(), job{"tells", 1})
+		x.hosts(1)
+		time.Sleep(5 * time.Second)
+		require.Len(t, c.log.jobs("tells"), 1)
+		require.Empty(t, c.log.jobs("asks"))
+		require.Equal(t, 1, x.ms[0].Status().Undeliverable)
 	})
 }
 
@@ -388,38 +382,36 @@ func TestScenarioSetbackSeenByAProxyAlone(t *testing.T) {
 		"the same, in one step":          {cut: true, below: 0},
 		"the same, after it was free":    {cut: false, below: 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, c *cluster) {
-				sw := faultstore.NewSwitch(c.store)
-				require.NoError(t, faultstore.Restore(t.Context(), c.store, nil, 9))
-				c.front = sw
-				a, p := c.node("a"), c.node("p")
-				ma := a.run("x")
-				until(t, ttl, "hosts", active(ma))
-				door := p.run("x", singleton.WithProxyOnly())
-				token := p.mustAsk(door.PID(), 1).Token
+		subtest(t, name, func(t *testing.T, c *cluster) {
+			sw := faultstore.NewSwitch(c.store)
+			require.NoError(t, faultstore.Restore(t.Context(), c.store, nil, 9))
+			c.front = sw
+			a, p := c.node("a"), c.node("p")
+			ma := a.run("x")
+			until(t, ttl, "hosts", active(ma))
+			door := p.run("x", singleton.WithProxyOnly())
+			token := p.mustAsk(door.PID(), 1).Token
 
-				a.store.Partition()
-				if how.cut {
-					p.store.Partition()
-				}
-				c.store = memory.New()
-				sw.To(c.store)
-				time.Sleep(2 * ttl)
-				next := lease.Record{Name: "singleton/x", Session: 7, Token: token - how.below, Nonce: 9, TTL: time.Hour,
-					Owner: lease.Owner{ID: "b", Incarnation: "b", Address: "b:1"}}
-				require.NoError(t, faultstore.Restore(t.Context(), c.store, []lease.Record{next}, 0))
-				p.store.Heal()
-				time.Sleep(3 * ttl)
-				for range 5 {
-					require.ErrorIs(t, p.keeper.Setback(), lease.ErrSetback)
-					require.ErrorIs(t, singleton.Health(p.system)(context.Background()), lease.ErrSetback)
-					time.Sleep(ttl + time.Second)
-				}
-				require.NoError(t, p.keeper.AcceptHistory(t.Context()))
-				until(t, ttl, "the present host is known", func() bool { return door.Status().Host.ID == "b" })
-				a.store.Heal()
-			})
+			a.store.Partition()
+			if how.cut {
+				p.store.Partition()
+			}
+			c.store = memory.New()
+			sw.To(c.store)
+			time.Sleep(2 * ttl)
+			next := lease.Record{Name: "singleton/x", Session: 7, Token: token - how.below, Nonce: 9, TTL: time.Hour,
+				Owner: lease.Owner{ID: "b", Incarnation: "b", Address: "b:1"}}
+			require.NoError(t, faultstore.Restore(t.Context(), c.store, []lease.Record{next}, 0))
+			p.store.Heal()
+			time.Sleep(3 * ttl)
+			for range 5 {
+				require.ErrorIs(t, p.keeper.Setback(), lease.ErrSetback)
+				require.ErrorIs(t, singleton.Health(p.system)(context.Background()), lease.ErrSetback)
+				time.Sleep(ttl + time.Second)
+			}
+			require.NoError(t, p.keeper.AcceptHistory(t.Context()))
+			until(t, ttl, "the present host is known", func() bool { return door.Status().Host.ID == "b" })
+			a.store.Heal()
 		})
 	}
 }

@@ -166,22 +166,20 @@ func TestStateThatIsTakenUpTooLateIsForgotten(t *testing.T) {
 // What a child would have handed over is given up where no node takes over: that is told.
 func TestAStateWithoutSuccessorIsReported(t *testing.T) {
 	for _, stateful := range []bool{true, false} {
-		t.Run(fmt.Sprint(stateful), func(t *testing.T) {
-			bubble(t, func(t *testing.T, c *cluster) {
-				var log []string
-				a := c.node("a")
-				told, want := a.events(), 0
-				var m *singleton.Manager
-				if stateful {
-					m, want = a.keeping(&log), 1
-				} else {
-					m = a.run("x")
-				}
-				until(t, time.Second, "hosts", active(m))
-				require.NoError(t, m.Stop(t.Context()))
-				require.Len(t, told.of(singleton.ColdStart), want)
-				require.Len(t, told.of(singleton.Released), 1)
-			})
+		subtest(t, fmt.Sprint(stateful), func(t *testing.T, c *cluster) {
+			var log []string
+			a := c.node("a")
+			told, want := a.events(), 0
+			var m *singleton.Manager
+			if stateful {
+				m, want = a.keeping(&log), 1
+			} else {
+				m = a.run("x")
+			}
+			until(t, time.Second, "hosts", active(m))
+			require.NoError(t, m.Stop(t.Context()))
+			require.Len(t, told.of(singleton.ColdStart), want)
+			require.Len(t, told.of(singleton.Released), 1)
 		})
 	}
 }
@@ -229,18 +227,16 @@ func TestALateStateIsReported(t *testing.T) {
 			p.ns[0].crash()
 		}, 1},
 	} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T, c *cluster) {
-				p, cold := moved(t, c, nothing, func(p *pair) { x.begun(c, p) })
-				until(t, ttl, "hosts", active(p.ms[1]))
-				time.Sleep(3 * time.Minute)
-				require.Equal(t, coldly, p.log[1])
-				require.Equal(t, x.want, cold())
-				for _, n := range p.ns {
-					require.Zero(t, handover.Of(n.system).Left.Used())
-					require.Zero(t, handover.Of(n.system).Taken.Used())
-				}
-			})
+		subtest(t, what, func(t *testing.T, c *cluster) {
+			p, cold := moved(t, c, nothing, func(p *pair) { x.begun(c, p) })
+			until(t, ttl, "hosts", active(p.ms[1]))
+			time.Sleep(3 * time.Minute)
+			require.Equal(t, coldly, p.log[1])
+			require.Equal(t, x.want, cold())
+			for _, n := range p.ns {
+				require.Zero(t, handover.Of(n.system).Left.Used())
+				require.Zero(t, handover.Of(n.system).Taken.Used())
+			}
 		})
 	}
 }
@@ -290,18 +286,16 @@ func TestAMissingStateIsReported(t *testing.T) {
 		"overdue": {singleton.WithStop(nil, 500*time.Millisecond)},
 		"budget":  nil,
 	} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T, c *cluster) {
-				p, cold := moved(t, c, nothing, func(p *pair) {
-					if what == "budget" {
-						handover.Of(p.ns[0].system).Left.Bound(10)
-					}
-				}, opts...)
-				until(t, ttl, "hosts", active(p.ms[1]))
-				time.Sleep(time.Second)
-				require.Equal(t, coldly, p.log[1])
-				require.Equal(t, 1, cold())
-			})
+		subtest(t, what, func(t *testing.T, c *cluster) {
+			p, cold := moved(t, c, nothing, func(p *pair) {
+				if what == "budget" {
+					handover.Of(p.ns[0].system).Left.Bound(10)
+				}
+			}, opts...)
+			until(t, ttl, "hosts", active(p.ms[1]))
+			time.Sleep(time.Second)
+			require.Equal(t, coldly, p.log[1])
+			require.Equal(t, 1, cold())
 		})
 	}
 }

@@ -309,32 +309,30 @@ func TestADispatcherThatIsCalledAside(t *testing.T) {
 		"waits":                       func(run func(), _ chan struct{}) { time.Sleep(time.Minute); go run() },
 		"wants what the sender holds": func(run func(), lock chan struct{}) { lock <- struct{}{}; <-lock; go run() },
 	} {
-		t.Run(name, func(t *testing.T) {
-			perform(t, func(s *stage) {
-				lock := make(chan struct{}, 1)
-				locked := func(f func()) {
-					lock <- struct{}{}
-					defer func() { <-lock }()
-					began := time.Now()
-					f()
-					require.Zero(t, time.Since(began), "it is not waited for")
+		subtest(t, name, func(t *testing.T, s *stage) {
+			lock := make(chan struct{}, 1)
+			locked := func(f func()) {
+				lock <- struct{}{}
+				defer func() { <-lock }()
+				began := time.Now()
+				f()
+				require.Zero(t, time.Since(began), "it is not waited for")
+			}
+			d := &pool{actor.NewDefaultDispatcher(300), func(run func()) { fail(run, lock) }}
+			locked(func() { s.spawn(actor.WithDispatcher(d)) })
+			for i := range 6 {
+				locked(func() { s.post(num(i)) })
+				if i%2 == 1 {
+					time.Sleep(2 * time.Minute)
 				}
-				d := &pool{actor.NewDefaultDispatcher(300), func(run func()) { fail(run, lock) }}
-				locked(func() { s.spawn(actor.WithDispatcher(d)) })
-				for i := range 6 {
-					locked(func() { s.post(num(i)) })
-					if i%2 == 1 {
-						time.Sleep(2 * time.Minute)
-					}
-				}
-				s.expectScript("*actor.Started", "0", "1", "2", "3", "4", "5")
-				locked(func() { s.gate.Lose(errOther) })
-				locked(func() { s.post(num(6)) })
-				locked(func() { s.gate.Stop() })
-				time.Sleep(2 * time.Minute)
-				s.expectDiverted(6, 7)
-				s.expectDone()
-			})
+			}
+			s.expectScript("*actor.Started", "0", "1", "2", "3", "4", "5")
+			locked(func() { s.gate.Lose(errOther) })
+			locked(func() { s.post(num(6)) })
+			locked(func() { s.gate.Stop() })
+			time.Sleep(2 * time.Minute)
+			s.expectDiverted(6, 7)
+			s.expectDone()
 		})
 	}
 }
@@ -777,37 +775,35 @@ func (m failingMailbox) PostSystemMessage(message any) {
 // whoever tells of it.
 func TestAnEndThatAWatchersMailboxFailsAt(t *testing.T) {
 	for _, stopped := range []bool{false, true} { // Stopped fails, so that the gate tells
-		t.Run(fmt.Sprintf("stopped=%v", stopped), func(t *testing.T) {
-			perform(t, func(s *stage) {
-				s.pid = s.system.Root.Spawn(s.gate.Props(actor.PropsFromFunc(func(ctx actor.Context) {
-					s.receive(ctx)
-					if _, ok := ctx.Message().(*actor.Stopped); ok && stopped {
-						bug()
-					}
-				})))
-				synctest.Wait()
-				inner, told := actor.Unbounded(), &atomic.Int32{}
-				bad := s.system.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
-					if _, ok := ctx.Message().(*actor.Started); ok {
-						ctx.Watch(s.pid)
-					}
-				}, actor.WithMailbox(func() actor.Mailbox { return failingMailbox{inner(), told} })))
-				synctest.Wait()
-				watcher := s.watch()
-				s.block()
-				for i := range backlog {
-					s.post(num(i))
+		subtest(t, fmt.Sprintf("stopped=%v", stopped), func(t *testing.T, s *stage) {
+			s.pid = s.system.Root.Spawn(s.gate.Props(actor.PropsFromFunc(func(ctx actor.Context) {
+				s.receive(ctx)
+				if _, ok := ctx.Message().(*actor.Stopped); ok && stopped {
+					bug()
 				}
-				s.system.Root.Stop(s.pid)
-				s.gate.Lose(errOther)
-				s.release()
-				s.expectDiverted(0, backlog)
-				s.expectDone()
-				assert.Contains(t, s.script.list(), "watcher: terminated")
-				assert.LessOrEqual(t, told.Load(), int32(2), "by protoactor, and by the gate")
-				assert.NoError(t, s.system.Root.StopFuture(watcher).Wait())
-				assert.NoError(t, s.system.Root.StopFuture(bad).Wait())
-			})
+			})))
+			synctest.Wait()
+			inner, told := actor.Unbounded(), &atomic.Int32{}
+			bad := s.system.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
+				if _, ok := ctx.Message().(*actor.Started); ok {
+					ctx.Watch(s.pid)
+				}
+			}, actor.WithMailbox(func() actor.Mailbox { return failingMailbox{inner(), told} })))
+			synctest.Wait()
+			watcher := s.watch()
+			s.block()
+			for i := range backlog {
+				s.post(num(i))
+			}
+			s.system.Root.Stop(s.pid)
+			s.gate.Lose(errOther)
+			s.release()
+			s.expectDiverted(0, backlog)
+			s.expectDone()
+			assert.Contains(t, s.script.list(), "watcher: terminated")
+			assert.LessOrEqual(t, told.Load(), int32(2), "by protoactor, and by the gate")
+			assert.NoError(t, s.system.Root.StopFuture(watcher).Wait())
+			assert.NoError(t, s.system.Root.StopFuture(bad).Wait())
 		})
 	}
 }
@@ -990,6 +986,11 @@ func perform(t *testing.T, f func(s *stage), options ...func(*gate.Options)) {
 		defer s.close()
 		f(s)
 	})
+}
+
+// subtest performs a row of a table.
+func subtest(t *testing.T, name string, f func(t *testing.T, s *stage)) {
+	t.Run(name, func(t *testing.T) { perform(t, func(s *stage) { f(t, s) }) })
 }
 
 func newStage(t *testing.T, options ...func(*gate.Options)) *stage {

@@ -117,23 +117,21 @@ func TestAPlannedEndWaitsForContinuations(t *testing.T) {
 		"its time":  {true, true, []string{"*actor.Started", "lost: test: lease taken over", "*actor.Stopping", "*actor.Stopped", "done"}},
 		"unplanned": {false, false, []string{"*actor.Started", "*actor.Stopping", "*actor.Stopped", "done"}},
 	} {
-		t.Run(how, func(t *testing.T) {
-			perform(t, func(s *stage) {
-				s.spawn()
-				future := actor.NewFuture(s.system, -1)
-				s.do(func(ctx actor.Context) { ctx.ReenterAfter(future, func(any, error) { s.script.add("continued") }) })
-				time.AfterFunc(2*time.Second, func() { s.system.Root.Send(future.PID(), num(1)) })
-				if c.drains {
-					s.gate.Drain()
-				}
+		subtest(t, how, func(t *testing.T, s *stage) {
+			s.spawn()
+			future := actor.NewFuture(s.system, -1)
+			s.do(func(ctx actor.Context) { ctx.ReenterAfter(future, func(any, error) { s.script.add("continued") }) })
+			time.AfterFunc(2*time.Second, func() { s.system.Root.Send(future.PID(), num(1)) })
+			if c.drains {
+				s.gate.Drain()
+			}
+			s.stop()
+			if c.loses {
+				s.gate.Lose(errTakenOver)
 				s.stop()
-				if c.loses {
-					s.gate.Lose(errTakenOver)
-					s.stop()
-				}
-				time.Sleep(3 * time.Second)
-				s.expectScript(c.want...)
-			})
+			}
+			time.Sleep(3 * time.Second)
+			s.expectScript(c.want...)
 		})
 	}
 }
@@ -414,18 +412,16 @@ func TestTheBacklogOfAStoppedActorIsDiverted(t *testing.T) {
 		"draining": (*gate.Gate).Drain,
 		"lost":     func(g *gate.Gate) { g.Lose(errOther) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			perform(t, func(s *stage) {
-				s.spawn()
-				s.block()
-				s.queue()
-				before(s.gate)
-				s.system.Root.Stop(s.pid)
-				synctest.Wait()
-				assert.Empty(t, s.diverted.list(), "nothing moves while the handler runs")
-				s.release()
-				s.expectBacklog()
-			})
+		subtest(t, name, func(t *testing.T, s *stage) {
+			s.spawn()
+			s.block()
+			s.queue()
+			before(s.gate)
+			s.system.Root.Stop(s.pid)
+			synctest.Wait()
+			assert.Empty(t, s.diverted.list(), "nothing moves while the handler runs")
+			s.release()
+			s.expectBacklog()
 		})
 	}
 }
@@ -442,32 +438,30 @@ func TestTheBacklogOfACrashedActorIsDiverted(t *testing.T) {
 		"suspended, and then lost": {ignoreFailing, false, true},
 		"lost, and then suspended": {ignoreFailing, true, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			perform(t, func(s *stage) {
-				s.spawn(actor.WithGuardian(c.supervisor))
-				s.send(call(func(actor.Context) {
-					<-s.hold
-					panic("crash")
-				}))
-				synctest.Wait()
-				s.queue()
-				if c.lostFirst {
-					s.gate.Lose(errOther)
-				}
-				s.release()
-				synctest.Wait()
-				if c.lostThen {
-					s.gate.Lose(errOther)
-				}
-				diverted := 0
-				if c.supervisor == stopFailing || c.lostFirst || c.lostThen {
-					diverted = backlog
-				}
-				s.expectDiverted(0, diverted)
-				assert.Equal(t, c.lostFirst, s.gate.Overruns() == 1)
-				s.stop()
-				s.expectBacklog()
-			})
+		subtest(t, name, func(t *testing.T, s *stage) {
+			s.spawn(actor.WithGuardian(c.supervisor))
+			s.send(call(func(actor.Context) {
+				<-s.hold
+				panic("crash")
+			}))
+			synctest.Wait()
+			s.queue()
+			if c.lostFirst {
+				s.gate.Lose(errOther)
+			}
+			s.release()
+			synctest.Wait()
+			if c.lostThen {
+				s.gate.Lose(errOther)
+			}
+			diverted := 0
+			if c.supervisor == stopFailing || c.lostFirst || c.lostThen {
+				diverted = backlog
+			}
+			s.expectDiverted(0, diverted)
+			assert.Equal(t, c.lostFirst, s.gate.Overruns() == 1)
+			s.stop()
+			s.expectBacklog()
 		})
 	}
 }
