@@ -341,11 +341,7 @@ func TestADispatcherThatIsCalledAside(t *testing.T) {
 // dead letters get.
 func (s *stage) family() (child, grandchild *actor.PID, dead *log[*actor.DeadLetterEvent]) {
 	dead = new(log[*actor.DeadLetterEvent])
-	s.system.EventStream.Subscribe(func(event any) {
-		if d, ok := event.(*actor.DeadLetterEvent); ok {
-			dead.add(d)
-		}
-	})
+	s.letters(dead.add)
 	s.spawn()
 	spawn := func(pid **actor.PID) call {
 		return func(ctx actor.Context) {
@@ -808,14 +804,19 @@ func TestAnEndThatAWatchersMailboxFailsAt(t *testing.T) {
 	}
 }
 
+// spawnFailing spawns the stage's actor so that it panics at messages of a type.
+func spawnFailing[M any](s *stage, guardian actor.SupervisorStrategy) {
+	s.pid = s.system.Root.Spawn(s.gate.Props(actor.PropsFromFunc(func(ctx actor.Context) {
+		s.receive(ctx)
+		if _, ok := ctx.Message().(M); ok {
+			bug()
+		}
+	}, actor.WithGuardian(guardian))))
+}
+
 func TestAPanicAtTheLastChildsEndComesToItsEnd(t *testing.T) {
 	perform(t, func(s *stage) {
-		s.pid = s.system.Root.Spawn(s.gate.Props(actor.PropsFromFunc(func(ctx actor.Context) {
-			s.receive(ctx)
-			if _, ok := ctx.Message().(*actor.Terminated); ok {
-				panic("on the way out")
-			}
-		}, actor.WithGuardian(restartFailing))))
+		spawnFailing[*actor.Terminated](s, restartFailing)
 		s.do(func(ctx actor.Context) {
 			ctx.Spawn(actor.PropsFromFunc(func(actor.Context) {}))
 		})
@@ -829,12 +830,7 @@ func TestAPanicAtTheLastChildsEndComesToItsEnd(t *testing.T) {
 // The stop that the gate makes of a restart panics in turn.
 func TestAPanicInAStopThatWasARestart(t *testing.T) {
 	perform(t, func(s *stage) {
-		s.pid = s.system.Root.Spawn(s.gate.Props(actor.PropsFromFunc(func(ctx actor.Context) {
-			s.receive(ctx)
-			if _, ok := ctx.Message().(*actor.Stopping); ok {
-				panic("on the way out")
-			}
-		}, actor.WithGuardian(restartFailing))))
+		spawnFailing[*actor.Stopping](s, restartFailing)
 		s.slowChild()
 		s.send(crash{})
 		synctest.Wait()
@@ -849,20 +845,13 @@ func TestAPanicInAStopThatWasARestart(t *testing.T) {
 // An actor that the gate had to end leaves no timer behind.
 func TestNoReceiveTimeoutAfterTheEnd(t *testing.T) {
 	perform(t, func(s *stage) {
-		s.pid = s.system.Root.Spawn(s.gate.Props(actor.PropsFromFunc(func(ctx actor.Context) {
-			s.receive(ctx)
-			if _, ok := ctx.Message().(*actor.Stopping); ok {
-				panic("on the way out")
-			}
-		}, actor.WithGuardian(ignoreFailing))))
+		spawnFailing[*actor.Stopping](s, ignoreFailing)
 		s.do(func(ctx actor.Context) { ctx.SetReceiveTimeout(time.Second) })
 		s.stop()
 		s.expectDone()
-		s.system.EventStream.Subscribe(func(event any) {
-			if d, ok := event.(*actor.DeadLetterEvent); ok {
-				_, timeout := d.Message.(*actor.ReceiveTimeout)
-				assert.False(t, timeout)
-			}
+		s.letters(func(d *actor.DeadLetterEvent) {
+			_, timeout := d.Message.(*actor.ReceiveTimeout)
+			assert.False(t, timeout)
 		})
 		time.Sleep(time.Minute)
 		assert.NotContains(t, s.script.list(), "*actor.ReceiveTimeout")
@@ -940,11 +929,9 @@ func TestMailForAnActorWhoseStartedRuns(t *testing.T) {
 func TestAnActorHearsOfItsEnd(t *testing.T) {
 	perform(t, func(s *stage) {
 		letters := 0
-		s.system.EventStream.Subscribe(func(e any) {
-			if _, ok := e.(*actor.DeadLetterEvent); ok {
-				letters++
-				panic("a subscriber's bug")
-			}
+		s.letters(func(*actor.DeadLetterEvent) {
+			letters++
+			panic("a subscriber's bug")
 		})
 		gone := actor.NewPID(s.system.Address(), "gone")
 		require.NoError(t, s.gate.Spawn(s.system, gone, "x", actor.PropsFromFunc(s.receive)))
@@ -1077,6 +1064,15 @@ func (s *stage) do(f func(ctx actor.Context)) {
 
 // post sends through the front door.
 func (s *stage) post(message any) { require.True(s.t, s.gate.Post(message)) }
+
+// letters has f called with the dead letters.
+func (s *stage) letters(f func(*actor.DeadLetterEvent)) {
+	s.system.EventStream.Subscribe(func(event any) {
+		if d, ok := event.(*actor.DeadLetterEvent); ok {
+			f(d)
+		}
+	})
+}
 
 // stop stops the actor and waits until nothing moves any more.
 func (s *stage) stop() {

@@ -503,12 +503,7 @@ func TestAStoppingActorTakesNoFrontDoorMail(t *testing.T) {
 func TestMailAfterTheEnd(t *testing.T) {
 	perform(t, func(s *stage) {
 		var dead log[any]
-		sub := s.system.EventStream.Subscribe(func(event any) {
-			if d, ok := event.(*actor.DeadLetterEvent); ok {
-				dead.add(d.Message)
-			}
-		})
-		defer s.system.EventStream.Unsubscribe(sub)
+		s.letters(func(d *actor.DeadLetterEvent) { dead.add(d.Message) })
 		s.spawn()
 		process, _ := s.system.ProcessRegistry.GetLocal(s.pid.Id)
 		s.stop()
