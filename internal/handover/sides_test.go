@@ -58,26 +58,28 @@ func (c *ticking) AfterFunc(d time.Duration, f func()) store.Timer {
 
 const lifetime = 4 * time.Second
 
-// sides returns a host and a node that is to take over.
-func sides(t *testing.T) (host, next *side) {
+// sides plays a hand-over from a host to a node that is to take over, on fake time.
+func sides(t *testing.T, play func(t *testing.T, host, next *side)) {
 	make := func(name string) *side {
 		s := &side{self: &wire.Node{Address: name, Incarnation: name}, link: make(chan proto.Message, 100)}
 		s.budget.Bound(1 << 20)
 		s.offer = func(context.Context) (lease.Offer, error) { return lease.Offer{Name: "n", Lifetime: lifetime}, nil }
 		return s
 	}
-	host, next = make("host"), make("next")
-	host.peer, next.peer = next, host
-	host.m.Phase = handover.Active
-	for _, s := range []*side{host, next} {
-		go func() {
-			for m := range s.link {
-				s.peer.Post(func() { s.peer.receive(m) })
-			}
-		}()
-		t.Cleanup(func() { close(s.link) })
-	}
-	return host, next
+	synctest.Test(t, func(t *testing.T) {
+		host, next := make("host"), make("next")
+		host.peer, next.peer = next, host
+		host.m.Phase = handover.Active
+		for _, s := range []*side{host, next} {
+			go func() {
+				for m := range s.link {
+					s.peer.Post(func() { s.peer.receive(m) })
+				}
+			}()
+			t.Cleanup(func() { close(s.link) })
+		}
+		play(t, host, next)
+	})
 }
 
 func (s *side) Name() string                                       { return "n" }
@@ -193,8 +195,7 @@ func fail(context.Context) (lease.Offer, error) { return lease.Offer{}, errStore
 
 // A node whose store hangs says so, before it is taken for one that can't be reached.
 func TestAnOfferThatCanNotBeMadeIsDeclinedInTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		host, next := sides(t)
+	sides(t, func(t *testing.T, host, next *side) {
 		next.offer = hang
 		host.fire(handover.Move)
 		next.in(t, handover.Offering)
@@ -212,8 +213,7 @@ func TestAnOfferThatCanNotBeMadeIsDeclinedInTime(t *testing.T) {
 // yet; any other node is declined, and costs one request at a time.
 func TestWhoHoldsTheLeaseInvites(t *testing.T) {
 	for _, holder := range []string{"host", "another"} {
-		synctest.Test(t, func(t *testing.T) {
-			host, next := sides(t)
+		sides(t, func(t *testing.T, host, next *side) {
 			next.unheld, next.holder = true, holder
 			host.fire(handover.Move)
 			if holder == "host" {
@@ -238,8 +238,7 @@ func TestWhoHoldsTheLeaseInvites(t *testing.T) {
 
 // Who did not answer in time hears that an offer which is still to come is void.
 func TestASilentNodeHearsThatItIsOff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		host, next := sides(t)
+	sides(t, func(t *testing.T, host, next *side) {
 		host.deaf = true // its answer is lost
 		host.fire(handover.Move)
 		next.in(t, handover.Offered)
@@ -252,8 +251,7 @@ func TestASilentNodeHearsThatItIsOff(t *testing.T) {
 // While what runs takes its time to stop the offer stays fresh, and it is transferred to
 // at once.
 func TestAnOfferStaysFreshWhileTheHostStops(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		host, next := sides(t)
+	sides(t, func(t *testing.T, host, next *side) {
 		nonce := uint64(0)
 		next.offer = func(context.Context) (lease.Offer, error) {
 			nonce++
@@ -276,8 +274,7 @@ func TestAnOfferStaysFreshWhileTheHostStops(t *testing.T) {
 // to it, once.
 func TestAnOldOfferIsAskedForAgain(t *testing.T) {
 	for _, answers := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			host, next := sides(t)
+		sides(t, func(t *testing.T, host, next *side) {
 			host.fire(handover.Move)
 			host.in(t, handover.Draining)
 			next.Post(func() { next.deaf = true })
@@ -299,8 +296,7 @@ func TestAnOldOfferIsAskedForAgain(t *testing.T) {
 
 // An offer without a lifetime is too old at once; it is not asked for for ever.
 func TestAnOfferWithoutLifetimeIsAskedForAgainOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		host, next := sides(t)
+	sides(t, func(t *testing.T, host, next *side) {
 		next.offer = func(context.Context) (lease.Offer, error) { return lease.Offer{Name: "n"}, nil }
 		host.fire(handover.Move)
 		synctest.Wait()
@@ -315,8 +311,7 @@ func TestAnOfferWithoutLifetimeIsAskedForAgainOnce(t *testing.T) {
 // A store that fails once, while the last offer is good still, costs nothing; one that
 // goes on failing is told of, and the offer stands until the host has called it off.
 func TestAnOfferOutlivesAFailedRenewal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		host, next := sides(t)
+	sides(t, func(t *testing.T, host, next *side) {
 		host.fire(handover.Move)
 		host.in(t, handover.Draining)
 		next.Post(func() { next.offer = fail })
@@ -335,8 +330,7 @@ func TestAnOfferOutlivesAFailedRenewal(t *testing.T) {
 // A node with an offer out takes another invitation of the same host, as one host means
 // one hand-over, and tells of states of the one before.
 func TestANewInvitationReplacesTheLast(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		host, next := sides(t)
+	sides(t, func(t *testing.T, host, next *side) {
 		host.fire(handover.Move)
 		next.in(t, handover.Offered)
 		next.Post(func() {
@@ -356,8 +350,7 @@ func TestANewInvitationReplacesTheLast(t *testing.T) {
 // An offer that is called off before it was made is void: nobody waits with it for a host
 // that has gone on.
 func TestAnOfferThatIsCalledOffBeforeItWasMadeIsVoid(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		host, next := sides(t)
+	sides(t, func(t *testing.T, host, next *side) {
 		next.offer = func(context.Context) (lease.Offer, error) {
 			time.Sleep(handover.OfferWait / 2)
 			return lease.Offer{Name: "n", Lifetime: lifetime}, nil
@@ -375,8 +368,7 @@ func TestAnOfferThatIsCalledOffBeforeItWasMadeIsVoid(t *testing.T) {
 // An offer ends by itself though another invitation took its place, for which none could
 // be made, and the host is heard from no more.
 func TestAnOfferEndsThoughNoneCouldBeMadeInItsPlace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		host, next := sides(t)
+	sides(t, func(t *testing.T, host, next *side) {
 		host.fire(handover.Move)
 		next.in(t, handover.Offered)
 		next.Post(func() {
@@ -392,8 +384,7 @@ func TestAnOfferEndsThoughNoneCouldBeMadeInItsPlace(t *testing.T) {
 
 // A host that is heard from after its link broke is waited for as any other.
 func TestALinkThatIsBackIsNotTakenForBroken(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		host, next := sides(t)
+	sides(t, func(t *testing.T, host, next *side) {
 		host.fire(handover.Move)
 		next.in(t, handover.Offered)
 		next.Post(func() { next.taking.LinkBroke(next, host.self.Address) })
@@ -409,8 +400,7 @@ func TestALinkThatIsBackIsNotTakenForBroken(t *testing.T) {
 
 // A node that is leaving has no new offer made, and tells why.
 func TestANodeThatLeavesRenewsNoOffer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		host, next := sides(t)
+	sides(t, func(t *testing.T, host, next *side) {
 		host.deaf = true
 		host.fire(handover.Move)
 		next.in(t, handover.Offered)
@@ -430,8 +420,7 @@ func TestANodeThatLeavesRenewsNoOffer(t *testing.T) {
 // The timer of an offer fires while the loop is busy, and waits there behind the offer that
 // takes its place: that one stands for its own time.
 func TestTheEndOfAnOfferIsNotThatOfTheNext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		host, next := sides(t)
+	sides(t, func(t *testing.T, host, next *side) {
 		host.deaf = true
 		host.fire(handover.Move)
 		next.in(t, handover.Offered)

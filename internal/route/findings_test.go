@@ -50,8 +50,7 @@ func TestTheNextHolderIsReachedPastAnActorThatHangs(t *testing.T) {
 			}
 			d.r.Host(self(1), 2, true)
 			d.accept(1, 2)
-			d.now += time.Second
-			d.r.Tick()
+			d.wait(time.Second)
 			require.Len(t, d.sent, 2)
 			require.Equal(t, 1, d.r.Stats().Unordered)
 			d.sent = nil
@@ -109,11 +108,9 @@ func TestMailWithTokensYetToComeIsBounded(t *testing.T) {
 	require.Equal(t, numbers(6, 9), d.dropped, "its bytes are bounded, too")
 	d.accept(1, 1)
 	require.Len(t, d.sent, 1, "it holds up nothing else")
-	d.now += c.TTL - 1
-	d.r.Tick()
+	d.wait(c.TTL - 1)
 	require.Empty(t, d.refused)
-	d.now++
-	d.r.Tick()
+	d.wait(1)
 	require.ElementsMatch(t, numbers(1, 5), d.refused[wire.Reason_REASON_NO_SUCH_TOKEN])
 	_, _, ok := d.r.Through()
 	require.True(t, ok, "nothing waits")
@@ -171,14 +168,12 @@ func TestMarkerWaitsMeansProgress(t *testing.T) {
 	d.r.Host(self(2), 2, true)
 	m := d.sent[1].(*wire.Marker)
 	for range 10 {
-		d.now += 900 * time.Millisecond
-		d.r.Tick()
+		d.wait(900 * time.Millisecond)
 		require.NotNil(t, d.r.pending)
 		d.r.Receive(&wire.MarkerWaits{Name: "x", From: self(1), Number: m.Number}, 0, false)
 	}
 	d.r.Receive(&wire.MarkerWaits{Name: "x", From: self(1), Number: m.Number - 1}, 0, false)
-	d.now += time.Second
-	d.r.Tick()
+	d.wait(time.Second)
 	require.Nil(t, d.r.pending, "another's")
 	require.Equal(t, 1, d.r.Stats().Unordered)
 
@@ -188,8 +183,7 @@ func TestMarkerWaitsMeansProgress(t *testing.T) {
 	d.full = true
 	d.r.Host(self(2), 2, true)
 	d.sent = nil
-	d.now += time.Minute
-	d.r.Tick()
+	d.wait(time.Minute)
 	require.Empty(t, d.sent, "nothing moves")
 	d.full, d.window = false, 1
 	d.r.Linked("n2")
@@ -359,8 +353,7 @@ func TestAnAskThatThePastAnswersIsNotRepeatedAtOnce(t *testing.T) {
 	}
 	require.Len(t, d.sent, 1)
 	require.Empty(t, d.keptAs)
-	d.now += time.Second
-	d.r.Tick()
+	d.wait(time.Second)
 	require.Len(t, d.sent, 2)
 	d.answer(1, 3)
 	require.Len(t, d.sent, 2)

@@ -287,8 +287,7 @@ func TestAFormerHostAsksMembersForTheHolder(t *testing.T) {
 	d := backlog(0, 10, 3)
 	wait := func(t time.Duration) {
 		d.sent = nil
-		d.now += t
-		d.r.Tick()
+		d.wait(t)
 	}
 	wait(time.Hour)
 	require.Empty(t, d.sent, "there is no list of members")
@@ -347,11 +346,9 @@ func TestAFormerHostWhoseActorHangsAsksToo(t *testing.T) {
 	d.r.Open(1)
 	d.r.Ending(true)
 	d.accept(1, 2)
-	d.now += seekFirst
-	d.r.Tick()
+	d.wait(seekFirst)
 	d.r.Receive(&wire.MarkerAck{Name: "x", Number: d.sent[0].(*wire.Marker).Number, From: self(1), Token: 2}, 0, false)
-	d.now += d.r.Patience
-	d.r.Tick()
+	d.wait(d.r.Patience)
 	require.Equal(t, "n1", d.r.Holder().GetAddress())
 	require.Len(t, d.sent, 3, "the question, and both messages")
 }
@@ -566,6 +563,12 @@ func (d *desk) Refuse(it *Item, why wire.Reason, _ string) {
 func (d *desk) Now() time.Duration       { return d.now }
 func (d *desk) Members() []*wire.Node    { return d.members }
 func (d *desk) Wake(after time.Duration) { d.calls++; d.wakes = append(d.wakes, after) }
+
+// wait lets time pass.
+func (d *desk) wait(t time.Duration) {
+	d.now += t
+	d.r.Tick()
+}
 
 // accept has it take messages of its own node.
 func (d *desk) accept(from, to int) {
