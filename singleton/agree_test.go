@@ -165,9 +165,7 @@ func TestAVersionTooFarApartIsNotTalkedTo(t *testing.T) {
 			leads(a)
 			ma := a.hosts("x", singleton.WithLeadership(la))
 			mb := b.run("x", singleton.WithLeadership(lb), singleton.WithLogger(zap.New(core)))
-			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-			defer cancel()
-			d, err := singleton.Ask[done](ctx, mb, job{"b", 1})
+			d, err := singleton.Ask[done](contextFor(3*time.Second), mb, job{"b", 1})
 			require.Equal(t, "a", mb.Status().Host.ID)
 			if ok {
 				require.NoError(t, err)

@@ -179,8 +179,7 @@ func TestAskEndsWithItsContext(t *testing.T) {
 		}
 		m := a.run("scheduler")
 
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := contextFor(time.Second)
 		began := time.Now()
 		_, err := singleton.Ask[done](ctx, m, job{Number: 1})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -402,9 +401,7 @@ func TestAskIsAnsweredWithAnErrorFromAnotherNode(t *testing.T) {
 		require.ErrorIs(t, err, failure{9})
 		require.EqualError(t, err, `singleton "scheduler": answered singleton_test.job: failure 9`)
 		dead := a.deadLetters()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err = singleton.Ask[done](ctx, m, job{Number: 2})
+		_, err = singleton.Ask[done](contextFor(time.Second), m, job{Number: 2})
 		require.ErrorIs(t, err, hosting.ErrUndeliverable, "at once, and not when its time is over")
 		require.ErrorContains(t, err, "unknown type, sent as \"*errors.errorString\": the answer: on node a:1: *errors.errorString is not registered: give it to node.Types, or call remoting.Register[")
 		synctest.Wait()
@@ -497,9 +494,7 @@ func TestAskRefusesBadInput(t *testing.T) {
 // Who asked in vain is told what stood in the way.
 func TestAskSaysWhyItFailed(t *testing.T) {
 	ask := func(m *singleton.Manager) string {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
-		_, err := singleton.Ask[done](ctx, m, job{"x", 1})
+		_, err := singleton.Ask[done](contextFor(5*time.Second), m, job{"x", 1})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		return err.Error()
 	}
@@ -539,8 +534,7 @@ func TestAskFailsWhenItsLinkBreaks(t *testing.T) {
 			return is && mute.Load()
 		}
 		ask := func() (time.Duration, error) {
-			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-			defer cancel()
+			ctx := contextFor(time.Minute)
 			began := time.Now()
 			_, err := singleton.Ask[done](ctx, mp, job{"x", 2})
 			return time.Since(began), err

@@ -65,10 +65,8 @@ func TestABareLeaseFollowsTheLeader(t *testing.T) {
 		}
 		require.Equal(t, 1, c.log.most, "never two")
 		require.Len(t, c.log.snapshot(), 6)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
 		for i, m := range x.ms {
-			require.NoError(t, m.Stop(ctx))
+			require.NoError(t, m.Stop(contextFor(time.Minute)))
 			require.False(t, x.leases[i].CheckAlive())
 		}
 	})
@@ -160,9 +158,7 @@ func neverAsked(t *testing.T, c *cluster, after int32, termed bool) {
 		require.ErrorIs(t, context.Cause(l.ctx), lease.ErrInconsistent)
 	}
 	require.False(t, h.CheckAlive(), "it is released between")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	require.NoError(t, m.Stop(ctx))
+	require.NoError(t, m.Stop(contextFor(time.Minute)))
 }
 
 // bare is a lease of a user's that has the contract's four methods and no more.

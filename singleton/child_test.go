@@ -106,9 +106,7 @@ func TestPropsThatHang(t *testing.T) {
 			require.ErrorContains(t, health(t.Context()), "its Props have been making the child since 2000-01-01T00:00:0")
 
 			// It can't take over while they hang.
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			require.NoError(t, mb.Stop(ctx), "%+v", mb.Status())
+			require.NoError(t, mb.Stop(contextFor(time.Minute)), "%+v", mb.Status())
 			time.Sleep(2 * ttl)
 			require.Equal(t, singleton.Standby, ma.Status().Phase)
 
@@ -267,8 +265,7 @@ func TestSourcesOfLeadershipThatMisbehave(t *testing.T) {
 				} else {
 					until(t, time.Second, "hosts", active(ma))
 				}
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				defer cancel()
+				ctx := contextFor(time.Minute)
 				require.NoError(t, ma.Stop(ctx), "%+v", ma.Status())
 				require.NoError(t, mb.Stop(ctx), "%+v", mb.Status())
 			})
@@ -542,8 +539,7 @@ func goesOn(t *testing.T, c *cluster, a, b *node, ma, mb *singleton.Manager) {
 	t.Helper()
 	a.mustAsk(ma.PID(), 1)
 	b.mustAsk(mb.PID(), 2)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := contextFor(time.Minute)
 	require.NoError(t, ma.Stop(ctx), "%+v", ma.Status())
 	b.mustAsk(mb.PID(), 3)
 	require.NoError(t, mb.Stop(ctx), "%+v", mb.Status())
@@ -598,8 +594,7 @@ func TestLeasesThatPanic(t *testing.T) {
 			rb, mb := rudely(b)
 			time.Sleep(time.Second) // it waits for the name
 			b.mustAsk(mb.PID(), 1)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
+			ctx := contextFor(time.Minute)
 			require.NoError(t, ma.Stop(ctx), "%+v", ma.Status())
 			until(t, ttl+10*time.Second, "takes over", active(mb))
 			b.mustAsk(mb.PID(), 2)
@@ -633,9 +628,7 @@ func TestScenario06AChildThatIgnoresStop(t *testing.T) {
 		// Another node may have it: the TTL covered the lost lease.
 		mb := b.run("scheduler")
 		until(t, time.Minute, "another hosts", active(mb))
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		err := ma.Stop(ctx)
+		err := ma.Stop(contextFor(time.Second))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorContains(t, err, "stopping")
 

@@ -351,9 +351,7 @@ func TestADeadlineGoesWithAPlainMessage(t *testing.T) {
 			b.mustAsk(mb.PID(), 0)
 			go func() { _ = ma.Stop(context.Background()) }()
 			time.Sleep(time.Second) // the child is on its way out
-			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-			defer cancel()
-			_, err := singleton.Ask[done](ctx, mb, msg)
+			_, err := singleton.Ask[done](contextFor(100*time.Millisecond), mb, msg)
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			until(t, 30*time.Second, "the other hosts", active(mb))
 			time.Sleep(time.Second)

@@ -224,10 +224,7 @@ func TestScenario10StateIsHandedOver(t *testing.T) {
 					}
 					return &m
 				})
-				m, err := singleton.Start(n.system, n.keeper, "x", props)
-				require.NoError(t, err)
-				c.atEnd(func() { _ = m.Stop(t.Context()) })
-				return n, m, n.events()
+				return n, n.runProps("x", props), n.events()
 			}
 			a, ma, ea := run("a")
 			until(t, time.Second, "hosts", active(ma))

@@ -98,14 +98,6 @@ func TestHealthFailsWithoutAHost(t *testing.T) {
 	})
 }
 
-// plain is a lease that can be told nothing but its state of.
-type plain struct{ l lease.Lease }
-
-func (p plain) Acquire(ctx context.Context) (bool, error)    { return p.l.Acquire(ctx) }
-func (p plain) Release(ctx context.Context) error            { return p.l.Release(ctx) }
-func (p plain) CheckAlive() bool                             { return p.l.CheckAlive() }
-func (p plain) OnLost(f func(lease.Loss)) (stop func() bool) { return p.l.OnLost(f) }
-
 func TestHealthWhereTheHostIsNotFollowed(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b := c.node("a"), c.node("b")
@@ -115,7 +107,7 @@ func TestHealthWhereTheHostIsNotFollowed(t *testing.T) {
 		require.NoError(t, err)
 		mine, err := a.keeper.Lease("mine")
 		require.NoError(t, err)
-		m := a.run("scheduler", singleton.WithLease(plain{mine}))
+		m := a.run("scheduler", singleton.WithLease(bare{mine}))
 		health := singleton.Health(a.system)
 		_, err = every(10*time.Minute, health)
 		require.NoError(t, err, "it can't be known whether another hosts")
@@ -141,7 +133,7 @@ func TestHealthCountsARestartingChildAsHosted(t *testing.T) {
 		}
 		l, err := a.keeper.Lease("mine")
 		require.NoError(t, err)
-		m := a.run("scheduler", singleton.WithLease(plain{l}), singleton.WithBackoff(10*time.Minute, 20*time.Minute))
+		m := a.run("scheduler", singleton.WithLease(bare{l}), singleton.WithBackoff(10*time.Minute, 20*time.Minute))
 		until(t, time.Second, "its child ended", func() bool { return m.Status().Phase == singleton.Backoff })
 		a.system.Root.Send(m.PID(), job{})
 		synctest.Wait()

@@ -31,7 +31,7 @@ func TestALeaseWithoutTerms(t *testing.T) {
 		a := c.node("a")
 		l, err := a.keeper.Lease("my/own")
 		require.NoError(t, err)
-		m := a.run("scheduler", singleton.WithLease(plain{l}))
+		m := a.run("scheduler", singleton.WithLease(bare{l}))
 		a.system.Root.Send(m.PID(), job{Number: 1})
 		until(t, time.Second, "hosts", active(m))
 		require.Equal(t, 2, a.mustAsk(m.PID(), 2).Number)
@@ -293,9 +293,7 @@ func FuzzOptions(f *testing.F) {
 				return
 			}
 			defer func() { require.NoError(t, m.Stop(context.Background())) }()
-			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-			defer cancel()
-			answer, err := singleton.Ask[string](ctx, m, "ping")
+			answer, err := singleton.Ask[string](contextFor(time.Hour), m, "ping")
 			require.NoError(t, err)
 			require.Equal(t, "pong", answer)
 		})

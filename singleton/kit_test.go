@@ -152,11 +152,7 @@ func (n *node) runProps(name string, props *actor.Props, opts ...singleton.Optio
 	m, err := singleton.Start(n.system, n.keeper, name, props, opts...)
 	require.NoError(n.c.t, err)
 	n.c.managers = append(n.c.managers, m)
-	n.c.atEnd(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		_ = m.Stop(ctx)
-	})
+	n.c.atEnd(func() { _ = m.Stop(contextFor(time.Minute)) })
 	return m
 }
 
@@ -170,7 +166,6 @@ func (n *node) hosts(name string, opts ...singleton.Option) *singleton.Manager {
 
 // keeping starts the singleton x on a node, with a child that has a state.
 func (n *node) keeping(log *[]string, opts ...singleton.Option) *singleton.Manager {
-	n.c.t.Helper()
 	n.c.t.Helper()
 	return n.runProps("x", actor.PropsFromProducer(func() actor.Actor { return &keepsake{n: n, restored: log} }), opts...)
 }
@@ -395,6 +390,13 @@ func (c *cluster) record(name string) *lease.Record {
 		return nil
 	}
 	return &recs[0]
+}
+
+// contextFor is done after d.
+func contextFor(d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	context.AfterFunc(ctx, cancel)
+	return ctx
 }
 
 // until waits for a condition, at most d.

@@ -1,7 +1,6 @@
 package singleton_test
 
 import (
-	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -165,11 +164,7 @@ func join(t *testing.T, c *cluster, ns ...*node) {
 
 // leaves has a node leave its group at the end.
 func (c *cluster) leaves(g *membership.Group) {
-	c.atEnd(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		_ = g.Leave(ctx)
-	})
+	c.atEnd(func() { _ = g.Leave(contextFor(time.Second)) })
 }
 
 // members makes nodes of a group, of which the first hosts x, and the second, or all others, would.

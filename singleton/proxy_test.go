@@ -27,13 +27,7 @@ import (
 func TestProxyBuffersWhileThereIsNoHost(t *testing.T) {
 	for _, policy := range []hosting.DropPolicy{hosting.DropNewest, hosting.DropOldest} {
 		bubble(t, func(t *testing.T, c *cluster) {
-			a, b := c.node("a"), c.node("b")
-			h, err := b.keeper.Lease("singleton/scheduler") // held by somebody without a manager
-			require.NoError(t, err)
-			_, err = h.Acquire(t.Context())
-			require.NoError(t, err)
-			b.store.SetRule(nil)
-			require.NoError(t, h.Release(t.Context()))
+			a := c.node("a")
 			a.store.Partition()
 			dead := a.deadLetters()
 			m := a.run("scheduler", singleton.WithBuffer(100, policy))

@@ -21,14 +21,7 @@ import (
 // host starts the singleton name here, with children that make returns.
 func (n *node) host(name string, make func() actor.Actor) *singleton.Manager {
 	n.c.t.Helper()
-	m, err := singleton.Start(n.system, n.keeper, name, actor.PropsFromProducer(make))
-	require.NoError(n.c.t, err)
-	n.c.atEnd(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		_ = m.Stop(ctx)
-	})
-	return m
+	return n.runProps(name, actor.PropsFromProducer(make))
 }
 
 func TestRecipeCronRunsEachSlotOnce(t *testing.T) {

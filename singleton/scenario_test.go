@@ -144,7 +144,7 @@ func TestScenario08StoppedWhileAcquiring(t *testing.T) {
 		"never arrives": {Kind: faultstore.Drop, Hang: true},
 	} {
 		subtest(t, name, func(t *testing.T, c *cluster) {
-			a, b := c.node("a"), c.node("b")
+			a := c.node("a")
 			a.store.SetRule(faultstore.On(f, faultstore.Acquire))
 			m := a.run("scheduler")
 			time.Sleep(500 * time.Millisecond)
@@ -155,7 +155,6 @@ func TestScenario08StoppedWhileAcquiring(t *testing.T) {
 			time.Sleep(5*time.Second + ttl)
 			require.Nil(t, c.record("singleton/scheduler"), "nothing is held for nobody")
 			until(t, time.Second, "the name can be used again", active(a.run("scheduler")))
-			_ = b
 		})
 	}
 }
@@ -323,8 +322,7 @@ func TestScenarioMail4AManagerThatStopsBehindASlowLink(t *testing.T) {
 func TestMessagesOfAskersThatGaveUpAreNotDelivered(t *testing.T) {
 	giveUp := func(t *testing.T, m *singleton.Manager, number int) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
+		ctx := contextFor(time.Second)
 		_, err := singleton.Ask[done](ctx, m, job{"asks", number})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	}

@@ -78,8 +78,7 @@ func TestStopAllNamesLeasesNotReleasedInTime(t *testing.T) {
 		}
 		good := a.hosts("good")
 
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
+		ctx := contextFor(5 * time.Second)
 		began := time.Now()
 		err := singleton.StopAll(ctx, a.system)
 		require.Equal(t, 5*time.Second, time.Since(began))
@@ -141,9 +140,7 @@ func TestStopAllStopsManagersStartedMeanwhile(t *testing.T) {
 		}
 		a.hosts("stuck")
 		stopped := make(chan error, 1)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
-		go func() { stopped <- singleton.StopAll(ctx, a.system) }()
+		go func() { stopped <- singleton.StopAll(contextFor(time.Hour), a.system) }()
 		time.Sleep(1050 * time.Millisecond)
 		late = append(late, a.run("meanwhile"))
 		time.Sleep(time.Second)
@@ -200,8 +197,7 @@ func TestStopAllNamesLeasesThatWereNotReleased(t *testing.T) {
 		m := a.hosts("x")
 		free := a.run("y", singleton.WithProxyOnly())
 		a.store.Partition()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
+		ctx := contextFor(time.Minute)
 		err := singleton.StopAll(ctx, a.system)
 		require.ErrorContains(t, err, `singleton "x" has ended, but its lease singleton/x is not known to be released: `)
 		require.NotContains(t, err.Error(), `"y"`)

@@ -86,12 +86,8 @@ func TestRecipeFollowTheSun(t *testing.T) {
 			leader := membership.NewStatic(n.keeper.Owner())
 			ctx, cancel := context.WithCancel(t.Context())
 			go followTheSun(ctx, g, leader, short)
-			c.atEnd(func() {
-				cancel()
-				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-				defer cancel()
-				_ = g.Leave(ctx)
-			})
+			c.leaves(g)
+			c.atEnd(cancel)
 			nodes[id], managers[id] = n, n.run("desk", singleton.WithLeadership(leader))
 		}
 		for _, id := range []string{"berlin", "denver", "tokyo"} {
