@@ -24,14 +24,19 @@ import (
 	"github.com/holdfast-go/holdfast/store"
 )
 
-// counting handles messages until it has seen the last.
+// counting answers requests, and counts the other messages.
 type counting struct {
 	wg   *sync.WaitGroup
 	work time.Duration
 }
 
 func (c *counting) Receive(ctx actor.Context) {
-	if _, ok := ctx.Message().(*benchMessage); ok {
+	m, ok := ctx.Message().(*wrapperspb.StringValue)
+	switch {
+	case !ok:
+	case ctx.Sender() != nil:
+		ctx.Respond(m)
+	default:
 		if c.work > 0 {
 			for began := time.Now(); time.Since(began) < c.work; {
 			}
@@ -39,8 +44,6 @@ func (c *counting) Receive(ctx actor.Context) {
 		c.wg.Done()
 	}
 }
-
-type benchMessage struct{}
 
 // bench starts a type on a node of its own, whose address is on a port of loopback if it is one
 // of several.
@@ -84,7 +87,7 @@ func BenchmarkTell(b *testing.B) {
 			props := actor.PropsFromProducer(func() actor.Actor { return &counting{&wg, work} })
 			system, r := bench(b, memory.New(), "bench", false, props)
 			plain := system.Root.Spawn(props)
-			msg := &benchMessage{}
+			msg := wrapperspb.String("hello")
 			wg.Add(1)
 			require.NoError(b, r.Tell("one", msg))
 			wg.Wait()
@@ -105,16 +108,12 @@ func BenchmarkTell(b *testing.B) {
 // BenchmarkAsk compares an ask of an active entity of this node with a request to a plain
 // actor.
 func BenchmarkAsk(b *testing.B) {
-	props := actor.PropsFromFunc(func(ctx actor.Context) {
-		if m, ok := ctx.Message().(*benchMessage); ok {
-			ctx.Respond(m)
-		}
-	})
+	props := actor.PropsFromProducer(func() actor.Actor { return &counting{} })
 	system, r := bench(b, memory.New(), "bench", false, props)
 	plain := system.Root.Spawn(props)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 	defer cancel()
-	msg := &benchMessage{}
+	msg := wrapperspb.String("hello")
 	run := func(ask func() error) func(n int) {
 		return func(n int) {
 			for range n {
@@ -125,7 +124,7 @@ func BenchmarkAsk(b *testing.B) {
 			}
 		}
 	}
-	compared.WithPlain(b, run(func() error { _, err := sharding.Ask[*benchMessage](ctx, r, "one", msg); return err }),
+	compared.WithPlain(b, run(func() error { _, err := sharding.Ask[*wrapperspb.StringValue](ctx, r, "one", msg); return err }),
 		run(func() error { return system.Root.RequestFuture(plain, msg, time.Hour).Wait() }))
 }
 
@@ -145,7 +144,7 @@ func BenchmarkIdleEntities(b *testing.B) {
 			sharding.WithBuffer(1<<20, 1<<24, hosting.DropNewest))
 	}
 	c.settled(time.Minute, ns...)
-	where := owners(ns[0])
+	where, msg := owners(ns[0]), wrapperspb.String("hello")
 	for b.Loop() {
 		before := heap()
 		began := time.Now()
@@ -154,7 +153,7 @@ func BenchmarkIdleEntities(b *testing.B) {
 			id := fmt.Sprint(b.N, "/", i)
 			for _, n := range ns { // told where it is, as this is not about the way there
 				if n.id == where[sharding.ShardOf(id, 1024)] {
-					_ = n.region.Tell(id, &benchMessage{})
+					_ = n.region.Tell(id, msg)
 				}
 			}
 		}
@@ -162,8 +161,7 @@ func BenchmarkIdleEntities(b *testing.B) {
 		took := time.Since(began)
 		b.ReportMetric(float64(heap()-before)/float64(*entities), "B/entity")
 		b.ReportMetric(float64(*entities)/took.Seconds(), "started/s")
-		goroutines := runtime.NumGoroutine()
-		b.ReportMetric(float64(goroutines), "goroutines")
+		b.ReportMetric(float64(runtime.NumGoroutine()), "goroutines")
 	}
 }
 
@@ -175,24 +173,11 @@ func heap() uint64 {
 	return m.HeapAlloc + m.StackInuse
 }
 
-// remoteCounting answers requests, and counts the others.
-type remoteCounting struct{ wg *sync.WaitGroup }
-
-func (c *remoteCounting) Receive(ctx actor.Context) {
-	if m, ok := ctx.Message().(*wrapperspb.StringValue); ok {
-		if ctx.Sender() != nil {
-			ctx.Respond(m)
-			return
-		}
-		c.wg.Done()
-	}
-}
-
 // BenchmarkRemote compares an entity on another node, over loopback, with an actor
 // that was spawned there, reached by its PID: both ends in this process.
 func BenchmarkRemote(b *testing.B) {
 	var wg sync.WaitGroup
-	props := actor.PropsFromProducer(func() actor.Actor { return &remoteCounting{&wg} })
+	props := actor.PropsFromProducer(func() actor.Actor { return &counting{wg: &wg} })
 	store := memory.New()
 	there, _ := bench(b, store, "host", true, props)
 	here, proxy := bench(b, store, "proxy", true, nil)
