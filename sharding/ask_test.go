@@ -31,15 +31,21 @@ func TestAStrategyThatFails(t *testing.T) {
 		subtest(t, what, func(t *testing.T, c *cluster) {
 			var fail atomic.Bool
 			var most atomic.Int32 // calls at a time, on any one node
-			told := &perToken{}
+			var mu sync.Mutex
+			told := map[lease.Token]int{} // how often each coordinator told it
+			counts := func() map[lease.Token]int {
+				mu.Lock()
+				defer mu.Unlock()
+				return maps.Clone(told)
+			}
 			free := make(chan struct{})
 			ns := c.nodes("a", "b", "c")
 			for _, n := range ns {
 				var calls atomic.Int32
-				n.system.EventStream.Subscribe(func(e any) {
-					if e, ok := e.(sharding.Event); ok && e.Kind == sharding.StrategyFailed {
-						told.add(e.Token)
-					}
+				n.hears(sharding.StrategyFailed, func(e sharding.Event) {
+					mu.Lock()
+					defer mu.Unlock()
+					told[e.Token]++
 				})
 				n.start(9, sharding.WithStrategy(placement.StrategyFunc(func(v placement.View) []string {
 					if n := calls.Add(1); n > most.Load() {
@@ -53,16 +59,16 @@ func TestAStrategyThatFails(t *testing.T) {
 				})))
 			}
 			c.settled(20*time.Second, ns...)
-			require.Empty(t, told.counts())
+			require.Empty(t, counts())
 			fail.Store(true)
 			time.Sleep(4 * time.Second) // the next call is within 1 s, and waited for for 2 s
-			require.Len(t, told.counts(), 1)
+			require.Len(t, counts(), 1)
 			require.NoError(t, ns[1].region.Stop(context.Background()))
 			c.settled(time.Second, ns[0], ns[2])
 			ns[2].crash()
 			time.Sleep(2*ttl + 5*time.Second)
 			require.Equal(t, strings.Split("a a a a a a a a a", " "), owners(ns[0]))
-			for token, n := range told.counts() {
+			for token, n := range counts() {
 				require.Equal(t, 1, n, "the coordinator under %d told it more than once", token)
 			}
 			fail.Store(false)
@@ -75,27 +81,6 @@ func TestAStrategyThatFails(t *testing.T) {
 	}
 }
 
-// perToken counts, for each, how often something was told.
-type perToken struct {
-	mu sync.Mutex
-	n  map[lease.Token]int
-}
-
-func (x *perToken) add(t lease.Token) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.n == nil {
-		x.n = map[lease.Token]int{}
-	}
-	x.n[t]++
-}
-
-func (x *perToken) counts() map[lease.Token]int {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return maps.Clone(x.n)
-}
-
 // A deadline may be as far off as can be: the question waits for a host, here and at the node
 // that it is sent to.
 func TestAnAskWithoutAnEnd(t *testing.T) {
@@ -105,9 +90,7 @@ func TestAnAskWithoutAnEnd(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		answers := make(chan error, 3)
 		question := func(d time.Duration) {
-			ctx, cancel := context.WithTimeout(context.Background(), d)
-			defer cancel()
-			_, err := sharding.Ask[done](ctx, ns[0].region, "x", job{Number: 1})
+			_, err := sharding.Ask[done](contextFor(d), ns[0].region, "x", job{Number: 1})
 			answers <- err
 		}
 		go question(math.MaxInt64)
@@ -146,10 +129,8 @@ func (c *clerk) start(shards int, opts ...sharding.Option) {
 
 // asked asks an entity from n, and says how long that took.
 func asked(n *node, id string, number int) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
 	began := time.Now()
-	_, err := sharding.Ask[done](ctx, n.region, id, formOf(job{"s", number}))
+	_, err := sharding.Ask[done](contextFor(time.Minute), n.region, id, formOf(job{"s", number}))
 	return time.Since(began), err
 }
 

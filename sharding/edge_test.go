@@ -42,7 +42,6 @@ func TestForgetWhileTheShardMoves(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		store := sharding.NewMemoryEntities()
 		var lives atomic.Int32
-		ns := c.nodes("a", "b")
 		type farewell struct{}
 		props := actor.PropsFromProducer(func() actor.Actor {
 			g := &guest{lives: &lives}
@@ -54,7 +53,7 @@ func TestForgetWhileTheShardMoves(t *testing.T) {
 				}
 			})
 		})
-		c.startAllType(ns, sharding.Type{Name: "account", Shards: 4, Props: props}, sharding.WithRemember(store, 0),
+		ns := c.hostingType("a b", sharding.Type{Name: "account", Shards: 4, Props: props}, sharding.WithRemember(store, 0),
 			sharding.WithStop(func() any { return farewell{} }, time.Second))
 		for i := range 4 {
 			askInt(t, time.Second, ns[0].region, idOf(i, 4))
@@ -92,11 +91,7 @@ func TestForgetWithoutTheStoreEndsByTheDeadline(t *testing.T) {
 // Undrain ends a Drain that waits.
 func TestUndrainEndsADrainThatWaits(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		ns := c.nodes("a", "b")
-		for _, n := range ns {
-			n.start(8, sharding.WithStop(func() any { return goAway{} }, 30*time.Second)) // nobody heeds it
-		}
-		c.settled(5*time.Second, ns...)
+		ns := c.hosting("a b", 8, sharding.WithStop(func() any { return goAway{} }, 30*time.Second)) // nobody heeds it
 		ns[0].reaches(8, 1)
 		result := make(chan error, 1)
 		go func() { result <- ns[0].region.Drain(context.Background()) }()
@@ -273,13 +268,12 @@ func TestNothingIsLostWhateverEntitiesDo(t *testing.T) {
 // sent, with its headers; an empty envelope is refused.
 func TestEnvelopesWithHeaders(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		ns := c.nodes("a", "b")
 		echo := actor.PropsFromFunc(func(ctx actor.Context) {
 			if m, ok := ctx.Message().(job); ok {
 				ctx.Respond(done{ID: ctx.MessageHeader().Get("h"), Number: m.Number})
 			}
 		})
-		c.startAllType(ns, sharding.Type{Name: "account", Shards: 8, Props: echo})
+		ns := c.hostingType("a b", sharding.Type{Name: "account", Shards: 8, Props: echo})
 		r := ns[0].region
 		for i := range 8 {
 			id := idOf(i, 8)

@@ -153,8 +153,8 @@ func TestAnEntityThatPanicsComesBack(t *testing.T) {
 		var lives atomic.Int32
 		n := c.node("a")
 		var crashes atomic.Int32
-		n.system.EventStream.Subscribe(func(e any) {
-			if e, ok := e.(sharding.Event); ok && e.Kind == sharding.EntityCrashed && e.ID == "a/b%c" && e.Panic == "as asked" {
+		n.hears(sharding.EntityCrashed, func(e sharding.Event) {
+			if e.ID == "a/b%c" && e.Panic == "as asked" {
 				crashes.Add(1)
 			}
 		})
@@ -180,14 +180,8 @@ func TestRememberedEntitiesComeBack(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		var lives atomic.Int32
 		store := sharding.NewMemoryEntities()
-		run := func(n *node) *sharding.Region {
-			return n.startType(sharding.Type{Name: "account", Shards: 8, Props: guests(&lives)}, sharding.WithRemember(store, 0))
-		}
-		ns := c.nodes("a", "b")
-		for _, n := range ns {
-			run(n)
-		}
-		c.settled(5*time.Second, ns...)
+		typ := sharding.Type{Name: "account", Shards: 8, Props: guests(&lives)}
+		ns := c.hostingType("a b", typ, sharding.WithRemember(store, 0))
 		for i := range 40 {
 			_, err := sharding.Ask[int](contextFor(time.Second), ns[0].region, fmt.Sprint("id", i), howMany{})
 			require.NoError(t, err)
@@ -206,7 +200,7 @@ func TestRememberedEntitiesComeBack(t *testing.T) {
 		time.Sleep(ttl + 5*time.Second)
 		require.Equal(t, 30, ns[0].region.Info().Entities, "after a crash")
 		require.NoError(t, ns[0].region.Stop(context.Background()))
-		run(ns[0])
+		ns[0].startType(typ, sharding.WithRemember(store, 0))
 		time.Sleep(5 * time.Second)
 		require.Equal(t, 30, ns[0].region.Info().Entities, "after a restart of everything")
 	})
@@ -312,11 +306,7 @@ func TestAStrategyThatAsksElsewhereIsAskedWhileNothingHappens(t *testing.T) {
 			clear(v.Hosts)
 			return target
 		}))
-		ns := c.nodes("a", "b")
-		for _, n := range ns {
-			n.start(8, strategy)
-		}
-		c.settled(time.Minute, ns...)
+		ns := c.hosting("a b", 8, strategy)
 		time.Sleep(5 * time.Minute)
 		moved := func() int64 { return ns[0].region.Info().HandedOff + ns[1].region.Info().HandedOff }
 		before, were := asked.Load(), moved()

@@ -75,8 +75,7 @@ func hostile() target {
 		panic(err)
 	}
 	return target{system, r, n, func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
+		ctx := contextFor(time.Minute)
 		_ = r.Stop(ctx)
 		_ = group.Leave(ctx)
 		_ = keeper.Close(ctx)
@@ -194,9 +193,7 @@ func FuzzOptions(f *testing.F) {
 				require.Zero(t, r.Info().Held)
 			}()
 			if settle < int(time.Hour) {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(settle)+time.Minute)
-				defer cancel()
-				answer, err := sharding.Ask[string](ctx, r, "someone", "ping")
+				answer, err := sharding.Ask[string](contextFor(time.Duration(settle)+time.Minute), r, "someone", "ping")
 				require.NoError(t, err)
 				require.Equal(t, "pong", answer)
 			}

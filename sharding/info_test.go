@@ -16,12 +16,8 @@ import (
 // way since when, and where messages wait for a shard they are counted.
 func TestInfoOfMoves(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		ns := c.nodes("a", "b")
-		for _, n := range ns {
-			n.startType(sharding.Type{Name: "account", Shards: 8, Props: actor.PropsFromProducer(func() actor.Actor { return slow{} })},
-				sharding.WithMoveLimits(placement.MoveLimits{PerHost: 2}))
-		}
-		c.settled(10*time.Second, ns...)
+		ns := c.hostingType("a b", sharding.Type{Name: "account", Shards: 8, Props: actor.PropsFromProducer(func() actor.Actor { return slow{} })},
+			sharding.WithMoveLimits(placement.MoveLimits{PerHost: 2}))
 		had := map[int]bool{}
 		for _, s := range ns[1].region.Info().Table {
 			had[s.Shard] = s.Owner == "b"

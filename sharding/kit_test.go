@@ -133,11 +133,7 @@ func (n *node) join(opts ...membership.Option) {
 	var err error
 	n.group, err = membership.Join(context.Background(), n.keeper, "g", opts...)
 	require.NoError(n.c.t, err)
-	n.c.atEnd(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		_ = n.group.Leave(ctx)
-	})
+	n.c.atEnd(func() { _ = n.group.Leave(contextFor(time.Second)) })
 }
 
 func (c *cluster) nodes(ids ...string) (ns []*node) {
@@ -153,6 +149,15 @@ func (c *cluster) behind() store.Store {
 		return c.front
 	}
 	return c.store
+}
+
+// shape gives all links between nodes a shape.
+func (c *cluster) shape(l memnet.Link, ns ...*node) {
+	for _, from := range ns {
+		for _, to := range ns {
+			c.net.Shape(from.id+":1", to.id+":1", l)
+		}
+	}
 }
 
 // crash makes the node vanish as a killed process does.
@@ -196,6 +201,26 @@ func (c *cluster) startAllType(ns []*node, t sharding.Type, opts ...sharding.Opt
 	c.settled(5*time.Second, ns...)
 }
 
+// led is two nodes whose coordinator follows the leader, at first the first node.
+func (c *cluster) led(shards int) (ns []*node, lead func(i int)) {
+	c.t.Helper()
+	ns = c.nodes("a", "b")
+	var leaders []*membership.Static
+	lead = func(i int) {
+		for _, l := range leaders {
+			l.Set(ns[i].keeper.Owner())
+		}
+	}
+	for _, n := range ns {
+		l := membership.NewStatic(n.keeper.Owner())
+		leaders = append(leaders, l)
+		lead(0)
+		n.start(shards, sharding.WithLeadership(l))
+	}
+	c.settled(20*time.Second, ns...)
+	return ns, lead
+}
+
 // start runs the type "account" here, with the journal's entity.
 func (n *node) start(shards int, opts ...sharding.Option) *sharding.Region {
 	n.c.t.Helper()
@@ -209,9 +234,7 @@ func (n *node) startType(t sharding.Type, opts ...sharding.Option) *sharding.Reg
 	n.region = r
 	n.c.atEnd(func() {
 		n.clock.Thaw()
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		_ = r.Stop(ctx)
+		_ = r.Stop(contextFor(time.Minute))
 	})
 	return r
 }
@@ -386,9 +409,23 @@ func askInt(t *testing.T, within time.Duration, r *sharding.Region, id string) i
 
 // counts counts the node's events of a kind.
 func (n *node) counts(kind sharding.EventKind, to *atomic.Int32) {
+	n.hears(kind, func(sharding.Event) { to.Add(1) })
+}
+
+// hears has f called with the node's events of a kind.
+func (n *node) hears(kind sharding.EventKind, f func(sharding.Event)) {
 	n.system.EventStream.Subscribe(func(e any) {
 		if e, ok := e.(sharding.Event); ok && e.Kind == kind {
-			to.Add(1)
+			f(e)
+		}
+	})
+}
+
+// letters has f called with the node's dead letters.
+func (n *node) letters(f func(*actor.DeadLetterEvent)) {
+	n.system.EventStream.Subscribe(func(e any) {
+		if d, ok := e.(*actor.DeadLetterEvent); ok {
+			f(d)
 		}
 	})
 }

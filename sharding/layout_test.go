@@ -145,12 +145,10 @@ func TestForeignIDsAreNotStarted(t *testing.T) {
 		told := map[int]error{}
 		var mu sync.Mutex
 		for _, n := range ns {
-			n.system.EventStream.Subscribe(func(e any) {
-				if e, ok := e.(sharding.Event); ok && e.Kind == sharding.NotRemembered {
-					mu.Lock()
-					defer mu.Unlock()
-					told[e.Shard] = e.Reason
-				}
+			n.hears(sharding.NotRemembered, func(e sharding.Event) {
+				mu.Lock()
+				defer mu.Unlock()
+				told[e.Shard] = e.Reason
 			})
 			n.start(8, sharding.WithRemember(meddling{sharding.NewMemoryEntities()}, 0))
 		}
@@ -268,8 +266,8 @@ func TestASupersededNodeHandsItsShardsOver(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		one, two, three := c.nodeAt("a", "one:1"), c.nodeAt("a", "two:1"), c.nodeAt("b", "three:1")
 		var told atomic.Int32
-		one.system.EventStream.Subscribe(func(e any) {
-			if e, ok := e.(sharding.Event); ok && e.Kind == sharding.Superseded && errors.Is(e.Reason, membership.ErrIDInUse) {
+		one.hears(sharding.Superseded, func(e sharding.Event) {
+			if errors.Is(e.Reason, membership.ErrIDInUse) {
 				told.Add(1)
 			}
 		})
@@ -364,11 +362,7 @@ func TestMailWithinTheBoundIsHandled(t *testing.T) {
 		n := c.nodes("a")[0]
 		n.start(4, sharding.WithSettle(5*time.Second), sharding.WithBuffer(100, 10, hosting.DropNewest))
 		var dead atomic.Int32
-		n.system.EventStream.Subscribe(func(e any) {
-			if _, ok := e.(*actor.DeadLetterEvent); ok {
-				dead.Add(1)
-			}
-		})
+		n.letters(func(*actor.DeadLetterEvent) { dead.Add(1) })
 		for i := range 12 {
 			require.NoError(t, n.region.Tell(fmt.Sprint("id", i), job{n.id, 1}))
 		}

@@ -18,7 +18,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/inquiry"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/placement"
 	"github.com/holdfast-go/holdfast/sharding"
 	"github.com/holdfast-go/holdfast/store"
@@ -37,13 +36,9 @@ func (slow) Receive(ctx actor.Context) {
 // on.
 func TestALeaveLastsAsLongAsItGoesOn(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		ns := c.nodes("a", "b")
-		for _, n := range ns {
-			n.startType(sharding.Type{Name: "account", Shards: 32,
-				Props: actor.PropsFromProducer(func() actor.Actor { return slow{} })},
-				sharding.WithMoveLimits(placement.MoveLimits{PerHost: 1}))
-		}
-		c.settled(10*time.Second, ns...)
+		ns := c.hostingType("a b", sharding.Type{Name: "account", Shards: 32,
+			Props: actor.PropsFromProducer(func() actor.Actor { return slow{} })},
+			sharding.WithMoveLimits(placement.MoveLimits{PerHost: 1}))
 		for i := range 200 {
 			require.NoError(t, ns[0].region.Tell(fmt.Sprint("id", i), job{"x", 1}))
 		}
@@ -90,20 +85,10 @@ func TestAnActorSystemThatEndsWhileARegionStarts(t *testing.T) {
 // soon as its shards have moved.
 func TestANodeThatHadTheCoordinatorEndsAtOnce(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		ns := c.nodes("a", "b")
-		var leaders []*membership.Static
-		for _, n := range ns {
-			l := membership.NewStatic(n.keeper.Owner())
-			l.Set(ns[0].keeper.Owner())
-			leaders = append(leaders, l)
-			n.start(4, sharding.WithLeadership(l))
-		}
-		c.settled(10*time.Second, ns...)
+		ns, lead := c.led(4)
 		time.Sleep(10 * time.Second)
 		require.Equal(t, "a", ns[1].region.Info().Coordinator.ID)
-		for _, l := range leaders {
-			l.Set(ns[1].keeper.Owner())
-		}
+		lead(1)
 		for ns[0].region.Info().Coordinator.ID != "b" {
 			time.Sleep(10 * time.Millisecond)
 		}
@@ -133,11 +118,7 @@ func TestANodeThatComesBackToAnotherCountStaysOut(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		ns := c.nodes("a", "b")
 		told := make(chan error, 1000)
-		ns[0].system.EventStream.Subscribe(func(e any) {
-			if e, ok := e.(sharding.Event); ok && e.Kind == sharding.CountMismatch {
-				told <- e.Reason
-			}
-		})
+		ns[0].hears(sharding.CountMismatch, func(e sharding.Event) { told <- e.Reason })
 		ns[0].start(8)
 		c.settled(5*time.Second, ns[0])
 		ns[0].store.Partition()
@@ -161,12 +142,8 @@ func TestMetrics(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		reads := c.metered()
 		read := func(n *node) map[string]int64 { return reads[n.id]() }
-		ns := c.nodes("a", "b")
-		for _, n := range ns {
-			n.startType(sharding.Type{Name: "account", Props: guests(new(atomic.Int32)), Shards: 8},
-				sharding.WithBuffer(2, 100, hosting.DropNewest))
-		}
-		c.settled(5*time.Second, ns...)
+		ns := c.hostingType("a b", sharding.Type{Name: "account", Props: guests(new(atomic.Int32)), Shards: 8},
+			sharding.WithBuffer(2, 100, hosting.DropNewest))
 		for i := range 8 {
 			require.NoError(t, ns[0].region.Tell(idOf(i, 8), job{"x", 1}))
 		}

@@ -76,8 +76,8 @@ func TestAForgedLifeIsNotBelieved(t *testing.T) {
 		ns[0].reaches(4, 1)
 		require.EqualValues(t, 4, seen.Load(), "Started, each")
 		for _, n := range ns {
-			n.system.EventStream.Subscribe(func(e any) {
-				if d, ok := e.(*actor.DeadLetterEvent); ok && d.PID.Id != "y" { // who is told that there is nobody to watch
+			n.letters(func(d *actor.DeadLetterEvent) {
+				if d.PID.Id != "y" { // who is told that there is nobody to watch
 					letters.Add(1)
 				}
 			})
@@ -358,11 +358,7 @@ func TestDeadLettersOfTheShortWay(t *testing.T) {
 		p, ok := actors.FamiliesOf(ns[1].system).Resolve(pid)
 		require.True(t, ok)
 		var dead []*actor.PID
-		ns[1].system.EventStream.Subscribe(func(e any) {
-			if d, ok := e.(*actor.DeadLetterEvent); ok {
-				dead = append(dead, d.PID)
-			}
-		})
+		ns[1].letters(func(d *actor.DeadLetterEvent) { dead = append(dead, d.PID) })
 		p.SendUserMessage(&actor.PID{Address: "holdfast:direct", Id: pid, RequestId: 77}, &actor.Started{})
 		synctest.Wait()
 		require.Len(t, dead, 1)
@@ -388,11 +384,7 @@ func TestTheShortWayRefuses(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		ns := c.hostingType("a b", sharding.Type{Name: "account", Shards: 4, Props: taker()})
 		var dead atomic.Int64
-		ns[1].system.EventStream.Subscribe(func(e any) {
-			if _, ok := e.(*actor.DeadLetterEvent); ok {
-				dead.Add(1)
-			}
-		})
+		ns[1].letters(func(*actor.DeadLetterEvent) { dead.Add(1) })
 		for i, rest := range []string{"", "x", "7", "/x", "-1/x", "99999999999999999999/x", "7/",
 			"7/" + strings.Repeat("x", 1000), "7/\xff"} {
 			pid := actor.NewPID("b:1", actors.FamilyID("g/account", rest))

@@ -112,11 +112,7 @@ func TestThePIDSurvivesARestart(t *testing.T) {
 func TestPassivatedEntitiesAreRecalled(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		store := sharding.NewMemoryEntities()
-		ns := c.nodes("a", "b")
-		for _, n := range ns {
-			n.start(8, sharding.WithRemember(store, 0), sharding.WithPassivation(4*time.Second))
-		}
-		c.settled(10*time.Second, ns...)
+		ns := c.hosting("a b", 8, sharding.WithRemember(store, 0), sharding.WithPassivation(4*time.Second))
 		for i := range 40 {
 			require.NoError(t, ns[0].region.Tell(fmt.Sprint("id", i), job{"x", 1}))
 		}
@@ -195,11 +191,7 @@ func TestShardsComeBackAfterTheStoreHasLostItsData(t *testing.T) {
 		sw := faultstore.NewSwitch(c.store)
 		require.NoError(t, faultstore.Restore(context.Background(), c.store, nil, 5000))
 		c.front = sw
-		ns := c.nodes("a", "b", "c")
-		for _, n := range ns {
-			n.start(8)
-		}
-		c.settled(time.Minute, ns...)
+		ns := c.hosting("a b c", 8)
 		number := 0
 		reached := func() {
 			t.Helper()

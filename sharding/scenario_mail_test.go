@@ -55,7 +55,7 @@ func (c *cluster) crew(do func(n *node, ctx actor.Context), opts ...sharding.Opt
 	x.host.Store(&first)
 	opts = append([]sharding.Option{sharding.WithSettle(0), sharding.WithStrategy(placement.StrategyFunc(x.target))}, opts...)
 	for _, n := range x.all {
-		n.system.EventStream.Subscribe(x.bury)
+		n.letters(x.bury)
 		typ := sharding.Type{Name: "account", Shards: crewShards}
 		if n != x.s {
 			typ.Props = actor.PropsFromProducer(func() actor.Actor { return &doer{account{n: n}, do} })
@@ -109,11 +109,7 @@ func (x *crew) awaitHost(hosts string) {
 	require.Fail(x.t, "the shards do not move", "to %s: %v", hosts, owners(x.s))
 }
 
-func (x *crew) bury(e any) {
-	d, ok := e.(*actor.DeadLetterEvent)
-	if !ok {
-		return
-	}
+func (x *crew) bury(d *actor.DeadLetterEvent) {
 	if j, ok := jobOf(d.Message); ok {
 		x.mu.Lock()
 		defer x.mu.Unlock()
@@ -238,11 +234,7 @@ func TestScenarioMail1APlannedMoveWhileALinkHangs(t *testing.T) {
 								x.voice(n, idOf(shard, crewShards), 100)
 							}
 						}
-						for _, from := range x.all {
-							for _, to := range x.all {
-								c.net.SetDelay(from.id+":1", to.id+":1", 5*time.Millisecond)
-							}
-						}
+						c.shape(memnet.Link{Delay: 5 * time.Millisecond}, x.all...)
 						x.talk(10*time.Millisecond, time.Second)
 						x.talk(time.Microsecond, 300*time.Microsecond)
 						if hangs && !moved {
@@ -567,14 +559,7 @@ func TestScenarioMail2MovesUnderCongestion(t *testing.T) {
 			x.voice(x.s, idOf(shard, crewShards), 1000)
 		}
 		x.talk(10*time.Millisecond, time.Second)
-		shape := func(l memnet.Link) {
-			for _, from := range x.all {
-				for _, to := range x.all {
-					c.net.Shape(from.id+":1", to.id+":1", l)
-				}
-			}
-		}
-		shape(memnet.Link{Delay: 50 * time.Millisecond, Jitter: 250 * time.Millisecond, Seed: 1, Bandwidth: 20_000})
+		c.shape(memnet.Link{Delay: 50 * time.Millisecond, Jitter: 250 * time.Millisecond, Seed: 1, Bandwidth: 20_000}, x.all...)
 		told, asks := 0, sync.WaitGroup{}
 		var mu sync.Mutex
 		for second := range 15 {
@@ -599,7 +584,7 @@ func TestScenarioMail2MovesUnderCongestion(t *testing.T) {
 		require.NotZero(t, told, "asks are told of the congestion")
 		require.NotZero(t, x.s.region.Info().Dropped)
 		x.bounded()
-		shape(memnet.Link{Delay: 5 * time.Millisecond})
+		c.shape(memnet.Link{Delay: 5 * time.Millisecond}, x.all...)
 		time.Sleep(3 * time.Second)
 		for _, v := range x.voices {
 			began := time.Now()
@@ -792,17 +777,11 @@ func TestScenarioMail4ALongMailbox(t *testing.T) {
 
 // 5: the newest message of a sender is never first, wherever older ones of it wait.
 func TestScenarioMail5NothingIsOvertaken(t *testing.T) {
-	slow := func(c *cluster, x *crew, d time.Duration) {
-		for _, from := range x.all {
-			for _, to := range x.all {
-				c.net.SetDelay(from.id+":1", to.id+":1", d)
-			}
-		}
-	}
+	slow := memnet.Link{Delay: 2 * time.Millisecond}
 	subtest(t, "in a mailbox that is taken back", func(t *testing.T, c *cluster) {
 		x := c.crew(slowAt(1, 2*time.Second))
 		id := idOf(0, crewShards)
-		slow(c, x, 2*time.Millisecond)
+		c.shape(slow, x.all...)
 		for _, n := range x.all {
 			x.voice(n, id, 0).say()
 		}
@@ -840,7 +819,7 @@ func TestScenarioMail5NothingIsOvertaken(t *testing.T) {
 		for range 900 {
 			v.say()
 		}
-		slow(c, x, 2*time.Millisecond)
+		c.shape(slow, x.all...)
 		x.a.start(crewShards)
 		for range 5000 {
 			v.say()
@@ -879,11 +858,7 @@ func TestScenarioMail6ALongDrainAndMovesBehindIt(t *testing.T) {
 			x.move("b")
 			x.talk(rate, 5*time.Minute) // each voice's first takes its time
 			x.awaitHost("b")
-			for _, from := range x.all {
-				for _, to := range x.all {
-					c.net.Shape(from.id+":1", to.id+":1", memnet.Link{Delay: 50 * time.Millisecond, Bandwidth: 50_000})
-				}
-			}
+			c.shape(memnet.Link{Delay: 50 * time.Millisecond, Bandwidth: 50_000}, x.all...)
 			for _, host := range []string{"a", "b", "a"} {
 				x.move(host)
 				x.talk(50*time.Millisecond, 500*time.Millisecond)

@@ -24,9 +24,7 @@ import (
 // These are the scenarios of sharding, by number.
 
 func ask(n *node, id string, number int) (done, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	return sharding.Ask[done](ctx, n.region, id, job{n.id, number})
+	return sharding.Ask[done](contextFor(2*time.Second), n.region, id, job{n.id, number})
 }
 
 // idOf returns an id of a shard.
@@ -216,19 +214,15 @@ func TestScenario07AStubbornEntity(t *testing.T) {
 	for _, yields := range []bool{false, true} {
 		subtest(t, fmt.Sprint("yields=", yields), func(t *testing.T, c *cluster) {
 			hold := make(chan struct{})
-			ns := c.nodes("a", "b")
 			var reported atomic.Int32
-			for _, n := range ns {
-				policy := hosting.KeepLease
-				if yields {
-					policy = hosting.ReleaseAfterTTL
-				}
-				n.counts(sharding.NotStopping, &reported)
-				n.startType(sharding.Type{Name: "account", Shards: 4,
-					Props: actor.PropsFromProducer(func() actor.Actor { return &stubborn{c: c, hold: hold} })},
-					sharding.WithStop(nil, time.Second), sharding.WithOverdue(policy))
+			policy := hosting.KeepLease
+			if yields {
+				policy = hosting.ReleaseAfterTTL
 			}
-			c.settled(5*time.Second, ns...)
+			ns := c.hostingType("a b", sharding.Type{Name: "account", Shards: 4,
+				Props: actor.PropsFromProducer(func() actor.Actor { return &stubborn{c: c, hold: hold} })},
+				sharding.WithStop(nil, time.Second), sharding.WithOverdue(policy))
+			ns[0].counts(sharding.NotStopping, &reported)
 			mine := slices.Index(owners(ns[0]), "a")
 			id := idOf(mine, 4)
 			require.NoError(t, ns[0].region.Tell(id, block{}))
@@ -327,13 +321,9 @@ func TestScenario07APausedCoordinatorDelaysNoHandOff(t *testing.T) {
 // be sent to from anywhere.
 func TestScenario14AProxyOnlyNode(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		ns := c.nodes("a", "b")
-		for _, n := range ns {
-			n.start(8)
-		}
+		c.hosting("a b", 8)
 		p := c.node("p")
 		p.startType(sharding.Type{Name: "account", Shards: 8}) // no Props: a proxy
-		c.settled(5*time.Second, ns...)
 		for i := range 20 {
 			got, err := ask(p, fmt.Sprint("id", i), i)
 			require.NoError(t, err)
@@ -436,15 +426,7 @@ func TestScenario10TheCoordinatorsNodeLeaves(t *testing.T) {
 // it meanwhile.
 func TestScenario10TheCoordinatorFollowsTheLeader(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		ns := c.nodes("a", "b")
-		var leaders []*membership.Static
-		for _, n := range ns {
-			l := membership.NewStatic(n.keeper.Owner())
-			l.Set(ns[0].keeper.Owner())
-			leaders = append(leaders, l)
-			n.start(30, sharding.WithLeadership(l))
-		}
-		c.settled(5*time.Second, ns...)
+		ns, lead := c.led(30)
 		require.Equal(t, "a", ns[1].region.Info().Coordinator.ID)
 		var handed atomic.Int32
 		ns[0].system.EventStream.Subscribe(func(evt any) {
@@ -452,9 +434,7 @@ func TestScenario10TheCoordinatorFollowsTheLeader(t *testing.T) {
 				handed.Add(1)
 			}
 		})
-		for _, l := range leaders {
-			l.Set(ns[1].keeper.Owner())
-		}
+		lead(1)
 		time.Sleep(time.Second)
 		require.Equal(t, "b", ns[0].region.Info().Coordinator.ID)
 		require.EqualValues(t, 1, handed.Load())
@@ -465,13 +445,9 @@ func TestScenario10TheCoordinatorFollowsTheLeader(t *testing.T) {
 // 11: a rolling restart of all nodes loses nothing.
 func TestScenario11ARollingRestart(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		ns := c.nodes("a", "b", "c")
-		for _, n := range ns {
-			n.start(24)
-		}
+		ns := c.hosting("a b c", 24)
 		outside := c.node("out")
 		outside.start(24, sharding.WithProxyOnly())
-		c.settled(5*time.Second, ns...)
 		f := c.traffic(10*time.Millisecond, outside)
 		for i, n := range ns {
 			require.NoError(t, n.region.Stop(context.Background()))

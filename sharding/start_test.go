@@ -512,21 +512,7 @@ func TestALogMayCallTheRegion(t *testing.T) {
 // The coordinator follows the leader over a store that can't transfer, too.
 func TestTheCoordinatorFollowsTheLeaderWithoutTransfers(t *testing.T) {
 	overLists(t, func(c *cluster) {
-		ns := c.nodes("a", "b")
-		var leaders []*membership.Static
-		lead := func(i int) {
-			for _, l := range leaders {
-				l.Set(ns[i].keeper.Owner())
-			}
-		}
-		for _, n := range ns {
-			leaders = append(leaders, membership.NewStatic(n.keeper.Owner()))
-		}
-		lead(0)
-		for i, n := range ns {
-			n.start(12, sharding.WithLeadership(leaders[i]))
-		}
-		c.settled(20*time.Second, ns...)
+		ns, lead := c.led(12)
 		f := c.traffic(100*time.Millisecond, ns...)
 		for i := 1; i < 5; i++ {
 			lead(i % 2)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/handover"
+	"github.com/holdfast-go/holdfast/internal/memnet"
 	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
@@ -69,11 +70,7 @@ func (a *counter) RestoreState(state []byte) error {
 func TestStateIsHandedOver(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		k := &keepers{t: t}
-		ns := c.nodes("a", "b")
-		for _, n := range ns {
-			k.start(n, 4, sharding.WithStateLimit(5))
-		}
-		c.settled(5*time.Second, ns...)
+		ns := k.hosting(c, 4, sharding.WithStateLimit(5))
 		for n := range 3 {
 			require.Zero(t, k.ask(ns[1], 20, n))
 		}
@@ -99,11 +96,7 @@ func TestAStateThatIsNotHandedOver(t *testing.T) {
 		subtest(t, how, func(t *testing.T, c *cluster) {
 			k := &keepers{t: t, how: fail}
 			k.fail.Store(true)
-			ns := c.nodes("a", "b")
-			for _, n := range ns {
-				k.start(n, 1)
-			}
-			c.settled(5*time.Second, ns...)
+			ns := k.hosting(c, 1)
 			host := ns[slices.Index([]string{"a", "b"}, owners(ns[0])[0])]
 			const all = 3
 			require.Zero(t, k.ask(ns[1], all, 0))
@@ -120,32 +113,18 @@ func TestAStateThatIsNotHandedOver(t *testing.T) {
 // link that takes half a second, when fault strikes in the midst of them. exact: as many
 // cold starts are told as there are; else no fewer.
 func moving(t *testing.T, exact bool, states int, fault func(c *cluster, k *keepers, from, to *node),
-	at ...func(c *cluster, k *keepers, ns []*node)) {
+	at ...func(from, to *node)) {
 	bubble(t, func(c *cluster) {
 		k := &keepers{t: t, pad: 10 << 10, stopping: time.Second}
-		ns := c.nodes("a", "b")
-		for _, n := range ns {
-			k.start(n, 1, sharding.WithBuffer(10*states, 100*states, hosting.DropNewest))
-		}
-		time.Sleep(3 * time.Second)
-		from, to := ns[0], ns[1]
-		if from.region.Info().Held == 0 {
-			from, to = to, from
-		}
-		for i := range states {
-			require.NoError(t, from.region.Tell(fmt.Sprint("id", i), howMany{}))
-		}
-		time.Sleep(time.Second)
+		from, to := k.filled(c, states)
 		for _, f := range at {
-			f(c, k, ns)
+			f(from, to)
 		}
 		go func() { _ = from.region.Drain(context.Background()) }()
 		time.Sleep(900 * time.Millisecond) // the offer has been made
-		c.net.SetDelay(from.id+":1", to.id+":1", 500*time.Millisecond)
-		c.net.SetDelay(to.id+":1", from.id+":1", 500*time.Millisecond)
+		c.shape(memnet.Link{Delay: 500 * time.Millisecond}, from, to)
 		fault(c, k, from, to)
-		c.net.SetDelay(from.id+":1", to.id+":1", 0)
-		c.net.SetDelay(to.id+":1", from.id+":1", 0)
+		c.shape(memnet.Link{}, from, to)
 		time.Sleep(3 * time.Minute)
 		asker := from
 		if from.dead {
@@ -153,12 +132,12 @@ func moving(t *testing.T, exact bool, states int, fault func(c *cluster, k *keep
 		}
 		lost := k.ask(asker, states, 1)
 		t.Logf("%d of %d lost", lost, states)
-		if told, _, _ := k.events(); !exact {
+		if told, _ := k.events(); !exact {
 			require.GreaterOrEqual(t, told, lost)
 		} else {
 			k.require(lost)
 		}
-		for _, n := range ns {
+		for _, n := range []*node{from, to} {
 			if !n.dead {
 				require.Zero(t, handover.Of(n.system).Left.Used(), "of %s", n.id)
 				require.Zero(t, handover.Of(n.system).Taken.Used(), "of %s", n.id)
@@ -188,26 +167,21 @@ func TestTheLinkBreaksInTheMidstOfTheStates(t *testing.T) {
 	}
 }
 
-func TestTheGivingNodeDiesInTheMidstOfTheStates(t *testing.T) {
-	for _, after := range []time.Duration{1100 * time.Millisecond, 1700 * time.Millisecond, 2300 * time.Millisecond} {
-		t.Run(after.String(), func(t *testing.T) {
-			moving(t, true, manyStates, func(_ *cluster, k *keepers, from, _ *node) {
-				time.Sleep(after)
-				from.crash()
+func TestANodeDiesInTheMidstOfTheStates(t *testing.T) {
+	for gives, moments := range map[bool][]time.Duration{true: {1100, 1700, 2300}, false: {300, 1100, 1700}} {
+		for _, moment := range moments {
+			t.Run(fmt.Sprint("gives=", gives, " after ", int(moment), " ms"), func(t *testing.T) {
+				moving(t, true, manyStates, func(_ *cluster, _ *keepers, from, to *node) {
+					time.Sleep(moment * time.Millisecond)
+					if gives {
+						from.crash()
+						return
+					}
+					to.crash()
+					from.region.Undrain()
+				})
 			})
-		})
-	}
-}
-
-func TestTheTakingNodeDiesInTheMidstOfTheStates(t *testing.T) {
-	for _, after := range []time.Duration{300 * time.Millisecond, 1100 * time.Millisecond, 1700 * time.Millisecond} {
-		t.Run(after.String(), func(t *testing.T) {
-			moving(t, true, manyStates, func(_ *cluster, _ *keepers, from, to *node) {
-				time.Sleep(after)
-				to.crash()
-				from.region.Undrain()
-			})
-		})
+		}
 	}
 }
 
@@ -219,12 +193,11 @@ func TestMoreStatesThanTheBudget(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			moving(t, true, 300, func(c *cluster, k *keepers, _, _ *node) {
 				time.Sleep(5 * time.Second)
-				told, _, _ := k.events()
+				told, _ := k.events()
 				require.InDelta(t, 200, told, 5)
-			}, func(_ *cluster, _ *keepers, ns []*node) {
-				for _, n := range ns {
-					budget(n).Bound(1 << 20)
-				}
+			}, func(from, to *node) {
+				budget(from).Bound(1 << 20)
+				budget(to).Bound(1 << 20)
 			})
 		})
 	}
@@ -234,11 +207,7 @@ func TestMoreStatesThanTheBudget(t *testing.T) {
 func TestAForcedStopLosesTheState(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		k := &keepers{t: t}
-		ns := c.nodes("a", "b")
-		for _, n := range ns {
-			k.start(n, 4, sharding.WithStop(nil, 500*time.Millisecond))
-		}
-		c.settled(5*time.Second, ns...)
+		ns := k.hosting(c, 4, sharding.WithStop(nil, 500*time.Millisecond))
 		require.Zero(t, k.ask(ns[1], 40, 0))
 		k.stopping = time.Second
 		require.NoError(t, ns[0].region.Drain(context.Background()))
@@ -285,7 +254,6 @@ type keepers struct {
 	mu   sync.Mutex
 	told int      // states that ColdStart events of nodes that live are about
 	whys []string // of these
-	noes int      // events that do not say of how many
 }
 
 // padded is a counter with a large state.
@@ -317,18 +285,43 @@ func (k *keepers) props() *actor.Props {
 }
 
 func (k *keepers) start(n *node, shards int, opts ...sharding.Option) {
-	n.system.EventStream.Subscribe(func(e any) {
-		if e, ok := e.(sharding.Event); ok && e.Kind == sharding.ColdStart && !n.dead {
-			k.mu.Lock()
-			defer k.mu.Unlock()
-			k.told += e.States
-			k.whys = append(k.whys, fmt.Sprintf("%s on %s: %v", e.ID, n.id, e.Reason))
-			if e.States == 0 {
-				k.noes++
-			}
+	n.hears(sharding.ColdStart, func(e sharding.Event) {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if n.dead {
+			return
 		}
+		k.told += e.States
+		k.whys = append(k.whys, fmt.Sprintf("%s on %s: %v", e.ID, n.id, e.Reason))
 	})
 	n.startType(sharding.Type{Name: "account", Shards: shards, Props: k.props()}, opts...)
+}
+
+// hosting starts shards on the nodes a and b, and waits until they are hosted.
+func (k *keepers) hosting(c *cluster, shards int, opts ...sharding.Option) []*node {
+	k.t.Helper()
+	ns := c.nodes("a", "b")
+	for _, n := range ns {
+		k.start(n, shards, opts...)
+	}
+	c.settled(5*time.Second, ns...)
+	return ns
+}
+
+// filled starts a shard with so many states, and returns its host and the other node.
+func (k *keepers) filled(c *cluster, states int) (from, to *node) {
+	k.t.Helper()
+	ns := k.hosting(c, 1, sharding.WithBuffer(10*states, 100*states, hosting.DropNewest))
+	time.Sleep(time.Second)
+	from, to = ns[0], ns[1]
+	if from.region.Info().Held == 0 {
+		from, to = to, from
+	}
+	for i := range states {
+		require.NoError(k.t, from.region.Tell(fmt.Sprint("id", i), howMany{}))
+	}
+	time.Sleep(time.Second)
+	return from, to
 }
 
 // ask counts a message at each of the entities, and returns how many of them had not
@@ -353,16 +346,16 @@ func (k *keepers) ask(n *node, ids, want int) (lost int) {
 }
 
 // events returns how many cold starts were told so far.
-func (k *keepers) events() (told, unknown int, whys []string) {
+func (k *keepers) events() (told int, whys []string) {
 	synctest.Wait() // the outlet tells them
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.told, k.noes, k.whys
+	return k.told, k.whys
 }
 
 func (k *keepers) require(lost int) {
 	k.t.Helper()
-	told, _, whys := k.events()
+	told, whys := k.events()
 	require.Equal(k.t, lost, told, "every cold start is an event: %d lost, %.2000v", lost, whys)
 }
 
@@ -373,14 +366,9 @@ func TestPlannedMovesOverSlowLinksStartWarm(t *testing.T) {
 		d := 50*time.Millisecond + time.Duration(i)*250*time.Millisecond/time.Duration(delays-1)
 		subtest(t, d.String(), func(t *testing.T, c *cluster) {
 			k := &keepers{t: t}
-			ns := c.nodes("a", "b")
-			for _, n := range ns {
-				k.start(n, 4)
-			}
-			c.settled(5*time.Second, ns...)
+			ns := k.hosting(c, 4)
 			require.Equal(t, 0, k.ask(ns[1], 40, 0))
-			c.net.SetDelay("a:1", "b:1", d)
-			c.net.SetDelay("b:1", "a:1", d)
+			c.shape(memnet.Link{Delay: d}, ns...)
 			require.NoError(t, ns[0].region.Drain(context.Background()))
 			require.Zero(t, k.ask(ns[1], 40, 1))
 			k.require(0)
@@ -392,11 +380,7 @@ func TestPlannedMovesOverSlowLinksStartWarm(t *testing.T) {
 func TestStatesAreWaitedFor(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		k := &keepers{t: t}
-		ns := c.nodes("a", "b")
-		for _, n := range ns {
-			k.start(n, 4)
-		}
-		c.settled(5*time.Second, ns...)
+		ns := k.hosting(c, 4)
 		require.Zero(t, k.ask(ns[1], 40, 0))
 		c.net.SetDelay("a:1", "b:1", 400*time.Millisecond)
 		require.NoError(t, ns[0].region.Drain(context.Background()))
@@ -435,11 +419,7 @@ func TestUnclaimedStatesMoveOn(t *testing.T) {
 			k := &keepers{t: t}
 			var slow atomic.Bool
 			store := sharding.NewMemoryEntities()
-			ns := c.nodes("a", "b")
-			for _, n := range ns {
-				k.start(n, 4, sharding.WithRemember(lateStore{store, &slow}, 0))
-			}
-			c.settled(5*time.Second, ns...)
+			ns := k.hosting(c, 4, sharding.WithRemember(lateStore{store, &slow}, 0))
 			require.Zero(t, k.ask(ns[1], 40, 0))
 			slow.Store(true)
 			require.NoError(t, ns[0].region.Drain(context.Background()))
@@ -492,24 +472,11 @@ func TestMovesDoNotWaitForTheStoreOfEntities(t *testing.T) {
 
 // States that come after the new host went on without them are told, one by one.
 func TestLateStatesAreReported(t *testing.T) {
-	bubble(t, func(c *cluster) {
-		k := &keepers{t: t}
-		ns := c.nodes("a", "b")
-		for _, n := range ns {
-			k.start(n, 4)
-		}
-		c.settled(5*time.Second, ns...)
-		require.Zero(t, k.ask(ns[1], 40, 0))
-		k.stopping = time.Second
-		go func() { _ = ns[0].region.Drain(context.Background()) }()
-		time.Sleep(900 * time.Millisecond) // the offers have been made
-		c.net.SetDelay("a:1", "b:1", 12*time.Second)
-		time.Sleep(60 * time.Second)
-		c.net.SetDelay("a:1", "b:1", 0)
-		time.Sleep(100 * time.Second)
-		lost := k.ask(ns[1], 40, 1)
-		require.NotZero(t, lost)
-		k.require(lost)
+	moving(t, true, 40, func(c *cluster, k *keepers, from, to *node) {
+		c.net.SetDelay(from.id+":1", to.id+":1", 12*time.Second)
+		time.Sleep(time.Minute)
+		told, _ := k.events()
+		require.NotZero(t, told)
 	})
 }
 
@@ -518,19 +485,7 @@ func TestManyStatesGoInAWindow(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		k := &keepers{t: t, pad: 1 << 10}
 		ids := tier.Draws(10_000, 10_000)
-		ns := c.nodes("a", "b")
-		for _, n := range ns {
-			k.start(n, 1, sharding.WithBuffer(ids, 10*ids, hosting.DropNewest))
-		}
-		time.Sleep(3 * time.Second)
-		from, to := ns[0], ns[1]
-		if from.region.Info().Held == 0 {
-			from, to = to, from
-		}
-		for i := range ids {
-			require.NoError(t, from.region.Tell(fmt.Sprint("id", i), howMany{}))
-		}
-		time.Sleep(time.Second)
+		from, to := k.filled(c, ids)
 		c.net.SetDelay(from.id+":1", to.id+":1", 300*time.Millisecond)
 		var most atomic.Uint64
 		stop := make(chan struct{})
