@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/holdfast-go/holdfast/internal/actors"
@@ -459,36 +460,22 @@ func TestAStopMessageThatIsNotMadeHoldsNothingUp(t *testing.T) {
 	})
 }
 
-// callsBack is a log's core that calls the Region at each line.
-type callsBack struct {
-	zapcore.Core
-	call func(text string)
-}
-
-func (k callsBack) Write(e zapcore.Entry, _ []zapcore.Field) error { k.call(e.Message); return nil }
-
-func (k callsBack) Enabled(zapcore.Level) bool { return true }
-
-func (k callsBack) With([]zapcore.Field) zapcore.Core { return k }
-
-func (k callsBack) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	return ce.AddCore(e, k)
-}
-
 // A log may call the Region, whatever the line is about.
 func TestALogMayCallTheRegion(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		n := c.node("a")
 		var differs atomic.Int32
 		var region atomic.Pointer[sharding.Region]
-		n.start(4, sharding.WithLogger(zap.New(callsBack{zapcore.NewNopCore(), func(text string) {
+		core, _ := observer.New(zap.DebugLevel)
+		n.start(4, sharding.WithLogger(zap.New(core, zap.Hooks(func(e zapcore.Entry) error {
 			if r := region.Load(); r != nil {
 				_ = r.Info()
 			}
-			if strings.Contains(text, "differs on the number of shards") {
+			if strings.Contains(e.Message, "differs on the number of shards") {
 				differs.Add(1)
 			}
-		}})))
+			return nil
+		}))))
 		region.Store(n.region)
 		c.settled(5*time.Second, n)
 		other, err := lease.NewKeeper(c.store, lease.Config{ID: "z", Address: "z:1", TTL: ttl})

@@ -3,7 +3,6 @@ package singleton_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -220,13 +220,13 @@ func TestDeadLettersOfPlainMessages(t *testing.T) {
 
 // slowToWarn has a manager's logger take a second for the line by which holdUp holds it up.
 func slowToWarn() singleton.Option {
-	return singleton.WithLogger(zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(io.Discard), zapcore.WarnLevel),
-		zap.Hooks(func(e zapcore.Entry) error {
-			if e.Message == "undeliverable message" {
-				time.Sleep(time.Second)
-			}
-			return nil
-		})))
+	core, _ := observer.New(zap.WarnLevel)
+	return singleton.WithLogger(zap.New(core, zap.Hooks(func(e zapcore.Entry) error {
+		if e.Message == "undeliverable message" {
+			time.Sleep(time.Second)
+		}
+		return nil
+	})))
 }
 
 // holdUp keeps a manager busy that was started with slowToWarn, so that mail waits at its door.

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
@@ -262,7 +263,7 @@ func TestMailForTheManagerIsBounded(t *testing.T) {
 					panic("a child's bug")
 				}
 			})
-			core := zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(nowhere{}), zap.WarnLevel)
+			core, _ := observer.New(zap.WarnLevel)
 			ma := a.hosts("x", singleton.WithBuffer(most, policy), singleton.WithLogger(zap.New(core, hang)),
 				singleton.WithBackoff(100*time.Millisecond, time.Second))
 			dead := a.deadLetters()
@@ -284,8 +285,3 @@ func TestMailForTheManagerIsBounded(t *testing.T) {
 		})
 	}
 }
-
-// nowhere is where lines go that nobody reads.
-type nowhere struct{}
-
-func (nowhere) Write(line []byte) (int, error) { return len(line), nil }
