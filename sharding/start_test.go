@@ -38,28 +38,6 @@ func (m calm) Run() int {
 	return code
 }
 
-func TestEveryNodeReachesEveryEntity(t *testing.T) {
-	bubble(t, func(c *cluster) {
-		ns := c.hosting("a b c", 16)
-		for _, n := range ns {
-			for i := range 50 {
-				require.NoError(t, n.region.Tell(fmt.Sprint("id", i), job{n.id, 1}))
-			}
-		}
-		time.Sleep(time.Second)
-		synctest.Wait()
-		for _, n := range ns {
-			for i := range 50 {
-				c.log.complete(n.id, fmt.Sprint("id", i), 1)
-			}
-		}
-		c.log.check()
-		got, err := sharding.Ask[done](context.Background(), ns[0].region, "id7", job{"ask", 1})
-		require.NoError(t, err)
-		require.Equal(t, "id7", got.ID)
-	})
-}
-
 // expelled has an operator take the node's membership away, and returns the lease's name.
 func expelled(n *node) string {
 	n.c.t.Helper()
