@@ -87,26 +87,6 @@ func TestKeeperGet(t *testing.T) {
 	})
 }
 
-// What is no record is so for its own name alone.
-func TestKeeperGetOfWhatIsNoRecord(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		s := spoilt{store}
-		mend := s.spoil(t, "bad")
-		a := start(t, s, "a")
-		a.hold("good")
-		_, err := a.Get(t.Context(), "bad")
-		require.ErrorIs(t, err, lease.ErrBadRecord)
-		_, ok, err := a.lease("bad").Holder(t.Context())
-		require.ErrorIs(t, err, lease.ErrBadRecord)
-		require.False(t, ok)
-		_, err = a.Get(t.Context(), "good")
-		require.NoError(t, err)
-		mend()
-		_, err = a.Get(t.Context(), "bad")
-		require.ErrorIs(t, err, lease.ErrNotHeld)
-	})
-}
-
 // deaf is a lease that fails when it is asked whether it is alive.
 type deaf struct {
 	lease.Lease
@@ -706,7 +686,7 @@ func spoiltStores(t *testing.T, f func(t *testing.T, s spoilt, store store.Store
 	}
 }
 
-// What is no record, or of a newer format, holds its name: who waits for it goes
+// What is no record, or of a newer format, holds its name, and no other: who waits for it goes
 // on waiting, until it is gone.
 func TestABadRecordIsHeld(t *testing.T) {
 	spoiltStores(t, func(t *testing.T, s spoilt, store store.Store) {
@@ -715,9 +695,15 @@ func TestABadRecordIsHeld(t *testing.T) {
 		h := a.lease("bad")
 		_, err := h.Acquire(t.Context())
 		require.ErrorIs(t, err, lease.ErrBadRecord)
-		_, _, err = h.Holder(t.Context())
+		_, ok, err := h.Holder(t.Context())
+		require.False(t, ok)
 		require.ErrorIs(t, err, lease.ErrBadRecord)
 		require.ErrorContains(t, err, `"bad"`)
+		_, err = a.Get(t.Context(), "bad")
+		require.ErrorIs(t, err, lease.ErrBadRecord)
+		a.hold("good")
+		_, err = a.Get(t.Context(), "good")
+		require.NoError(t, err)
 		free := make(chan time.Time, 1)
 		h.OnFree(func() { free <- time.Now() })
 		require.ErrorIs(t, h.Wait(within(t, 20*ttl)), context.DeadlineExceeded)

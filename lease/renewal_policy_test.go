@@ -126,6 +126,7 @@ func TestPoliciesDoNotShareSessions(t *testing.T) {
 		for _, r := range []lease.Renewal{lease.RenewOnActivity(), lease.RenewByHand(), lease.RenewNever()} {
 			require.Len(t, hold(r.String(), 3, lease.WithRenewal(r)), 3, "%v: what renews one renews no other", r)
 		}
+		require.Len(t, hold("own", 3, lease.WithOwnSession()), 3)
 	})
 }
 
@@ -280,16 +281,22 @@ func TestWhatLapsedIsReleased(t *testing.T) {
 	})
 }
 
-// Every policy outlives one renewal that stalls, at every TTL, whatever AttemptTimeout is.
+// Every policy outlives one renewal that stalls, at every TTL, whatever AttemptTimeout is; the default
+// does with its own.
 func TestPoliciesOutliveAStalledRenewal(t *testing.T) {
-	for _, r := range []lease.Renewal{lease.RenewEager(), lease.RenewAt(0.7), lease.RenewLazy(), lease.RenewAdaptive()} {
-		for _, d := range []time.Duration{lease.MinTTL, time.Second, ttl, 30 * time.Minute} {
+	policies := []lease.Renewal{(lease.Renewal{}), lease.RenewEager(), lease.RenewAt(0.7), lease.RenewLazy(), lease.RenewAdaptive()}
+	for _, r := range policies {
+		for _, d := range []time.Duration{lease.MinTTL, time.Second, 5 * time.Second, ttl, 30 * time.Minute} {
 			if r == lease.RenewAt(0.7) && d == lease.MinTTL {
 				continue // it is later than the deadline
 			}
 			t.Run(fmt.Sprint(r, d), func(t *testing.T) {
 				bubble(t, func(t *testing.T, store *memory.Store) {
-					a := start(t, store, "a", func(c *lease.Config) { c.AttemptTimeout = ttl })
+					a := start(t, store, "a", func(c *lease.Config) {
+						if r != (lease.Renewal{}) {
+							c.AttemptTimeout = ttl
+						}
+					})
 					h := a.hold("job", lease.WithRenewal(r), lease.WithTTL(d))
 					lost := watchLosses(h)
 					a.store.SetRule(firstRenewal(faultstore.Fault{Kind: faultstore.Drop, Hang: true}))

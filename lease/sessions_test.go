@@ -115,32 +115,6 @@ func TestABatchIsOneRequest(t *testing.T) {
 	})
 }
 
-func TestSessionsAreSharedByTTL(t *testing.T) {
-	bubble(t, func(t *testing.T, db *memory.Store) {
-		a := start(t, db, "a")
-		session := func(name string) store.SessionID {
-			rec, ok := standing(t, db, name)
-			require.True(t, ok)
-			return rec.Session
-		}
-		a.hold("a")
-		a.hold("b")
-		a.hold("short", lease.WithTTL(ttl/2))
-		a.hold("short too", lease.WithTTL(ttl/2))
-		a.hold("own", lease.WithOwnSession())
-		a.hold("own too", lease.WithOwnSession())
-		require.Equal(t, session("a"), session("b"))
-		require.Equal(t, session("short"), session("short too"))
-		all := map[store.SessionID]bool{}
-		for _, name := range []string{"a", "short", "own", "own too"} {
-			all[session(name)] = true
-		}
-		require.Len(t, all, 4)
-		time.Sleep(5 * ttl)
-		require.Len(t, all, 4)
-	})
-}
-
 func TestAnEmptySessionIsClosedAfterATTL(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
 		a := start(t, store, "a")
@@ -253,25 +227,6 @@ func TestAnOvertakenRenewalChangesNothing(t *testing.T) {
 		require.Empty(t, lost.all())
 		require.NoError(t, a.Health(t.Context()))
 	})
-}
-
-// A lease with a shorter TTL than its Keeper's outlives one renewal that stalls,
-// and the shortest there is does, too.
-func TestAShortLeaseOutlivesAStalledRenewal(t *testing.T) {
-	for _, short := range []time.Duration{lease.MinTTL, time.Second, 5 * time.Second, ttl} {
-		t.Run(short.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memory.Store) {
-				a := start(t, store, "a")
-				l := a.hold("short", lease.WithTTL(short))
-				lost := watchLosses(l)
-				a.store.SetRule(firstRenewal(faultstore.Fault{Kind: faultstore.Drop, Hang: true}))
-				time.Sleep(5 * short)
-				require.Positive(t, a.store.Injected(faultstore.Renew))
-				require.Empty(t, lost.all())
-				require.True(t, l.CheckAlive())
-			})
-		})
-	}
 }
 
 // Sessions of unlike TTLs are not renewed by one request: how long it may take
