@@ -87,10 +87,9 @@ func TestKeeperGet(t *testing.T) {
 	})
 }
 
-// deaf is a lease that fails when it is asked whether it is alive.
+// deaf is a lease that panics when it is asked whether it is alive.
 type deaf struct {
 	lease.Lease
-	fail  func()
 	bad   atomic.Bool
 	asked atomic.Int32
 }
@@ -98,7 +97,7 @@ type deaf struct {
 func (d *deaf) CheckAlive() bool {
 	d.asked.Add(1)
 	if d.bad.Load() {
-		d.fail()
+		panic("a user's bug")
 	}
 	return d.Lease.CheckAlive()
 }
@@ -124,42 +123,35 @@ type deafTerm struct {
 func (t *deafTerm) Check() (time.Duration, bool) { return 0, t.d.CheckAlive() }
 
 func TestATermWhoseLeaseCantBeAskedHasEnded(t *testing.T) {
-	manners := map[string]func(){"panics": func() { panic("a user's bug") }}
-	kinds := map[string]func(*deaf) lease.Lease{
+	for kind, of := range map[string]func(*deaf) lease.Lease{
 		"bare":     func(d *deaf) lease.Lease { return opaque{d} },
 		"wrapping": func(d *deaf) lease.Lease { return deafWrapper{d} },
 		"termed":   func(d *deaf) lease.Lease { return deafTermed{d} },
-	}
-	for manner, fail := range manners {
-		for kind, of := range kinds {
-			for _, at := range []string{"later", "at once"} {
-				t.Run(manner+"/"+kind+"/"+at, func(t *testing.T) {
-					bubble(t, func(t *testing.T, store *memory.Store) {
-						d := &deaf{Lease: start(t, store, "a").lease("job"), fail: fail}
-						mustWin(t, d)
-						l := of(d)
-						d.bad.Store(at == "at once" && kind != "termed")
-						term, stop := lease.TermOf(l)
-						defer stop()
-						if !d.bad.Load() {
-							require.True(t, term.CheckAlive())
-							require.NoError(t, term.Context().Err())
-							d.bad.Store(true)
-							require.False(t, term.CheckAlive())
-						}
-						asked := d.asked.Load()
-						require.False(t, term.CheckAlive())
-						_, alive := term.Check()
-						require.False(t, alive)
-						d.bad.Store(false)
-						require.False(t, term.CheckAlive(), "it has ended")
-						require.Equal(t, asked, d.asked.Load(), "it is not asked again")
-						require.ErrorIs(t, context.Cause(term.Context()), lease.ErrInconsistent)
-						require.ErrorContains(t, context.Cause(term.Context()), "CheckAlive")
-					})
-				})
-			}
-		}
+	} {
+		each(t, map[string]bool{kind + "/later": false, kind + "/at once": true},
+			func(t *testing.T, store *memory.Store, atOnce bool) {
+				d := &deaf{Lease: start(t, store, "a").lease("job")}
+				mustWin(t, d)
+				l := of(d)
+				d.bad.Store(atOnce && kind != "termed")
+				term, stop := lease.TermOf(l)
+				defer stop()
+				if !d.bad.Load() {
+					require.True(t, term.CheckAlive())
+					require.NoError(t, term.Context().Err())
+					d.bad.Store(true)
+					require.False(t, term.CheckAlive())
+				}
+				asked := d.asked.Load()
+				require.False(t, term.CheckAlive())
+				_, alive := term.Check()
+				require.False(t, alive)
+				d.bad.Store(false)
+				require.False(t, term.CheckAlive(), "it has ended")
+				require.Equal(t, asked, d.asked.Load(), "it is not asked again")
+				require.ErrorIs(t, context.Cause(term.Context()), lease.ErrInconsistent)
+				require.ErrorContains(t, context.Cause(term.Context()), "CheckAlive")
+			})
 	}
 }
 
@@ -167,7 +159,7 @@ func TestATermWhoseLeaseCantBeAskedHasEnded(t *testing.T) {
 func TestRunUnderALeaseThatCantBeAsked(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
 		h := start(t, store, "a").lease("job")
-		d := &deaf{Lease: opaque{h}, fail: func() { panic("a user's bug") }}
+		d := &deaf{Lease: opaque{h}}
 		d.bad.Store(true)
 		err := lease.Run(t.Context(), d, func(context.Context, lease.Term) error { return errors.New("it ran") })
 		require.ErrorIs(t, err, lease.ErrInconsistent)
@@ -234,35 +226,32 @@ func TestAHolderDescribesItself(t *testing.T) {
 // It is of that holder: a transfer leaves it behind, and keeps what the lease was made
 // with until the next has taken it up.
 func TestADescriptionIsNotHandedOver(t *testing.T) {
-	for name, described := range map[string]bool{"described": true, "plain": false} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memory.Store) {
-				a, b := start(t, store, "a"), start(t, store, "b")
-				from := a.lease("job", lease.WithMetadata(map[string]string{"k": "a"}))
-				to := b.lease("job", lease.WithMetadata(map[string]string{"k": "b"}))
-				if described {
-					require.NoError(t, from.Describe(map[string]string{"version": "1"}))
-					require.NoError(t, to.Describe(map[string]string{"version": "2"}))
-				}
-				mustWin(t, from)
-				o := offerOf(t, to)
-				if described {
-					require.NoError(t, from.Describe(nil)) // what stands was written before
-				}
-				require.NoError(t, from.Transfer(t.Context(), o))
-				rec, _ := standing(t, store, "job")
-				require.Equal(t, map[string]string{"k": "a"}, rec.Metadata)
-				require.Equal(t, "b", rec.Owner.ID)
-				mustAdopt(t, to, o)
-				rec, _ = standing(t, store, "job")
-				want := map[string]string{"k": "b"}
-				if described {
-					want["version"] = "2"
-				}
-				require.Equal(t, want, rec.Metadata)
-			})
-		})
-	}
+	rows := map[string]bool{"described": true, "plain": false}
+	each(t, rows, func(t *testing.T, store *memory.Store, described bool) {
+		a, b := start(t, store, "a"), start(t, store, "b")
+		from := a.lease("job", lease.WithMetadata(map[string]string{"k": "a"}))
+		to := b.lease("job", lease.WithMetadata(map[string]string{"k": "b"}))
+		if described {
+			require.NoError(t, from.Describe(map[string]string{"version": "1"}))
+			require.NoError(t, to.Describe(map[string]string{"version": "2"}))
+		}
+		mustWin(t, from)
+		o := offerOf(t, to)
+		if described {
+			require.NoError(t, from.Describe(nil)) // what stands was written before
+		}
+		require.NoError(t, from.Transfer(t.Context(), o))
+		rec, _ := standing(t, store, "job")
+		require.Equal(t, map[string]string{"k": "a"}, rec.Metadata)
+		require.Equal(t, "b", rec.Owner.ID)
+		mustAdopt(t, to, o)
+		rec, _ = standing(t, store, "job")
+		want := map[string]string{"k": "b"}
+		if described {
+			want["version"] = "2"
+		}
+		require.Equal(t, want, rec.Metadata)
+	})
 }
 
 type traceKey struct{}
@@ -347,53 +336,49 @@ type impromptu struct{ *tracing }
 func (s impromptu) Limits() store.Limits { return store.Limits{Name: "impromptu"} }
 
 func TestTheValuesOfACallerReachTheStore(t *testing.T) {
-	for name, of := range map[string]func(*tracing) store.Store{
+	each(t, map[string]func(*tracing) store.Store{
 		"prompt":    func(s *tracing) store.Store { return s },
 		"impromptu": func(s *tracing) store.Store { return impromptu{s} },
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memory.Store) {
-				s := &tracing{Store: store}
-				a, b := start(t, of(s), "a"), start(t, store, "b")
-				la := a.lease("job")
-				_, err := la.Acquire(traced(t, "first"))
-				require.NoError(t, err)
-				require.Equal(t, []any{"first"}, s.noted["open"])
-				require.Equal(t, []any{"first"}, s.take("acquire"))
-				time.Sleep(3 * ttl)
-				renewals := s.take("renew")
-				require.NotEmpty(t, renewals)
-				for _, v := range renewals {
-					require.Nil(t, v, "a renewal is for nobody")
-				}
+	}, func(t *testing.T, store *memory.Store, of func(*tracing) store.Store) {
+		s := &tracing{Store: store}
+		a, b := start(t, of(s), "a"), start(t, store, "b")
+		la := a.lease("job")
+		_, err := la.Acquire(traced(t, "first"))
+		require.NoError(t, err)
+		require.Equal(t, []any{"first"}, s.noted["open"])
+		require.Equal(t, []any{"first"}, s.take("acquire"))
+		time.Sleep(3 * ttl)
+		renewals := s.take("renew")
+		require.NotEmpty(t, renewals)
+		for _, v := range renewals {
+			require.Nil(t, v, "a renewal is for nobody")
+		}
 
-				_, err = a.Get(traced(t, "look"), "job")
-				require.NoError(t, err)
-				require.Equal(t, []any{"look"}, s.take("get"))
-				_, _, err = la.Holder(traced(t, "holder"))
-				require.NoError(t, err)
-				require.Equal(t, []any{"holder"}, s.take("get"))
+		_, err = a.Get(traced(t, "look"), "job")
+		require.NoError(t, err)
+		require.Equal(t, []any{"look"}, s.take("get"))
+		_, _, err = la.Holder(traced(t, "holder"))
+		require.NoError(t, err)
+		require.Equal(t, []any{"holder"}, s.take("get"))
 
-				a.once(faultstore.Acquire, 1, faultstore.Fault{Kind: faultstore.ApplyThenFail})
-				_, err = a.lease("again").Acquire(traced(t, "again"))
-				require.NoError(t, err)
-				got := s.take("acquire")
-				require.Greater(t, len(got), 1)
-				for _, v := range got {
-					require.Equal(t, "again", v, "every attempt bears it")
-				}
+		a.once(faultstore.Acquire, 1, faultstore.Fault{Kind: faultstore.ApplyThenFail})
+		_, err = a.lease("again").Acquire(traced(t, "again"))
+		require.NoError(t, err)
+		got := s.take("acquire")
+		require.Greater(t, len(got), 1)
+		for _, v := range got {
+			require.Equal(t, "again", v, "every attempt bears it")
+		}
 
-				lb := b.lease("job")
-				o := offerOf(t, lb)
-				require.NoError(t, la.Transfer(traced(t, "give"), o))
-				require.Equal(t, []any{"give"}, s.take("transfer"))
+		lb := b.lease("job")
+		o := offerOf(t, lb)
+		require.NoError(t, la.Transfer(traced(t, "give"), o))
+		require.Equal(t, []any{"give"}, s.take("transfer"))
 
-				held := a.hold("other")
-				require.NoError(t, held.Release(traced(t, "release")))
-				require.Equal(t, []any{"release"}, s.take("release"))
-			})
-		})
-	}
+		held := a.hold("other")
+		require.NoError(t, held.Release(traced(t, "release")))
+		require.Equal(t, []any{"release"}, s.take("release"))
+	})
 }
 
 // A request for several callers bears the values of the first.
@@ -437,24 +422,21 @@ func TestTheEndOfARequestIsTheKeepers(t *testing.T) {
 // With a watch that runs, and nothing in doubt, every third TTL lists. The clock of this
 // test is below zero.
 func TestEveryThirdRoundLists(t *testing.T) {
-	for name, c := range map[string]struct {
+	type row struct {
 		less   func(*memory.Store) store.Store
 		listed func(memory.Stats) uint64
-	}{
+	}
+	each(t, map[string]row{
 		"by session": {func(s *memory.Store) store.Store { return s }, func(s memory.Stats) uint64 { return s.ListSession }},
 		"everything": {func(s *memory.Store) store.Store { return sessionless(s) }, func(s memory.Stats) uint64 { return s.List }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memory.Store) {
-				a := start(t, c.less(store), "a")
-				a.hold("job")
-				time.Sleep(10 * ttl)
-				before := c.listed(store.Stats())
-				time.Sleep(30 * ttl)
-				require.InDelta(t, 10, c.listed(store.Stats())-before, 1)
-			})
-		})
-	}
+	}, func(t *testing.T, store *memory.Store, c row) {
+		a := start(t, c.less(store), "a")
+		a.hold("job")
+		time.Sleep(10 * ttl)
+		before := c.listed(store.Stats())
+		time.Sleep(30 * ttl)
+		require.InDelta(t, 10, c.listed(store.Stats())-before, 1)
+	})
 }
 
 // Where the store lists by session nothing else is listed, whatever happens.
@@ -674,16 +656,14 @@ func (s spoilt) spoil(t testing.TB, names ...string) (mend func()) {
 
 // spoiltStores are such a store, more and less able.
 func spoiltStores(t *testing.T, f func(t *testing.T, s spoilt, store store.Store)) {
-	for name, less := range map[string]func(spoilt) store.Store{
+	each(t, map[string]func(spoilt) store.Store{
 		"everything is listed": func(s spoilt) store.Store { return sessionless(s) },
 		"sessions are listed":  func(s spoilt) store.Store { return s },
 		"nothing is told":      func(s spoilt) store.Store { return blind(s) },
 		"nor listed":           func(s spoilt) store.Store { return listless{s} },
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memory.Store) { f(t, spoilt{store}, less(spoilt{store})) })
-		})
-	}
+	}, func(t *testing.T, store *memory.Store, less func(spoilt) store.Store) {
+		f(t, spoilt{store}, less(spoilt{store}))
+	})
 }
 
 // What is no record, or of a newer format, holds its name, and no other: who waits for it goes

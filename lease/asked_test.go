@@ -105,52 +105,48 @@ func TestRunIsAskedToRelease(t *testing.T) {
 // RunForever and Once let others have what they were asked to release, and take it again after a TTL.
 func TestRunForeverStandsBack(t *testing.T) {
 	var done bool
-	for what, run := range map[string]func(context.Context, lease.Lease, func(context.Context, lease.Term) error) error{
+	each(t, map[string]runner{
 		"RunForever": func(ctx context.Context, l lease.Lease, f func(context.Context, lease.Term) error) error {
 			return lease.RunForever(ctx, l, f, lease.WithBackoff(time.Millisecond, time.Millisecond))
 		},
 		"Once": func(ctx context.Context, l lease.Lease, f func(context.Context, lease.Term) error) error {
 			return lease.Once(ctx, l, func(context.Context) (bool, error) { return done, nil }, f)
 		},
-	} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memory.Store) {
-				ctx, cancel := context.WithCancel(t.Context())
-				begun := make(chan string, 9)
-				ends := map[string]<-chan error{}
-				nodes := map[string]*node{}
-				for _, id := range []string{"a", "b"} {
-					n := start(t, store, id)
-					nodes[id] = n
-					ends[id] = meanwhile(func() error {
-						return run(ctx, n.lease("job"), func(ctx context.Context, _ lease.Term) error {
-							begun <- id
-							<-ctx.Done()
-							return nil
-						})
-					})
-					time.Sleep(time.Second)
-				}
-				require.Equal(t, "a", <-begun)
-				at := time.Now()
-				require.NoError(t, nodes["a"].AskRelease("job"))
-				require.Equal(t, "b", <-begun)
-				require.Less(t, time.Since(at), time.Second)
-				time.Sleep(2 * time.Second)
-				require.NoError(t, nodes["b"].AskRelease("job"))
-				require.Equal(t, "a", <-begun, "the first to be asked is the first to come back")
-				require.GreaterOrEqual(t, time.Since(at), ttl)
-				require.Less(t, time.Since(at), ttl+time.Second)
-				require.NoError(t, nodes["a"].AskRelease("job"))
-				time.Sleep(time.Second)
-				cancel() // also while it stands back
-				require.ErrorIs(t, <-ends["a"], context.Canceled)
-				require.ErrorIs(t, <-ends["b"], context.Canceled)
-				synctest.Wait()
-				require.Empty(t, begun)
+	}, func(t *testing.T, store *memory.Store, run runner) {
+		ctx, cancel := context.WithCancel(t.Context())
+		begun := make(chan string, 9)
+		ends := map[string]<-chan error{}
+		nodes := map[string]*node{}
+		for _, id := range []string{"a", "b"} {
+			n := start(t, store, id)
+			nodes[id] = n
+			ends[id] = meanwhile(func() error {
+				return run(ctx, n.lease("job"), func(ctx context.Context, _ lease.Term) error {
+					begun <- id
+					<-ctx.Done()
+					return nil
+				})
 			})
-		})
-	}
+			time.Sleep(time.Second)
+		}
+		require.Equal(t, "a", <-begun)
+		at := time.Now()
+		require.NoError(t, nodes["a"].AskRelease("job"))
+		require.Equal(t, "b", <-begun)
+		require.Less(t, time.Since(at), time.Second)
+		time.Sleep(2 * time.Second)
+		require.NoError(t, nodes["b"].AskRelease("job"))
+		require.Equal(t, "a", <-begun, "the first to be asked is the first to come back")
+		require.GreaterOrEqual(t, time.Since(at), ttl)
+		require.Less(t, time.Since(at), ttl+time.Second)
+		require.NoError(t, nodes["a"].AskRelease("job"))
+		time.Sleep(time.Second)
+		cancel() // also while it stands back
+		require.ErrorIs(t, <-ends["a"], context.Canceled)
+		require.ErrorIs(t, <-ends["b"], context.Canceled)
+		synctest.Wait()
+		require.Empty(t, begun)
+	})
 }
 
 // toldOf is what a journal has of leases.

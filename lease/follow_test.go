@@ -240,91 +240,83 @@ func (n *node) followHolder(name string) *holdings {
 }
 
 func TestFollowHolder(t *testing.T) {
-	for name, less := range map[string]func(s *memory.Store) store.Store{
+	each(t, map[string]func(s *memory.Store) store.Store{
 		"all is told":     func(s *memory.Store) store.Store { return s },
 		"nothing is told": func(s *memory.Store) store.Store { return blind(s) },
 		"nor listed":      func(s *memory.Store) store.Store { return listless{s} },
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *memory.Store) {
-				store := less(s)
-				a, b, w := start(t, store, "a"), start(t, store, "b"), start(t, store, "w")
-				heard := w.followHolder("job")
-				soon := func() string { time.Sleep(3 * time.Second); return heard.take() }
-				require.Equal(t, "free", soon())
-				la, lb := a.hold("job"), b.lease("job")
-				near := a.hold("job2") // and what begins with its name
-				a.hold("job/1")
-				require.Equal(t, "a", soon())
-				o := offerOf(t, lb)
-				if la.Transfer(t.Context(), o) == nil { // its token, and then that of the adoption
-					mustAdopt(t, lb, o)
-					require.Contains(t, []string{"b", "b b"}, soon())
-				} else {
-					require.NoError(t, la.Release(t.Context()))
-					mustWin(t, lb)
-					require.Contains(t, soon(), "b")
-				}
-				require.NoError(t, lb.Release(t.Context()))
-				require.Equal(t, "free", soon())
-				require.NoError(t, near.Release(t.Context()))
-				require.Empty(t, soon())
-				mustWin(t, lb)
-				require.Equal(t, "b", soon())
-				time.Sleep(time.Hour)
-				require.Empty(t, heard.take(), "renewals are no news")
+	}, func(t *testing.T, s *memory.Store, less func(s *memory.Store) store.Store) {
+		store := less(s)
+		a, b, w := start(t, store, "a"), start(t, store, "b"), start(t, store, "w")
+		heard := w.followHolder("job")
+		soon := func() string { time.Sleep(3 * time.Second); return heard.take() }
+		require.Equal(t, "free", soon())
+		la, lb := a.hold("job"), b.lease("job")
+		near := a.hold("job2") // and what begins with its name
+		a.hold("job/1")
+		require.Equal(t, "a", soon())
+		o := offerOf(t, lb)
+		if la.Transfer(t.Context(), o) == nil { // its token, and then that of the adoption
+			mustAdopt(t, lb, o)
+			require.Contains(t, []string{"b", "b b"}, soon())
+		} else {
+			require.NoError(t, la.Release(t.Context()))
+			mustWin(t, lb)
+			require.Contains(t, soon(), "b")
+		}
+		require.NoError(t, lb.Release(t.Context()))
+		require.Equal(t, "free", soon())
+		require.NoError(t, near.Release(t.Context()))
+		require.Empty(t, soon())
+		mustWin(t, lb)
+		require.Equal(t, "b", soon())
+		time.Sleep(time.Hour)
+		require.Empty(t, heard.take(), "renewals are no news")
 
-				// Who begins to follow late is told what stands.
-				require.Equal(t, "b", func() string { late := w.followHolder("job"); time.Sleep(3 * time.Second); return late.take() }())
-			})
-		})
-	}
+		// Who begins to follow late is told what stands.
+		require.Equal(t, "b", func() string { late := w.followHolder("job"); time.Sleep(3 * time.Second); return late.take() }())
+	})
 }
 
 // Nobody answers for a TTL: what was told may be past. Then it is told anew, whatever it is.
 func TestFollowHolderTellsWhenItDoesNotKnow(t *testing.T) {
-	for name, less := range map[string]func(s *memory.Store) store.Store{
+	each(t, map[string]func(s *memory.Store) store.Store{
 		"a watch":         func(s *memory.Store) store.Store { return s },
 		"nothing is told": func(s *memory.Store) store.Store { return blind(s) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *memory.Store) {
-				store := less(s)
-				a, w := start(t, store, "a"), start(t, store, "w")
-				la := a.hold("job")
-				heard := w.followHolder("job")
-				time.Sleep(3 * time.Second)
-				require.Equal(t, "a", heard.take())
-				w.store.Partition()
-				time.Sleep(ttl - time.Second)
-				require.Empty(t, heard.take(), "a short interruption is made up for")
-				w.store.Heal()
-				time.Sleep(ttl)
-				require.Empty(t, heard.take())
-				w.store.Partition()
-				time.Sleep(5 * ttl)
-				require.Equal(t, "unknown", heard.take(), "once")
-				w.store.Heal()
-				time.Sleep(ttl)
-				require.Equal(t, "a", heard.take(), "the same as before")
-				w.store.Partition()
-				time.Sleep(5 * ttl)
-				require.NoError(t, la.Release(t.Context()))
-				w.store.Heal()
-				time.Sleep(ttl)
-				require.Equal(t, "unknown free", heard.take())
+	}, func(t *testing.T, s *memory.Store, less func(s *memory.Store) store.Store) {
+		store := less(s)
+		a, w := start(t, store, "a"), start(t, store, "w")
+		la := a.hold("job")
+		heard := w.followHolder("job")
+		time.Sleep(3 * time.Second)
+		require.Equal(t, "a", heard.take())
+		w.store.Partition()
+		time.Sleep(ttl - time.Second)
+		require.Empty(t, heard.take(), "a short interruption is made up for")
+		w.store.Heal()
+		time.Sleep(ttl)
+		require.Empty(t, heard.take())
+		w.store.Partition()
+		time.Sleep(5 * ttl)
+		require.Equal(t, "unknown", heard.take(), "once")
+		w.store.Heal()
+		time.Sleep(ttl)
+		require.Equal(t, "a", heard.take(), "the same as before")
+		w.store.Partition()
+		time.Sleep(5 * ttl)
+		require.NoError(t, la.Release(t.Context()))
+		w.store.Heal()
+		time.Sleep(ttl)
+		require.Equal(t, "unknown free", heard.take())
 
-				// From the beginning.
-				x := start(t, store, "x")
-				x.store.Partition()
-				late := x.followHolder("job")
-				time.Sleep(ttl / 2)
-				require.Empty(t, late.take(), "it is not known yet whether it is unknown")
-				time.Sleep(5 * ttl)
-				require.Equal(t, "unknown", late.take())
-			})
-		})
-	}
+		// From the beginning.
+		x := start(t, store, "x")
+		x.store.Partition()
+		late := x.followHolder("job")
+		time.Sleep(ttl / 2)
+		require.Empty(t, late.take(), "it is not known yet whether it is unknown")
+		time.Sleep(5 * ttl)
+		require.Equal(t, "unknown", late.take())
+	})
 }
 
 // The store's history goes back: nothing is known until what stands is accepted.
@@ -634,33 +626,29 @@ func TestTheKeeperWatchesDeletionsAlone(t *testing.T) {
 // A request may land much later than anybody looks for it in particular. While
 // the session it was made under lives, it is found within a TTL.
 func TestALateClaimIsFoundHoweverLateItLands(t *testing.T) {
-	for name, less := range map[string]func(*memory.Store) store.Store{
+	each(t, map[string]func(*memory.Store) store.Store{
 		"everything is listed":  func(s *memory.Store) store.Store { return sessionless(s) },
 		"sessions are listed":   func(s *memory.Store) store.Store { return s },
 		"nothing is told":       func(s *memory.Store) store.Store { return blind(s) },
 		"nor can it be listed":  func(s *memory.Store) store.Store { return listless{s} },
 		"deletions, no listing": func(s *memory.Store) store.Store { return watchesAlone{listless{s}, s} },
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, db *memory.Store) {
-				a := start(t, less(db), "a")
-				a.hold("another") // keeps the session alive
-				const late = 25 * ttl
-				a.once(faultstore.Acquire, 1, faultstore.Fault{Kind: faultstore.LandLate, Delay: late})
-				began := time.Now()
-				la := a.lease("job")
-				mustWin(t, la) // by the next attempt
-				require.NoError(t, la.Release(t.Context()))
-				require.NoError(t, la.Close(t.Context()))
-				time.Sleep(time.Until(began.Add(late - time.Second)))
-				requireFree(t, db, "job")
-				made := db.Stats().Acquire
-				time.Sleep(time.Second + ttl + time.Second)
-				require.Equal(t, made+1, db.Stats().Acquire, "it landed")
-				requireFree(t, db, "job")
-			})
-		})
-	}
+	}, func(t *testing.T, db *memory.Store, less func(*memory.Store) store.Store) {
+		a := start(t, less(db), "a")
+		a.hold("another") // keeps the session alive
+		const late = 25 * ttl
+		a.once(faultstore.Acquire, 1, faultstore.Fault{Kind: faultstore.LandLate, Delay: late})
+		began := time.Now()
+		la := a.lease("job")
+		mustWin(t, la) // by the next attempt
+		require.NoError(t, la.Release(t.Context()))
+		require.NoError(t, la.Close(t.Context()))
+		time.Sleep(time.Until(began.Add(late - time.Second)))
+		requireFree(t, db, "job")
+		made := db.Stats().Acquire
+		time.Sleep(time.Second + ttl + time.Second)
+		require.Equal(t, made+1, db.Stats().Acquire, "it landed")
+		requireFree(t, db, "job")
+	})
 }
 
 // watchesAlone is a store that can watch and not list.

@@ -275,69 +275,65 @@ func observed(level zapcore.Level) (func(*lease.Config), *observer.ObservedLogs)
 }
 
 func TestAnOutageIsOneLineAndOneWhenItIsOver(t *testing.T) {
-	for what, fault := range map[string]faultstore.Fault{
+	each(t, map[string]faultstore.Fault{
 		"refused": {Kind: faultstore.Drop}, "silent": {Kind: faultstore.Drop, Hang: true},
-	} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memory.Store) {
-				logged, logs := observed(zapcore.WarnLevel)
-				kept := &located{Store: faultstore.Wrap(store), where: []string{"one:2379", "two:2379"}}
-				k, err := lease.NewKeeper(kept, lease.Config{ID: "a", TTL: ttl, Jitter: -1, Logger: func() *zap.Logger {
-					var c lease.Config
-					logged(&c)
-					return c.Logger
-				}()})
-				require.NoError(t, err)
-				defer func() { k.Close(within(t, time.Second)) }()
-				for _, name := range []string{"x", "y"} {
-					h, err := k.Lease(name, lease.WithOwnSession())
-					require.NoError(t, err)
-					mustWin(t, h)
-				}
-				ctx, cancel := context.WithCancel(t.Context())
-				done := make(chan error, 2)
-				began := time.Now()
-				kept.SetRule(func(faultstore.Call) faultstore.Fault { return fault })
-				for _, name := range []string{"w", "z"} {
-					h, err := k.Lease(name)
-					require.NoError(t, err)
-					go func() {
-						done <- lease.Run(ctx, h, func(ctx context.Context, _ lease.Term) error { <-ctx.Done(); return ctx.Err() })
-					}()
-				}
-				time.Sleep(5 * ttl)
-				synctest.Wait()
-				all := logs.TakeAll()
-				require.Len(t, all, 1, "%v", all)
-				require.Equal(t, "store unreachable", all[0].Message)
-				fields := all[0].ContextMap()
-				require.Equal(t, "one:2379, two:2379", fields["endpoint"])
-				require.EqualValues(t, 2, fields["held"])
-				require.EqualValues(t, 2, fields["not_held"])
-				require.WithinDuration(t, began, fields["since"].(time.Time), ttl/3+time.Second)
-				info := k.Info()
-				require.WithinDuration(t, fields["since"].(time.Time), info.Since, 0)
-				require.ErrorIs(t, info.Failure, faultstore.ErrInjected)
-				require.Equal(t, []string{"one:2379", "two:2379"}, info.Endpoints)
-				require.Equal(t, [2]int{0, 4}, [2]int{info.Held, info.Handles})
+	}, func(t *testing.T, store *memory.Store, fault faultstore.Fault) {
+		logged, logs := observed(zapcore.WarnLevel)
+		kept := &located{Store: faultstore.Wrap(store), where: []string{"one:2379", "two:2379"}}
+		k, err := lease.NewKeeper(kept, lease.Config{ID: "a", TTL: ttl, Jitter: -1, Logger: func() *zap.Logger {
+			var c lease.Config
+			logged(&c)
+			return c.Logger
+		}()})
+		require.NoError(t, err)
+		defer func() { k.Close(within(t, time.Second)) }()
+		for _, name := range []string{"x", "y"} {
+			h, err := k.Lease(name, lease.WithOwnSession())
+			require.NoError(t, err)
+			mustWin(t, h)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 2)
+		began := time.Now()
+		kept.SetRule(func(faultstore.Call) faultstore.Fault { return fault })
+		for _, name := range []string{"w", "z"} {
+			h, err := k.Lease(name)
+			require.NoError(t, err)
+			go func() {
+				done <- lease.Run(ctx, h, func(ctx context.Context, _ lease.Term) error { <-ctx.Done(); return ctx.Err() })
+			}()
+		}
+		time.Sleep(5 * ttl)
+		synctest.Wait()
+		all := logs.TakeAll()
+		require.Len(t, all, 1, "%v", all)
+		require.Equal(t, "store unreachable", all[0].Message)
+		fields := all[0].ContextMap()
+		require.Equal(t, "one:2379, two:2379", fields["endpoint"])
+		require.EqualValues(t, 2, fields["held"])
+		require.EqualValues(t, 2, fields["not_held"])
+		require.WithinDuration(t, began, fields["since"].(time.Time), ttl/3+time.Second)
+		info := k.Info()
+		require.WithinDuration(t, fields["since"].(time.Time), info.Since, 0)
+		require.ErrorIs(t, info.Failure, faultstore.ErrInjected)
+		require.Equal(t, []string{"one:2379", "two:2379"}, info.Endpoints)
+		require.Equal(t, [2]int{0, 4}, [2]int{info.Held, info.Handles})
 
-				kept.SetRule(nil)
-				time.Sleep(ttl)
-				all = logs.TakeAll()
-				require.Len(t, all, 1, "%v", all)
-				require.Equal(t, "store reachable again", all[0].Message)
-				require.EqualValues(t, 2, all[0].ContextMap()["lost"])
-				info = k.Info()
-				require.True(t, info.Since.IsZero())
-				require.NoError(t, info.Failure)
-				require.Equal(t, 2, info.Held)
-				cancel()
-				for range 2 {
-					require.ErrorIs(t, <-done, context.Canceled)
-				}
-			})
-		})
-	}
+		kept.SetRule(nil)
+		time.Sleep(ttl)
+		all = logs.TakeAll()
+		require.Len(t, all, 1, "%v", all)
+		require.Equal(t, "store reachable again", all[0].Message)
+		require.EqualValues(t, 2, all[0].ContextMap()["lost"])
+		info = k.Info()
+		require.True(t, info.Since.IsZero())
+		require.NoError(t, info.Failure)
+		require.Equal(t, 2, info.Held)
+		cancel()
+		for range 2 {
+			require.ErrorIs(t, <-done, context.Canceled)
+		}
+	})
 }
 
 // located is a faultstore that says where it is.

@@ -37,15 +37,23 @@ func bubble(t *testing.T, f func(t *testing.T, store *memory.Store)) {
 	synctest.Test(t, func(t *testing.T) { f(t, memory.New()) })
 }
 
+// each runs a test on fake time for every row, under its name.
+func each[R any](t *testing.T, rows map[string]R, f func(t *testing.T, store *memory.Store, row R)) {
+	t.Helper()
+	for name, row := range rows {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, store *memory.Store) { f(t, store, row) })
+		})
+	}
+}
+
 // watched runs a test against a store that lists by session, and one that can't.
 func watched(t *testing.T, f func(t *testing.T, store store.Store)) {
 	t.Helper()
-	t.Run("everything is listed", func(t *testing.T) {
-		bubble(t, func(t *testing.T, s *memory.Store) { f(t, sessionless(s)) })
-	})
-	t.Run("sessions are listed", func(t *testing.T) {
-		bubble(t, func(t *testing.T, s *memory.Store) { f(t, s) })
-	})
+	each(t, map[string]func(*memory.Store) store.Store{
+		"everything is listed": func(s *memory.Store) store.Store { return sessionless(s) },
+		"sessions are listed":  func(s *memory.Store) store.Store { return s },
+	}, func(t *testing.T, s *memory.Store, less func(*memory.Store) store.Store) { f(t, less(s)) })
 }
 
 // start makes a node; it is closed with the test.

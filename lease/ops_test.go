@@ -421,7 +421,7 @@ func (n *node) slowToLook(acquiresLost bool) {
 // An acquisition whose outcome is not known is looked for, and given back. What was
 // transferred to an offer meanwhile is no acquisition.
 func TestWhatWasTransferredIsNotGivenBack(t *testing.T) {
-	for how, acquire := range map[string]func(t *testing.T, lb *lease.Handle){
+	each(t, map[string]func(t *testing.T, lb *lease.Handle){
 		"its caller left": func(t *testing.T, lb *lease.Handle) {
 			ctx := within(t, 300*time.Millisecond)
 			_, err := lb.Acquire(ctx)
@@ -432,25 +432,21 @@ func TestWhatWasTransferredIsNotGivenBack(t *testing.T) {
 			require.ErrorIs(t, err, lease.ErrUnknown)
 			go lb.Release(context.Background())
 		},
-	} {
-		t.Run(how, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memory.Store) {
-				a, b := start(t, store, "a"), start(t, store, "b")
-				la, lb := a.hold("job"), b.lease("job")
-				b.hold("another") // so that it has a session
-				b.slowToLook(true)
-				acquire(t, lb)
-				b.slowToLook(false)
-				synctest.Wait()
-				time.Sleep(300 * time.Millisecond) // it looks
-				o := offerOf(t, lb)
-				require.NoError(t, la.Transfer(t.Context(), o))
-				mustAdopt(t, lb, o)
-				term, _ := lb.Term()
-				require.True(t, term.(lease.Continuing).Adopted(o), "nobody could win in between")
-			})
-		})
-	}
+	}, func(t *testing.T, store *memory.Store, acquire func(t *testing.T, lb *lease.Handle)) {
+		a, b := start(t, store, "a"), start(t, store, "b")
+		la, lb := a.hold("job"), b.lease("job")
+		b.hold("another") // so that it has a session
+		b.slowToLook(true)
+		acquire(t, lb)
+		b.slowToLook(false)
+		synctest.Wait()
+		time.Sleep(300 * time.Millisecond) // it looks
+		o := offerOf(t, lb)
+		require.NoError(t, la.Transfer(t.Context(), o))
+		mustAdopt(t, lb, o)
+		term, _ := lb.Term()
+		require.True(t, term.(lease.Continuing).Adopted(o), "nobody could win in between")
+	})
 }
 
 // What was transferred to an offer that its maker does not take up is released all the
@@ -477,29 +473,25 @@ func TestWhatWasTransferredInVainIsReleased(t *testing.T) {
 // A term that expired while the process stood still is lost, also if Release is the
 // first to see it.
 func TestAReleaseDoesNotHideALoss(t *testing.T) {
-	for what, end := range map[string]func(*lease.Handle) error{
+	each(t, map[string]func(*lease.Handle) error{
 		"release": func(h *lease.Handle) error { return h.Release(context.Background()) },
 		"close":   func(h *lease.Handle) error { return h.Close(context.Background()) },
-	} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memory.Store) {
-				a, m := metered(t, store)
-				h := a.hold("job")
-				lost := watchLosses(h)
-				term, _ := h.Term()
-				a.clock.Freeze()
-				a.store.Partition()
-				time.Sleep(3 * ttl)
-				a.store.Heal()
-				require.NoError(t, end(h)) // the first thing that runs
-				a.clock.Thaw()
-				require.ErrorIs(t, context.Cause(term.Context()), lease.ErrExpired)
-				lost.one(t, lease.ErrExpired)
-				require.EqualValues(t, 1, m.read()["losses expired"])
-				require.Zero(t, m.read()["held"])
-			})
-		})
-	}
+	}, func(t *testing.T, store *memory.Store, end func(*lease.Handle) error) {
+		a, m := metered(t, store)
+		h := a.hold("job")
+		lost := watchLosses(h)
+		term, _ := h.Term()
+		a.clock.Freeze()
+		a.store.Partition()
+		time.Sleep(3 * ttl)
+		a.store.Heal()
+		require.NoError(t, end(h)) // the first thing that runs
+		a.clock.Thaw()
+		require.ErrorIs(t, context.Cause(term.Context()), lease.ErrExpired)
+		lost.one(t, lease.ErrExpired)
+		require.EqualValues(t, 1, m.read()["losses expired"])
+		require.Zero(t, m.read()["held"])
+	})
 }
 
 // What can't become a readable record is refused before any store gets it, and
@@ -645,36 +637,32 @@ func TestCloseOfALostTermWaitsForItsOwner(t *testing.T) {
 }
 
 func TestCloseDuringOperations(t *testing.T) {
-	for name, fault := range map[string]faultstore.Fault{
+	each(t, map[string]faultstore.Fault{
 		"the answer is late":     {Kind: faultstore.ReplyLate, Delay: 2 * time.Second},
 		"the answer is lost":     {Kind: faultstore.ApplyThenFail, Hang: true},
 		"the request is lost":    {Kind: faultstore.Drop},
 		"the request lands late": {Kind: faultstore.LandLate, Delay: 2 * time.Second},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, db *memory.Store) {
-				a := start(t, db, "a")
-				a.hold("warm") // so that a session is open
-				require.NoError(t, a.lease("other").Close(t.Context()))
-				a.rule(faultstore.Acquire, fault)
-				got := make(chan error, 2)
-				for _, name := range []string{"job/1", "job/2"} {
-					l := a.lease(name)
-					go func() { _, err := l.Acquire(context.Background()); got <- err }()
-				}
-				synctest.Wait()
-				err := a.Close(within(t, 4*time.Second))
-				require.ErrorContains(t, err, "warm")
-				require.NotContains(t, err.Error(), "job")
-				for range 2 {
-					require.ErrorIs(t, <-got, lease.ErrClosed)
-				}
-				a.store.Wait()
-				time.Sleep(ttl)
-				requireFree(t, db, "job/1")
-			})
-		})
-	}
+	}, func(t *testing.T, db *memory.Store, fault faultstore.Fault) {
+		a := start(t, db, "a")
+		a.hold("warm") // so that a session is open
+		require.NoError(t, a.lease("other").Close(t.Context()))
+		a.rule(faultstore.Acquire, fault)
+		got := make(chan error, 2)
+		for _, name := range []string{"job/1", "job/2"} {
+			l := a.lease(name)
+			go func() { _, err := l.Acquire(context.Background()); got <- err }()
+		}
+		synctest.Wait()
+		err := a.Close(within(t, 4*time.Second))
+		require.ErrorContains(t, err, "warm")
+		require.NotContains(t, err.Error(), "job")
+		for range 2 {
+			require.ErrorIs(t, <-got, lease.ErrClosed)
+		}
+		a.store.Wait()
+		time.Sleep(ttl)
+		requireFree(t, db, "job/1")
+	})
 }
 
 func TestCloseWithTheStoreAwayIsBounded(t *testing.T) {

@@ -49,7 +49,7 @@ func releasedBefore(t *testing.T, parent *lease.Handle) {
 
 // TestAChildEndsWithItsParent: in whatever way, at the same moment, and with its children.
 func TestAChildEndsWithItsParent(t *testing.T) {
-	for what, end := range map[string]func(t *testing.T, a, b *node, parent *lease.Handle) (reason error){
+	each(t, map[string]func(t *testing.T, a, b *node, parent *lease.Handle) (reason error){
 		"released": func(t *testing.T, _, _ *node, parent *lease.Handle) error {
 			releasedBefore(t, parent)
 			return lease.ErrParentLost
@@ -82,34 +82,31 @@ func TestAChildEndsWithItsParent(t *testing.T) {
 			require.Error(t, a.Close(ctx))
 			return lease.ErrClosed
 		},
-	} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memory.Store) {
-				a, b := start(t, store, "a"), start(t, store, "b")
-				parent := a.hold("parent")
-				beside := a.hold("beside")
-				child := a.hold("child", lease.WithParent(parent))
-				grandchild := a.hold("grandchild", lease.WithParent(child))
-				terms := []lease.Term{}
-				var lost []*losses
-				for _, h := range []*lease.Handle{child, grandchild} {
-					term, ok := h.Term()
-					require.True(t, ok)
-					terms, lost = append(terms, term), append(lost, watchLosses(h))
-				}
-				reason := end(t, a, b, parent)
-				require.False(t, parent.CheckAlive())
-				for i, term := range terms {
-					require.False(t, term.CheckAlive(), i)
-					<-term.Context().Done()
-					require.ErrorIs(t, context.Cause(term.Context()), reason)
-					lost[i].one(t, reason)
-				}
-				require.False(t, child.CheckAlive())
-				require.Equal(t, errors.Is(reason, lease.ErrParentLost), beside.CheckAlive(), "no other ends with it")
-			})
-		})
-	}
+	}, func(t *testing.T, store *memory.Store,
+		end func(t *testing.T, a, b *node, parent *lease.Handle) (reason error)) {
+		a, b := start(t, store, "a"), start(t, store, "b")
+		parent := a.hold("parent")
+		beside := a.hold("beside")
+		child := a.hold("child", lease.WithParent(parent))
+		grandchild := a.hold("grandchild", lease.WithParent(child))
+		terms := []lease.Term{}
+		var lost []*losses
+		for _, h := range []*lease.Handle{child, grandchild} {
+			term, ok := h.Term()
+			require.True(t, ok)
+			terms, lost = append(terms, term), append(lost, watchLosses(h))
+		}
+		reason := end(t, a, b, parent)
+		require.False(t, parent.CheckAlive())
+		for i, term := range terms {
+			require.False(t, term.CheckAlive(), i)
+			<-term.Context().Done()
+			require.ErrorIs(t, context.Cause(term.Context()), reason)
+			lost[i].one(t, reason)
+		}
+		require.False(t, child.CheckAlive())
+		require.Equal(t, errors.Is(reason, lease.ErrParentLost), beside.CheckAlive(), "no other ends with it")
+	})
 }
 
 // TestAnAcquisitionThatOutlastsItsParent is given back, whatever the store said.
@@ -214,38 +211,35 @@ func stopAfter(t *testing.T, h *lease.Handle, d time.Duration) {
 // TestAParentIsGivenUpAfterItsChildren: their terms end at once, each owner is given its time,
 // and the records go from the leaves to the root.
 func TestAParentIsGivenUpAfterItsChildren(t *testing.T) {
-	for what, give := range map[string]func(t *testing.T, b *node, parent *lease.Handle) error{
+	each(t, map[string]func(t *testing.T, b *node, parent *lease.Handle) error{
 		"released": func(t *testing.T, _ *node, parent *lease.Handle) error { return parent.Release(t.Context()) },
 		"closed":   func(t *testing.T, _ *node, parent *lease.Handle) error { return parent.Close(t.Context()) },
 		"transferred": func(t *testing.T, b *node, parent *lease.Handle) error {
 			to := offerOf(t, b.lease("parent"))
 			return parent.Transfer(t.Context(), to)
 		},
-	} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T, inner *memory.Store) {
-				store := &ordered{Store: inner}
-				a, b := start(t, store, "a"), start(t, store, "b")
-				parent := a.hold("parent")
-				child := a.hold("child", lease.WithParent(parent), lease.WithTTL(time.Minute))
-				grandchild := a.hold("grandchild", lease.WithParent(child), lease.WithTTL(ttl/2))
-				quick := a.hold("quick", lease.WithParent(parent))
-				lost := []*losses{watchLosses(child), watchLosses(grandchild), watchLosses(quick)}
-				stopAfter(t, child, time.Millisecond) // and waits for the grandchild
-				stopAfter(t, grandchild, 3*time.Second)
-				stopAfter(t, quick, 0)
-				term, _ := parent.Term()
-				began := time.Now()
-				require.NoError(t, give(t, b, parent))
-				require.Equal(t, 3*time.Second, time.Since(began))
-				require.Equal(t, []string{"quick", "grandchild", "child", "parent"}, store.all())
-				for _, l := range lost {
-					l.one(t, lease.ErrParentLost)
-				}
-				<-term.Context().Done()
-			})
-		})
-	}
+	}, func(t *testing.T, inner *memory.Store,
+		give func(t *testing.T, b *node, parent *lease.Handle) error) {
+		store := &ordered{Store: inner}
+		a, b := start(t, store, "a"), start(t, store, "b")
+		parent := a.hold("parent")
+		child := a.hold("child", lease.WithParent(parent), lease.WithTTL(time.Minute))
+		grandchild := a.hold("grandchild", lease.WithParent(child), lease.WithTTL(ttl/2))
+		quick := a.hold("quick", lease.WithParent(parent))
+		lost := []*losses{watchLosses(child), watchLosses(grandchild), watchLosses(quick)}
+		stopAfter(t, child, time.Millisecond) // and waits for the grandchild
+		stopAfter(t, grandchild, 3*time.Second)
+		stopAfter(t, quick, 0)
+		term, _ := parent.Term()
+		began := time.Now()
+		require.NoError(t, give(t, b, parent))
+		require.Equal(t, 3*time.Second, time.Since(began))
+		require.Equal(t, []string{"quick", "grandchild", "child", "parent"}, store.all())
+		for _, l := range lost {
+			l.one(t, lease.ErrParentLost)
+		}
+		<-term.Context().Done()
+	})
 }
 
 // TestWhatIsRunUnderAParentStopsFirst: Run in Run, side by side, without a word between them.

@@ -341,31 +341,29 @@ func TestTheLatestFractionKeepsTheLease(t *testing.T) {
 
 // OperationTimeout does not follow a TTL of half an hour, and neither does what a caller waits.
 func TestLongLeasesDoNotKeepTheirCallersWaiting(t *testing.T) {
-	for what, c := range map[string]struct {
-		keeper, ttl, most time.Duration
-	}{"of a short Keeper": {ttl, 30 * time.Minute, ttl}, "of a long one": {30 * time.Minute, 0, 30 * time.Second}} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memory.Store) {
-				a := start(t, store, "a", func(cfg *lease.Config) { cfg.TTL = c.keeper })
-				opts := []lease.Option{lease.WithRenewal(lease.RenewByHand())}
-				if c.ttl > 0 {
-					opts = append(opts, lease.WithTTL(c.ttl))
-				}
-				h := a.hold("run", opts...)
-				time.Sleep(10 * time.Minute)
-				a.store.Partition()
-				began := time.Now()
-				require.ErrorIs(t, h.Renew(t.Context()), lease.ErrUnknown)
-				require.Equal(t, c.most, time.Since(began))
-				_, err := a.lease("other").Acquire(t.Context())
-				require.Error(t, err)
-				require.LessOrEqual(t, time.Since(began), 2*c.most)
-				a.store.Heal()
-				require.NoError(t, h.Renew(t.Context()))
-				require.Equal(t, 27*time.Minute, trustLeft(t, h).Round(time.Minute))
-			})
-		})
-	}
+	type row struct{ keeper, ttl, most time.Duration }
+	each(t, map[string]row{
+		"of a short Keeper": {ttl, 30 * time.Minute, ttl},
+		"of a long one":     {30 * time.Minute, 0, 30 * time.Second},
+	}, func(t *testing.T, store *memory.Store, c row) {
+		a := start(t, store, "a", func(cfg *lease.Config) { cfg.TTL = c.keeper })
+		opts := []lease.Option{lease.WithRenewal(lease.RenewByHand())}
+		if c.ttl > 0 {
+			opts = append(opts, lease.WithTTL(c.ttl))
+		}
+		h := a.hold("run", opts...)
+		time.Sleep(10 * time.Minute)
+		a.store.Partition()
+		began := time.Now()
+		require.ErrorIs(t, h.Renew(t.Context()), lease.ErrUnknown)
+		require.Equal(t, c.most, time.Since(began))
+		_, err := a.lease("other").Acquire(t.Context())
+		require.Error(t, err)
+		require.LessOrEqual(t, time.Since(began), 2*c.most)
+		a.store.Heal()
+		require.NoError(t, h.Renew(t.Context()))
+		require.Equal(t, 27*time.Minute, trustLeft(t, h).Round(time.Minute))
+	})
 }
 
 func TestOnActivity(t *testing.T) {

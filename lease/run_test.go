@@ -87,6 +87,9 @@ func TestRunRefusesNothingToRun(t *testing.T) {
 	require.ErrorIs(t, lease.Run(t.Context(), &plain{}, nil), lease.ErrInvalid)
 }
 
+// runner is Run, or what keeps its rules.
+type runner func(context.Context, lease.Lease, func(context.Context, lease.Term) error) error
+
 // plain is a lease that has only what it must have.
 type plain struct {
 	alive    atomic.Bool
@@ -740,43 +743,39 @@ type unlike struct {
 }
 
 func TestRunsOfOneLeaseTakeTurns(t *testing.T) {
-	for name, wrap := range map[string]func(*lease.Handle) lease.Lease{
+	each(t, map[string]func(*lease.Handle) lease.Lease{
 		"the handle":  func(h *lease.Handle) lease.Lease { return h },
 		"a wrapper":   func(h *lease.Handle) lease.Lease { return wrapped{wrapped{h}} },
 		"an embedder": func(h *lease.Handle) lease.Lease { return &embedding{h} },
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memory.Store) {
-				a, b := start(t, store, "a"), start(t, store, "b")
-				job := a.lease("job")
-				var running atomic.Int32
-				tokens := make(chan lease.Token, 2)
-				end := []chan struct{}{make(chan struct{}), make(chan struct{})}
-				run := func(l lease.Lease, i int) {
-					err := lease.Run(t.Context(), l, func(_ context.Context, term lease.Term) error {
-						require.EqualValues(t, 1, running.Add(1), "calls of f at one moment")
-						tokens <- term.Token()
-						<-end[i] // work that needs a while to stop
-						running.Add(-1)
-						return nil
-					})
-					require.NoError(t, err)
-				}
-				go run(job, 0)
-				synctest.Wait()
-				go run(wrap(job), 1)
-				time.Sleep(3 * ttl)
-				require.Len(t, tokens, 1)
-				mustNotWin(t, b.lease("job"))
-				close(end[0])
-				synctest.Wait()
-				require.Greater(t, token(t, job), <-tokens, "a term of its own")
-				close(end[1])
-				synctest.Wait()
-				requireFree(t, store, "job")
+	}, func(t *testing.T, store *memory.Store, wrap func(*lease.Handle) lease.Lease) {
+		a, b := start(t, store, "a"), start(t, store, "b")
+		job := a.lease("job")
+		var running atomic.Int32
+		tokens := make(chan lease.Token, 2)
+		end := []chan struct{}{make(chan struct{}), make(chan struct{})}
+		run := func(l lease.Lease, i int) {
+			err := lease.Run(t.Context(), l, func(_ context.Context, term lease.Term) error {
+				require.EqualValues(t, 1, running.Add(1), "calls of f at one moment")
+				tokens <- term.Token()
+				<-end[i] // work that needs a while to stop
+				running.Add(-1)
+				return nil
 			})
-		})
-	}
+			require.NoError(t, err)
+		}
+		go run(job, 0)
+		synctest.Wait()
+		go run(wrap(job), 1)
+		time.Sleep(3 * ttl)
+		require.Len(t, tokens, 1)
+		mustNotWin(t, b.lease("job"))
+		close(end[0])
+		synctest.Wait()
+		require.Greater(t, token(t, job), <-tokens, "a term of its own")
+		close(end[1])
+		synctest.Wait()
+		requireFree(t, store, "job")
+	})
 }
 
 func TestRunWaitsForItsTurnNoLongerThanItsContext(t *testing.T) {

@@ -475,27 +475,23 @@ func requireFree(t *testing.T, store store.Store, name string) {
 }
 
 func TestScenario09GivenUpIsNotRenewedForNobody(t *testing.T) {
-	for name, fault := range map[string]faultstore.Fault{
+	each(t, map[string]faultstore.Fault{
 		"applied, answer lost": {Kind: faultstore.ApplyThenFail, Hang: true},
 		"lands late":           {Kind: faultstore.LandLate, Delay: 4 * time.Second, Hang: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memory.Store) {
-				a, b := start(t, store, "a"), start(t, store, "b")
-				a.hold("another") // keeps the session alive
-				a.once(faultstore.Acquire, 99, fault)
-				ctx := within(t, time.Second)
-				won, err := a.lease("job").Acquire(ctx)
-				require.False(t, won)
-				require.ErrorIs(t, err, lease.ErrUnknown)
-				require.ErrorIs(t, err, context.DeadlineExceeded)
-				a.store.SetRule(nil)
-				time.Sleep(4*time.Second + ttl)
-				requireFree(t, store, "job")
-				mustWin(t, b.lease("job"))
-			})
-		})
-	}
+	}, func(t *testing.T, store *memory.Store, fault faultstore.Fault) {
+		a, b := start(t, store, "a"), start(t, store, "b")
+		a.hold("another") // keeps the session alive
+		a.once(faultstore.Acquire, 99, fault)
+		ctx := within(t, time.Second)
+		won, err := a.lease("job").Acquire(ctx)
+		require.False(t, won)
+		require.ErrorIs(t, err, lease.ErrUnknown)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		a.store.SetRule(nil)
+		time.Sleep(4*time.Second + ttl)
+		requireFree(t, store, "job")
+		mustWin(t, b.lease("job"))
+	})
 }
 
 // foreignStore has a value that is no record under one name.
