@@ -106,9 +106,7 @@ func TestRunIsAskedToRelease(t *testing.T) {
 func TestRunForeverStandsBack(t *testing.T) {
 	var done bool
 	each(t, map[string]runner{
-		"RunForever": func(ctx context.Context, l lease.Lease, f func(context.Context, lease.Term) error) error {
-			return lease.RunForever(ctx, l, f, lease.WithBackoff(time.Millisecond, time.Millisecond))
-		},
+		"RunForever": forever(lease.WithBackoff(time.Millisecond, time.Millisecond)),
 		"Once": func(ctx context.Context, l lease.Lease, f func(context.Context, lease.Term) error) error {
 			return lease.Once(ctx, l, func(context.Context) (bool, error) { return done, nil }, f)
 		},

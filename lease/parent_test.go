@@ -451,12 +451,10 @@ func TestCyclesAreRefused(t *testing.T) {
 		_, err = middle.Acquire(t.Context())
 		require.ErrorIs(t, err, lease.ErrParentLost)
 		require.ErrorIs(t, err, lease.ErrClosed)
-		err = lease.Run(t.Context(), middle, nil2)
+		err = lease.Run(t.Context(), middle, notCalled)
 		require.ErrorIs(t, err, lease.ErrClosed, "it would wait for ever")
 	})
 }
-
-func nil2(context.Context, lease.Term) error { return nil }
 
 // TestDeepChains: each of a hundred generations is trusted no longer than any above it, and all
 // go from the leaf to the root.

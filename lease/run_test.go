@@ -40,13 +40,33 @@ func TestRunWaitsRunsAndReleases(t *testing.T) {
 	})
 }
 
+// runner is Run, or what keeps its rules.
+type runner func(context.Context, lease.Lease, func(context.Context, lease.Term) error) error
+
+// runners are all that run f under a lease.
+var runners = map[string]runner{
+	"Run":        lease.Run,
+	"TryRun":     lease.TryRun,
+	"RunForever": forever(),
+	"Once": func(ctx context.Context, l lease.Lease, f func(context.Context, lease.Term) error) error {
+		return lease.Once(ctx, l, func(context.Context) (bool, error) { return false, nil }, f)
+	},
+}
+
+func forever(opts ...lease.RunOption) runner {
+	return func(ctx context.Context, l lease.Lease, f func(context.Context, lease.Term) error) error {
+		return lease.RunForever(ctx, l, f, opts...)
+	}
+}
+
 func TestRunCancelsOnLossAndWaitsForTheReturn(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
+	once := map[string]runner{"Run": lease.Run, "TryRun": lease.TryRun}
+	each(t, once, func(t *testing.T, store *memory.Store, run runner) {
 		a := start(t, store, "a")
 		la := a.lease("job")
 		var cancelled, returned time.Time
 		done := meanwhile(func() error {
-			return lease.Run(context.Background(), la, func(ctx context.Context, term lease.Term) error {
+			return run(context.Background(), la, func(ctx context.Context, term lease.Term) error {
 				<-ctx.Done()
 				cancelled = time.Now()
 				require.False(t, term.CheckAlive(), "CheckAlive is false before the context is done")
@@ -69,26 +89,41 @@ func TestRunCancelsOnLossAndWaitsForTheReturn(t *testing.T) {
 		require.ErrorIs(t, <-done, lease.ErrExpired)
 		require.Equal(t, 3*ttl, returned.Sub(cancelled))
 		require.LessOrEqual(t, store.Stats().Release, releases+1)
+
+		b := &bornDead{}
+		require.ErrorIs(t, run(t.Context(), b, notCalled), lease.ErrExpired, "it does not begin under a lost term")
+		require.EqualValues(t, 1, b.released.Load())
 	})
 }
 
-func TestRunPassesAPanicOnAfterTheRelease(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
+func TestAPanicIsPassedOnAfterTheRelease(t *testing.T) {
+	each(t, runners, func(t *testing.T, store *memory.Store, run runner) {
 		la := start(t, store, "a").lease("job")
 		require.PanicsWithValue(t, "oops", func() {
-			lease.Run(t.Context(), la, func(context.Context, lease.Term) error { panic("oops") })
+			_ = run(t.Context(), la, func(context.Context, lease.Term) error { panic("oops") })
 		})
 		requireFree(t, store, "job")
 	})
 }
 
-func TestRunRefusesNothingToRun(t *testing.T) {
-	require.ErrorIs(t, lease.Run(t.Context(), nil, func(context.Context, lease.Term) error { return nil }), lease.ErrInvalid)
-	require.ErrorIs(t, lease.Run(t.Context(), &plain{}, nil), lease.ErrInvalid)
+func TestWhatRunsRefuses(t *testing.T) {
+	for name, run := range runners {
+		require.ErrorIs(t, run(t.Context(), nil, notCalled), lease.ErrInvalid, name)
+		require.ErrorIs(t, run(t.Context(), &plain{}, nil), lease.ErrInvalid, name)
+		err := run(t.Context(), unlike{Lease: &plain{}}, notCalled)
+		require.ErrorIs(t, err, lease.ErrInvalid, "%s: it can't be told from others", name)
+	}
+	done := func(context.Context) (bool, error) { t.Error("asked"); return false, nil }
+	require.ErrorIs(t, lease.Once(t.Context(), nil, done, notCalled), lease.ErrInvalid)
+	require.ErrorIs(t, lease.Once(t.Context(), &plain{}, done, nil), lease.ErrInvalid)
+	require.ErrorIs(t, lease.Once(t.Context(), &plain{}, nil, notCalled), lease.ErrInvalid)
+	for _, o := range []lease.RunOption{
+		nil, lease.WithBackoff(0, time.Second), lease.WithBackoff(-1, time.Second), lease.WithBackoff(2*time.Second, time.Second),
+		lease.WithBackoff(time.Second, 366*24*time.Hour),
+	} {
+		require.ErrorIs(t, forever(o)(t.Context(), &plain{}, notCalled), lease.ErrInvalid)
+	}
 }
-
-// runner is Run, or what keeps its rules.
-type runner func(context.Context, lease.Lease, func(context.Context, lease.Term) error) error
 
 // plain is a lease that has only what it must have.
 type plain struct {
@@ -156,13 +191,6 @@ func TestRunOverAPlainLease(t *testing.T) {
 type bornDead struct{ plain }
 
 func (b *bornDead) CheckAlive() bool { return false }
-
-func TestRunDoesNotBeginUnderALostTerm(t *testing.T) {
-	b := &bornDead{}
-	err := lease.Run(t.Context(), b, func(context.Context, lease.Term) error { t.Error("called"); return nil })
-	require.ErrorIs(t, err, lease.ErrExpired)
-	require.EqualValues(t, 1, b.released.Load())
-}
 
 // wrapped adds something to a lease.
 type wrapped struct{ lease.Lease }
@@ -295,31 +323,7 @@ func TestTryRunSkipsWhatARunOfThisProcessIsAbout(t *testing.T) {
 
 func TestTryRunKeepsTheRulesOfRun(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
-		la := a.lease("job")
-		require.PanicsWithValue(t, "oops", func() {
-			lease.TryRun(t.Context(), la, func(context.Context, lease.Term) error { panic("oops") })
-		})
-		requireFree(t, store, "job")
-
-		var cancelled, returned time.Time
-		done := meanwhile(func() error {
-			return lease.TryRun(context.Background(), la, func(ctx context.Context, term lease.Term) error {
-				<-ctx.Done()
-				cancelled = time.Now()
-				require.False(t, term.CheckAlive())
-				time.Sleep(3 * ttl)
-				returned = time.Now()
-				return nil
-			})
-		})
-		synctest.Wait()
-		a.store.Partition()
-		time.Sleep(ttl)
-		a.store.Heal()
-		require.ErrorIs(t, <-done, lease.ErrExpired)
-		require.Equal(t, 3*ttl, returned.Sub(cancelled))
-
+		la := start(t, store, "a").lease("job")
 		ctx, cancel := context.WithCancel(t.Context())
 		require.NoError(t, lease.TryRun(ctx, la, func(ctx context.Context, _ lease.Term) error {
 			cancel()
@@ -333,9 +337,6 @@ func TestTryRunKeepsTheRulesOfRun(t *testing.T) {
 		p.refuse.Store(1)
 		require.ErrorIs(t, lease.TryRun(t.Context(), p, notCalled), lease.ErrHeld)
 		require.EqualValues(t, 1, p.acquired.Load(), "one attempt")
-		b := &bornDead{}
-		require.ErrorIs(t, lease.TryRun(t.Context(), b, notCalled), lease.ErrExpired)
-		require.EqualValues(t, 1, b.released.Load())
 	})
 }
 
@@ -352,9 +353,6 @@ func TestTryRunTellsWhatKeptItFromAcquiring(t *testing.T) {
 		a.store.SetRule(nil)
 		require.NoError(t, a.Close(t.Context()))
 		require.ErrorIs(t, lease.TryRun(t.Context(), la, notCalled), lease.ErrClosed)
-		require.ErrorIs(t, lease.TryRun(t.Context(), nil, notCalled), lease.ErrInvalid)
-		require.ErrorIs(t, lease.TryRun(t.Context(), la, nil), lease.ErrInvalid)
-		require.ErrorIs(t, lease.TryRun(t.Context(), unlike{Lease: la}, notCalled), lease.ErrInvalid)
 	})
 }
 
@@ -462,9 +460,6 @@ func TestWhatEndsOnce(t *testing.T) {
 			requireFree(t, store, "migrations")
 		}
 		require.PanicsWithValue(t, "oops", func() {
-			lease.Once(t.Context(), h, never, func(context.Context, lease.Term) error { panic("oops") })
-		})
-		require.PanicsWithValue(t, "oops", func() {
 			lease.Once(t.Context(), h, func(context.Context) (bool, error) { panic("oops") }, notCalled)
 		})
 		requireFree(t, store, "migrations")
@@ -490,15 +485,6 @@ func TestOnceIsContentThoughItCantRelease(t *testing.T) {
 			return nil
 		}))
 	})
-}
-
-func TestOnceRefuses(t *testing.T) {
-	var s schema
-	l := &plain{}
-	require.ErrorIs(t, lease.Once(t.Context(), nil, s.done, notCalled), lease.ErrInvalid)
-	require.ErrorIs(t, lease.Once(t.Context(), l, nil, notCalled), lease.ErrInvalid)
-	require.ErrorIs(t, lease.Once(t.Context(), l, s.done, nil), lease.ErrInvalid)
-	require.Zero(t, s.asked)
 }
 
 // The answer under the lease is slow, and the lease is lost meanwhile: the answer is old.
@@ -557,38 +543,37 @@ func TestRunForeverLeadsAgainAfterALoss(t *testing.T) {
 
 func TestWhatFReturnsToRunForever(t *testing.T) {
 	why := errors.New("the work's own")
-	for name, c := range map[string]struct {
+	type row struct {
 		f     func(n int, l lease.Lease) error
 		calls int
 		is    []error // none: nil is returned
-	}{
-		"nil: it is over":          {func(int, lease.Lease) error { return nil }, 1, nil},
-		"ErrStop":                  {func(int, lease.Lease) error { return fmt.Errorf("%w: %w", lease.ErrStop, why) }, 1, []error{lease.ErrStop, why}},
-		"errors, and then nil":     {func(n int, _ lease.Lease) error { return []error{why, why, nil}[n] }, 3, nil},
-		"it steps down, then ends": {func(n int, l lease.Lease) error { return []error{l.Release(context.Background()), nil}[min(n, 1)] }, 2, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memory.Store) {
-				h := start(t, store, "a").lease("job")
-				calls := 0
-				err := lease.RunForever(t.Context(), h, func(context.Context, lease.Term) error {
-					defer func() { calls++ }()
-					if name == "it steps down, then ends" && calls > 0 {
-						return nil
-					}
-					return c.f(calls, h)
-				})
-				require.Equal(t, c.calls, calls)
-				if c.is == nil {
-					require.NoError(t, err)
-				}
-				for _, is := range c.is {
-					require.ErrorIs(t, err, is)
-				}
-				requireFree(t, store, "job")
-			})
-		})
 	}
+	each(t, map[string]row{
+		"nil: it is over":      {func(int, lease.Lease) error { return nil }, 1, nil},
+		"ErrStop":              {func(int, lease.Lease) error { return fmt.Errorf("%w: %w", lease.ErrStop, why) }, 1, []error{lease.ErrStop, why}},
+		"errors, and then nil": {func(n int, _ lease.Lease) error { return []error{why, why, nil}[n] }, 3, nil},
+		"it steps down, then ends": {func(n int, l lease.Lease) error {
+			if n > 0 {
+				return nil
+			}
+			return l.Release(context.Background())
+		}, 2, nil},
+	}, func(t *testing.T, store *memory.Store, c row) {
+		h := start(t, store, "a").lease("job")
+		calls := 0
+		err := lease.RunForever(t.Context(), h, func(context.Context, lease.Term) error {
+			defer func() { calls++ }()
+			return c.f(calls, h)
+		})
+		require.Equal(t, c.calls, calls)
+		if c.is == nil {
+			require.NoError(t, err)
+		}
+		for _, is := range c.is {
+			require.ErrorIs(t, err, is)
+		}
+		requireFree(t, store, "job")
+	})
 }
 
 // The pauses double up to the longest, with jitter, and begin anew after a term that lasted.
@@ -685,10 +670,6 @@ func TestHowRunForeverEnds(t *testing.T) {
 		require.ErrorIs(t, <-working, lease.ErrClosed)
 		require.Zero(t, time.Since(began))
 		require.ErrorIs(t, lease.RunForever(t.Context(), h, notCalled), lease.ErrClosed)
-
-		require.PanicsWithValue(t, "oops", func() {
-			lease.RunForever(t.Context(), &plain{}, func(context.Context, lease.Term) error { panic("oops") })
-		})
 	})
 }
 
@@ -713,18 +694,6 @@ func (b *bad) Acquire(ctx context.Context) (bool, error) {
 		return false, lease.ErrBadRecord
 	}
 	return b.plain.Acquire(ctx)
-}
-
-func TestRunForeverRefuses(t *testing.T) {
-	l := &plain{}
-	require.ErrorIs(t, lease.RunForever(t.Context(), nil, notCalled), lease.ErrInvalid)
-	require.ErrorIs(t, lease.RunForever(t.Context(), l, nil), lease.ErrInvalid)
-	for _, o := range []lease.RunOption{
-		nil, lease.WithBackoff(0, time.Second), lease.WithBackoff(-1, time.Second), lease.WithBackoff(2*time.Second, time.Second),
-		lease.WithBackoff(time.Second, 366*24*time.Hour),
-	} {
-		require.ErrorIs(t, lease.RunForever(t.Context(), l, notCalled, o), lease.ErrInvalid)
-	}
 }
 
 func requireHeld(t *testing.T, store store.Store, name string) {
@@ -791,12 +760,6 @@ func TestRunWaitsForItsTurnNoLongerThanItsContext(t *testing.T) {
 		synctest.Wait()
 		require.NoError(t, lease.Run(t.Context(), job, func(context.Context, lease.Term) error { return nil }))
 	})
-}
-
-func TestRunRefusesALeaseThatItCannotTellFromOthers(t *testing.T) {
-	l := unlike{Lease: &plain{}}
-	err := lease.Run(t.Context(), l, func(context.Context, lease.Term) error { t.Error("called"); return nil })
-	require.ErrorIs(t, err, lease.ErrInvalid)
 }
 
 // narrowed is a lease that is alive only while something else is, too, and may tell
