@@ -329,16 +329,12 @@ func TestFollowHolderThroughASetback(t *testing.T) {
 		var heard holdings
 		_, err = k.FollowHolder("job", heard.add)
 		require.NoError(t, err)
-		_, h := b.keeper("a", nil)
+		_, h := b.keeper(lease.Config{ID: "a"})
 		defer func() { _ = h.Release(t.Context()) }()
-		for range 9 {
-			acquired(t, h)
-			require.NoError(t, h.Release(t.Context()))
-		}
+		used(t, h, 9)
 		acquired(t, h)
 		require.Contains(t, heard.take(), "a")
-		b.wipe(0)
-		require.NoError(t, faultstore.Restore(t.Context(), b.inner, []lease.Record{b.stranger(2, 9)}, 0))
+		b.wipe(0, b.stranger(2, 9))
 		time.Sleep(time.Minute)
 		told := heard.take()
 		require.True(t, strings.HasSuffix(told, "unknown"), told)
@@ -503,11 +499,8 @@ func TestAFollowerRemembersWhatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newSetbackBed(t)
 		watcher, heard := b.follow()
-		_, h := b.keeper("a", nil)
-		for range 9 {
-			acquired(t, h)
-			require.NoError(t, h.Release(t.Context()))
-		}
+		_, h := b.keeper(lease.Config{ID: "a"})
+		used(t, h, 9)
 		synctest.Wait()
 		b.wipe(0)
 		time.Sleep(3 * time.Second)
@@ -531,12 +524,10 @@ func TestAnotherOwnershipUnderTheSameTokenIsNoticed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newSetbackBed(t)
 		watcher, _ := b.follow()
-		_, h := b.keeper("a", nil)
+		_, h := b.keeper(lease.Config{ID: "a"})
 		token := acquired(t, h)
 		synctest.Wait()
-		b.inner = memory.New()
-		require.NoError(t, faultstore.Restore(t.Context(), b.inner, []lease.Record{b.stranger(token, 9)}, 0))
-		b.sw.To(b.inner)
+		b.wipe(0, b.stranger(token, 9))
 		time.Sleep(3 * time.Second)
 		_ = h.Release(t.Context())
 		require.ErrorIs(t, watcher.Setback(), lease.ErrSetback)
@@ -548,16 +539,11 @@ func TestWhatAFollowerFoundIsNotTheStoresToEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newSetbackBed(t)
 		watcher, _ := b.follow()
-		_, h := b.keeper("a", nil)
-		for range 9 {
-			acquired(t, h)
-			require.NoError(t, h.Release(t.Context()))
-		}
+		_, h := b.keeper(lease.Config{ID: "a"})
+		used(t, h, 9)
 		acquired(t, h)
 		synctest.Wait()
-		b.inner = memory.New()
-		require.NoError(t, faultstore.Restore(t.Context(), b.inner, []lease.Record{b.stranger(2, 9)}, 0))
-		b.sw.To(b.inner)
+		b.wipe(0, b.stranger(2, 9))
 		time.Sleep(4 * time.Second)
 		_ = h.Release(t.Context())
 		for range 200 {

@@ -38,46 +38,51 @@ func newSetbackBed(t *testing.T) *setbackBed {
 	return b
 }
 
-func (b *setbackBed) keeper(id string, change func(*lease.Config)) (*lease.Keeper, *lease.Handle) {
-	cfg := lease.Config{ID: id, TTL: 3 * time.Second, Logger: zap.New(b.core)}
-	if change != nil {
-		change(&cfg)
-	}
-	k, err := lease.NewKeeper(b.sw, cfg)
-	require.NoError(b.t, err)
-	b.t.Cleanup(func() { require.NoError(b.t, k.Close(context.Background())) })
+func (b *setbackBed) keeper(cfg lease.Config) (*lease.Keeper, *lease.Handle) {
+	cfg.Logger = zap.New(b.core)
+	return keeperOf(b.t, b.sw, cfg)
+}
+
+// keeperOf makes a Keeper, which is closed with the test, and a lease of it.
+func keeperOf(t *testing.T, db store.Store, cfg lease.Config) (*lease.Keeper, *lease.Handle) {
+	cfg.TTL = 3 * time.Second
+	k, err := lease.NewKeeper(db, cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, k.Close(context.Background())) })
 	h, err := k.Lease("job")
-	require.NoError(b.t, err)
+	require.NoError(t, err)
 	return k, h
 }
 
-// wipe puts an empty store in place; tokens to come are above beyond.
-func (b *setbackBed) wipe(beyond lease.Token) {
+// wipe puts a store in place that has these records alone; tokens to come are above beyond.
+func (b *setbackBed) wipe(beyond lease.Token, recs ...lease.Record) {
 	b.inner = memory.New()
-	require.NoError(b.t, faultstore.Restore(b.t.Context(), b.inner, nil, beyond))
+	require.NoError(b.t, faultstore.Restore(b.t.Context(), b.inner, recs, beyond))
 	b.sw.To(b.inner)
+}
+
+// used acquires and releases n times, so that tokens are well above those of an empty store.
+func used(t *testing.T, h *lease.Handle, n int) {
+	t.Helper()
+	for range n {
+		acquired(t, h)
+		require.NoError(t, h.Release(t.Context()))
+	}
 }
 
 func acquired(t *testing.T, h *lease.Handle) lease.Token {
 	t.Helper()
-	won, err := h.Acquire(t.Context())
-	require.NoError(t, err)
-	require.True(t, won)
-	term, ok := h.Term()
-	require.True(t, ok)
-	return term.Token()
+	mustWin(t, h)
+	return token(t, h)
 }
 
 func TestSetbackIsForTheOperatorToDecide(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newSetbackBed(t)
-		k, h := b.keeper("a", nil)
+		k, h := b.keeper(lease.Config{ID: "a"})
 		other, err := k.Lease("other")
 		require.NoError(t, err)
-		for range 10 { // the token is well above what an empty store begins with
-			acquired(t, h)
-			require.NoError(t, h.Release(t.Context()))
-		}
+		used(t, h, 10)
 		first := acquired(t, h)
 		require.NoError(t, k.Health(t.Context()))
 		lost := make(chan lease.Loss, 9)
@@ -114,11 +119,8 @@ func TestSetbackIsForTheOperatorToDecide(t *testing.T) {
 func TestASetbackIsAcceptedATTLAfterItWasNoticed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newSetbackBed(t)
-		_, h := b.keeper("a", func(c *lease.Config) { c.AcceptSetbacks = true })
-		for range 10 {
-			acquired(t, h)
-			require.NoError(t, h.Release(t.Context()))
-		}
+		_, h := b.keeper(lease.Config{ID: "a", AcceptSetbacks: true})
+		used(t, h, 10)
 		b.wipe(0)
 		_, err := h.Acquire(t.Context())
 		require.ErrorIs(t, err, lease.ErrSetback)
@@ -140,7 +142,7 @@ func TestASetbackIsAcceptedATTLAfterItWasNoticed(t *testing.T) {
 func TestATokenBumpedBeyondAllIsNoSetback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newSetbackBed(t)
-		k, h := b.keeper("a", nil)
+		k, h := b.keeper(lease.Config{ID: "a"})
 		first := acquired(t, h)
 		b.wipe(1000)
 		time.Sleep(3 * time.Second)
@@ -155,25 +157,18 @@ func TestATokenBumpedBeyondAllIsNoSetback(t *testing.T) {
 func TestFollowersForgetWhatWasBeforeASetback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newSetbackBed(t)
-		watcher, _ := b.keeper("w", nil)
+		watcher, _ := b.keeper(lease.Config{ID: "w"})
 		var events []store.Event
 		stop, err := watcher.Watch("job", func(ev store.Event) { events = append(events, ev) })
 		require.NoError(t, err)
 		defer stop()
-		_, h := b.keeper("a", nil)
-		for range 10 {
-			acquired(t, h)
-			require.NoError(t, h.Release(t.Context()))
-		}
+		_, h := b.keeper(lease.Config{ID: "a"})
+		used(t, h, 10)
 		acquired(t, h)
 		synctest.Wait()
 
 		// Another, who knows nothing of before, holds it in what was put in place.
-		fresh := memory.New()
-		require.NoError(t, faultstore.Restore(t.Context(), fresh, []lease.Record{{Name: "job", Session: 7, Token: 2, Nonce: 9, TTL: time.Hour,
-			Owner: lease.Owner{ID: "x", Incarnation: "x"}}}, 0))
-		b.inner = fresh
-		b.sw.To(fresh)
+		b.wipe(0, b.stranger(2, 9))
 		time.Sleep(3 * time.Second)
 		require.ErrorIs(t, watcher.Setback(), lease.ErrSetback)
 		synctest.Wait()
@@ -230,11 +225,7 @@ func (hoarse) Accepted() int { panic("boom") }
 
 func TestAPanicOfAcceptedIsContained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k, err := lease.NewKeeper(hoarse{&noticing{Switch: faultstore.NewSwitch(memory.New())}}, lease.Config{ID: "a"})
-		require.NoError(t, err)
-		defer k.Close(t.Context())
-		h, err := k.Lease("job")
-		require.NoError(t, err)
+		k, h := keeperOf(t, hoarse{&noticing{Switch: faultstore.NewSwitch(memory.New())}}, lease.Config{ID: "a"})
 		acquired(t, h)
 		require.NoError(t, k.Health(t.Context()))
 		require.NoError(t, h.Close(t.Context()))
@@ -246,13 +237,8 @@ func TestAPanicOfAcceptedIsContained(t *testing.T) {
 func TestAHistoryIsAcceptedForAllKeepersOfAStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := &noticing{Switch: faultstore.NewSwitch(memory.New())}
-		keeper := func(id string) *lease.Keeper {
-			k, err := lease.NewKeeper(db, lease.Config{ID: id, TTL: 3 * time.Second})
-			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, k.Close(context.Background())) })
-			return k
-		}
-		a, b := keeper("a"), keeper("b")
+		a, _ := keeperOf(t, db, lease.Config{ID: "a"})
+		b, h := keeperOf(t, db, lease.Config{ID: "b"})
 		resets := 0
 		stop, err := b.Watch("job", func(ev store.Event) {
 			if ev.Kind == store.EventReset {
@@ -261,12 +247,7 @@ func TestAHistoryIsAcceptedForAllKeepersOfAStore(t *testing.T) {
 		})
 		require.NoError(t, err)
 		defer stop()
-		h, err := b.Lease("job")
-		require.NoError(t, err)
-		for range 10 {
-			acquired(t, h)
-			require.NoError(t, h.Release(t.Context()))
-		}
+		used(t, h, 10)
 		db.lost.Store(true)
 		require.ErrorIs(t, a.Health(t.Context()), lease.ErrSetback)
 		db.Switch.To(memory.New())
@@ -284,15 +265,8 @@ func TestAHistoryIsAcceptedForAllKeepersOfAStore(t *testing.T) {
 func TestAHistoryIsAcceptedBeforeItWasNoticed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := &noticing{Switch: faultstore.NewSwitch(memory.New())}
-		k, err := lease.NewKeeper(db, lease.Config{ID: "a", TTL: 3 * time.Second, Logger: zap.NewNop()})
-		require.NoError(t, err)
-		defer func() { require.NoError(t, k.Close(context.Background())) }()
-		h, err := k.Lease("job")
-		require.NoError(t, err)
-		for range 10 {
-			acquired(t, h)
-			require.NoError(t, h.Release(t.Context()))
-		}
+		k, h := keeperOf(t, db, lease.Config{ID: "a", Logger: zap.NewNop()})
+		used(t, h, 10)
 		db.Switch.To(memory.New())
 		db.lost.Store(true)
 		began := time.Now()
@@ -316,22 +290,11 @@ func TestAHistoryIsAcceptedWhileAnAcquisitionIsOnItsWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newSetbackBed(t)
 		db := faultstore.Wrap(b.sw)
-		k, err := lease.NewKeeper(db, lease.Config{ID: "a", TTL: 3 * time.Second, Logger: zap.NewNop()})
-		require.NoError(t, err)
-		defer func() { require.NoError(t, k.Close(within(t, time.Minute))) }()
-		h, err := k.Lease("job")
-		require.NoError(t, err)
-		for range 10 {
-			acquired(t, h)
-			require.NoError(t, h.Release(t.Context()))
-		}
+		k, h := keeperOf(t, db, lease.Config{ID: "a", Logger: zap.NewNop()})
+		used(t, h, 10)
 		b.wipe(0)
 		db.SetRule(faultstore.On(faultstore.Fault{Kind: faultstore.ReplyLate, Delay: time.Second / 2}, faultstore.Acquire))
-		ended := make(chan error, 1)
-		go func() {
-			_, err := h.Acquire(t.Context())
-			ended <- err
-		}()
+		ended := meanwhile(func() error { _, err := h.Acquire(t.Context()); return err })
 		time.Sleep(3 * time.Second / 4) // it was told that its session is gone, and asks in another
 		require.NoError(t, k.AcceptHistory(t.Context()))
 		require.NoError(t, <-ended)
