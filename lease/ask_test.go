@@ -20,8 +20,7 @@ import (
 )
 
 func TestAcquireTermTellsTheTermOrTheHolder(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
+	onTwo(t, func(t *testing.T, store *memory.Store, a, b *node) {
 		la, lb := a.lease("job", lease.WithMetadata(map[string]string{"k": "v"})), b.lease("job")
 		term, err := la.AcquireTerm(t.Context())
 		require.NoError(t, err)
@@ -54,8 +53,7 @@ func TestAcquireTermTellsTheTermOrTheHolder(t *testing.T) {
 }
 
 func TestKeeperGet(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
+	onTwo(t, func(t *testing.T, store *memory.Store, a, b *node) {
 		a.hold("job")
 		want, _ := standing(t, store, "job")
 		for _, n := range []*node{a, b} {
@@ -186,8 +184,7 @@ func TestATermIsAskedWithoutAllocations(t *testing.T) {
 // What a holder says of itself is in the records it acquires, beside what the lease was
 // made with, from the next on.
 func TestAHolderDescribesItself(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	onOne(t, func(t *testing.T, store *memory.Store, a *node) {
 		h := a.lease("job", lease.WithMetadata(map[string]string{"k": "v"}))
 		d, ok := lease.As[lease.Describer](h)
 		require.True(t, ok)
@@ -467,8 +464,7 @@ func TestNoKeeperListsWhatIsNotItsOwn(t *testing.T) {
 // A session that this Keeper has given up may stand in the store for a while, and something
 // may land under it: it is looked at until the store says that it is gone.
 func TestWhatLandsUnderAnEndedSessionIsFound(t *testing.T) {
-	bubble(t, func(t *testing.T, db *memory.Store) {
-		a := start(t, db, "a")
+	onOne(t, func(t *testing.T, db *memory.Store, a *node) {
 		a.hold("mine")
 		rec, _ := standing(t, db, "mine")
 		of := store.Session{ID: rec.Session, Owner: rec.Owner, TTL: rec.TTL}
@@ -495,8 +491,7 @@ func TestWhatLandsUnderAnEndedSessionIsFound(t *testing.T) {
 
 // What another took, against the rules, is told as such.
 func TestWhatIsNotUnderItsSessionIsAskedFor(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	onOne(t, func(t *testing.T, store *memory.Store, a *node) {
 		gone, taken := a.hold("gone"), a.hold("taken")
 		lostGone, lostTaken := watchLosses(gone), watchLosses(taken)
 		time.Sleep(time.Second)

@@ -18,8 +18,7 @@ import (
 // A holder that is asked to release its lease loses trust at once, and the name when its work has
 // stopped, however long that takes.
 func TestAnAskedReleaseWaitsForTheOwner(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
+	onTwo(t, func(t *testing.T, _ *memory.Store, a, b *node) {
 		la, lb := a.hold("job"), b.lease("job")
 		child, err := a.Lease("child", lease.WithParent(la))
 		require.NoError(t, err)
@@ -50,8 +49,7 @@ func TestAnAskedReleaseWaitsForTheOwner(t *testing.T) {
 }
 
 func TestAskReleaseRefuses(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
+	onTwo(t, func(t *testing.T, _ *memory.Store, a, b *node) {
 		a.lease("idle")
 		b.hold("job")
 		for _, name := range []string{"idle", "job", "no such", ""} {
@@ -74,8 +72,7 @@ func TestAskReleaseRefuses(t *testing.T) {
 
 // Run ends with what it was asked for, and what f returned; a slot of a Pool too.
 func TestRunIsAskedToRelease(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	onOne(t, func(t *testing.T, store *memory.Store, a *node) {
 		own := errors.New("own")
 		f := func(ctx context.Context) error { <-ctx.Done(); time.Sleep(time.Second); return own }
 		pool, err := lease.NewPool(a.Keeper, "pool", 1)

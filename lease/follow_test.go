@@ -53,8 +53,7 @@ func (s *told) take() []string {
 }
 
 func TestWatchTellsASnapshotAndThenChanges(t *testing.T) {
-	bubble(t, func(t *testing.T, db *memory.Store) {
-		a, b := start(t, db, "a"), start(t, db, "b")
+	onTwo(t, func(t *testing.T, _ *memory.Store, a, b *node) {
 		a.hold("team/x")
 		a.hold("other")
 		var s told
@@ -89,8 +88,7 @@ func TestWatchTellsASnapshotAndThenChanges(t *testing.T) {
 }
 
 func TestWatchPollsWhereTheStoreCannot(t *testing.T) {
-	bubble(t, func(t *testing.T, db *memory.Store) {
-		a := start(t, db, "a")
+	onOne(t, func(t *testing.T, db *memory.Store, a *node) {
 		b := start(t, blind(db), "b")
 		x := a.hold("team/x")
 		var s told
@@ -165,8 +163,7 @@ func TestWatchSurvivesItsUserAndBadRecords(t *testing.T) {
 }
 
 func TestWatchEndsWithTheKeeper(t *testing.T) {
-	bubble(t, func(t *testing.T, db *memory.Store) {
-		a, b := start(t, db, "a"), start(t, db, "b")
+	onTwo(t, func(t *testing.T, _ *memory.Store, a, b *node) {
 		var s told
 		_, err := b.Watch("", s.add)
 		require.NoError(t, err)
@@ -464,8 +461,7 @@ func TestAFollowerOfAHolderStops(t *testing.T) {
 }
 
 func TestFollowHolderRefuses(t *testing.T) {
-	bubble(t, func(t *testing.T, db *memory.Store) {
-		a := start(t, db, "a")
+	onOne(t, func(t *testing.T, _ *memory.Store, a *node) {
 		for _, name := range []string{"", "a//b", "\xff", strings.Repeat("x", store.MaxName+1)} {
 			_, err := a.FollowHolder(name, func(lease.Holding) {})
 			require.ErrorIs(t, err, lease.ErrInvalid)

@@ -75,8 +75,7 @@ func TestHealthTakesABadRecordForAnAnswer(t *testing.T) {
 }
 
 func TestHealthTellsOfRenewalsThatFailAndHowMuchTrustIsLeft(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	onOne(t, func(t *testing.T, _ *memory.Store, a *node) {
 		la := a.hold("job/1")
 		a.hold("job/2")
 		a.hold("other", lease.WithTTL(20*ttl))
@@ -98,8 +97,7 @@ func TestHealthTellsOfRenewalsThatFailAndHowMuchTrustIsLeft(t *testing.T) {
 }
 
 func TestHealthNamesTheMostUrgentSessions(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	onOne(t, func(t *testing.T, _ *memory.Store, a *node) {
 		for i := range 20 {
 			a.hold(fmt.Sprintf("job/%d", i), lease.WithTTL(ttl*time.Duration(40-i)))
 		}
@@ -123,8 +121,7 @@ func TestHealthNamesTheMostUrgentSessions(t *testing.T) {
 }
 
 func TestHealthSeesAnEndOfTrustThatTheLoopHasNotSeen(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	onOne(t, func(t *testing.T, _ *memory.Store, a *node) {
 		a.hold("job")
 		a.clock.Freeze() // no timer of the node fires
 		time.Sleep(trusted + time.Millisecond)
@@ -140,8 +137,7 @@ func TestHealthSeesAnEndOfTrustThatTheLoopHasNotSeen(t *testing.T) {
 }
 
 func TestHealthNamesLostLeasesUntilTheirOwnersSpeak(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	onOne(t, func(t *testing.T, _ *memory.Store, a *node) {
 		var all []*lease.Handle
 		for i := range 30 {
 			all = append(all, a.hold(fmt.Sprintf("job/%02d", i)))
@@ -171,8 +167,7 @@ func TestHealthNamesLostLeasesUntilTheirOwnersSpeak(t *testing.T) {
 }
 
 func TestHealthAfterClose(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	onOne(t, func(t *testing.T, store *memory.Store, a *node) {
 		h := a.hold("job")
 		closed := meanwhile(func() error { return a.Close(t.Context()) })
 		synctest.Wait()
@@ -473,8 +468,7 @@ func TestARaisedTTLIsTold(t *testing.T) {
 
 // What was lost is not held, though it is not released yet and its session goes on.
 func TestInfoCountsWhatIsHeld(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	onOne(t, func(t *testing.T, store *memory.Store, a *node) {
 		one := a.hold("one")
 		a.hold("two")
 		require.Equal(t, 2, a.Info().Held)
@@ -542,8 +536,7 @@ func TestADeniedAcquisitionEndsAtOnce(t *testing.T) {
 
 // An earlier attempt that got no answer may still land, whatever the next is told.
 func TestADenialSettlesNothing(t *testing.T) {
-	bubble(t, func(t *testing.T, db *memory.Store) {
-		a, b := start(t, db, "a"), start(t, db, "b")
+	onTwo(t, func(t *testing.T, _ *memory.Store, a, b *node) {
 		a.hold("other")
 		n := 0
 		a.store.SetRule(func(c faultstore.Call) faultstore.Fault {
@@ -565,8 +558,7 @@ func TestADenialSettlesNothing(t *testing.T) {
 
 // A release that is denied ends trust, and is made up for when it is allowed.
 func TestADeniedReleaseIsMadeUpFor(t *testing.T) {
-	bubble(t, func(t *testing.T, db *memory.Store) {
-		a, b := start(t, db, "a"), start(t, db, "b")
+	onTwo(t, func(t *testing.T, _ *memory.Store, a, b *node) {
 		a.hold("other")
 		la, lb := a.hold("job"), b.lease("job")
 		count := a.denies(faultstore.Release)
@@ -586,8 +578,7 @@ func TestADeniedReleaseIsMadeUpFor(t *testing.T) {
 }
 
 func TestADeniedTransferIsRefused(t *testing.T) {
-	bubble(t, func(t *testing.T, db *memory.Store) {
-		a, b := start(t, db, "a"), start(t, db, "b")
+	onTwo(t, func(t *testing.T, _ *memory.Store, a, b *node) {
 		la, lb := a.hold("job"), b.lease("job")
 		o := offerOf(t, lb)
 		count := a.denies(faultstore.Transfer)

@@ -189,8 +189,7 @@ func TestConfigRespectsTheStoresMinimum(t *testing.T) {
 
 // Given more than once the keys of all are written, and later values count.
 func TestMetadataIsMerged(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	onOne(t, func(t *testing.T, store *memory.Store, a *node) {
 		first := map[string]string{"k": "1", "both": "1"}
 		a.hold("job", lease.WithMetadata(first), lease.WithMetadata(nil), lease.WithMetadata(map[string]string{"both": "2", "l": "2"}))
 		rec, _ := standing(t, store, "job")
@@ -295,8 +294,7 @@ func TestMetadataIsCheckedWhereItIsGiven(t *testing.T) {
 }
 
 func TestKeeperRefusesBadNames(t *testing.T) {
-	bubble(t, func(t *testing.T, db *memory.Store) {
-		a := start(t, db, "a")
+	onOne(t, func(t *testing.T, _ *memory.Store, a *node) {
 		for _, bad := range []string{"", "a//b", "\xff", strings.Repeat("x", 10<<10)} {
 			_, err := a.Lease(bad)
 			require.ErrorIs(t, err, lease.ErrInvalid)

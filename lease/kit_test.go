@@ -37,6 +37,17 @@ func bubble(t *testing.T, f func(t *testing.T, store *memory.Store)) {
 	synctest.Test(t, func(t *testing.T) { f(t, memory.New()) })
 }
 
+// onOne runs a test of one node on fake time, onTwo one of two.
+func onOne(t *testing.T, f func(t *testing.T, store *memory.Store, a *node)) {
+	t.Helper()
+	bubble(t, func(t *testing.T, store *memory.Store) { f(t, store, start(t, store, "a")) })
+}
+
+func onTwo(t *testing.T, f func(t *testing.T, store *memory.Store, a, b *node)) {
+	t.Helper()
+	onOne(t, func(t *testing.T, store *memory.Store, a *node) { f(t, store, a, start(t, store, "b")) })
+}
+
 // each runs a test on fake time for every row, under its name.
 func each[R any](t *testing.T, rows map[string]R, f func(t *testing.T, store *memory.Store, row R)) {
 	t.Helper()

@@ -72,8 +72,7 @@ func TestOperationTimeoutBoundsEveryCall(t *testing.T) {
 }
 
 func TestAContextThatIsDone(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
+	onTwo(t, func(t *testing.T, store *memory.Store, a, b *node) {
 		la, lb := a.lease("job"), b.lease("job")
 		done, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -104,8 +103,7 @@ func TestAContextThatIsDone(t *testing.T) {
 }
 
 func TestOperationsOfOneHandleGoOneAfterTheOther(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	onOne(t, func(t *testing.T, _ *memory.Store, a *node) {
 		la := a.hold("job")
 		var mu sync.Mutex
 		inFlight, most := 0, 0
@@ -217,8 +215,7 @@ func TestSuspectsAreLookedAtWithoutListing(t *testing.T) {
 // A closed handle that still looks for what it may have left behind does not take
 // what a later handle of the name has won.
 func TestAClosedHandleLeavesItsSuccessorAlone(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	onOne(t, func(t *testing.T, store *memory.Store, a *node) {
 		old := a.lease("job")
 		a.once(faultstore.Acquire, 1, faultstore.Fault{Kind: faultstore.Drop, Hang: true})
 		_, err := old.Acquire(within(t, time.Second))
@@ -308,8 +305,7 @@ func TestAPromptStoreThatPanicsHarmsNobody(t *testing.T) {
 }
 
 func TestWhatACallerThatLeftMayHaveWonIsLookedForAtOnce(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	onOne(t, func(t *testing.T, store *memory.Store, a *node) {
 		a.hold("resident")
 		a.once(faultstore.Acquire, 1, faultstore.Fault{Kind: faultstore.ReplyLate, Delay: 2 * time.Second})
 		job := a.lease("job")
@@ -326,8 +322,7 @@ func TestWhatACallerThatLeftMayHaveWonIsLookedForAtOnce(t *testing.T) {
 }
 
 func TestAReleaseThatEndedWithItsCallerIsRepeatedAtOnce(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	onOne(t, func(t *testing.T, store *memory.Store, a *node) {
 		job := a.hold("job")
 		a.once(faultstore.Release, 1, faultstore.Fault{Kind: faultstore.Delay, Delay: 2 * time.Second})
 		require.ErrorIs(t, job.Release(within(t, 300*time.Millisecond)), lease.ErrUnknown)
@@ -364,8 +359,7 @@ func TestWhatIsCutOffIsUnknownIfItWasSent(t *testing.T) {
 		}},
 	} {
 		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memory.Store) {
-				a, b := start(t, store, "a"), start(t, store, "b")
+			onTwo(t, func(t *testing.T, _ *memory.Store, a, b *node) {
 				la := a.hold("job")
 				o := offerOf(t, b.lease("job"))
 				a.rule(op.op, slow)
@@ -390,8 +384,7 @@ func TestWhatIsCutOffIsUnknownIfItWasSent(t *testing.T) {
 
 // An acquisition that another goroutine's Release ends may have been applied, too.
 func TestAnAcquireThatIsReleasedIsUnknown(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	onOne(t, func(t *testing.T, store *memory.Store, a *node) {
 		a.hold("another")
 		la := a.lease("job")
 		a.rule(faultstore.Acquire, faultstore.Fault{Kind: faultstore.ReplyLate, Delay: time.Second})
@@ -452,8 +445,7 @@ func TestWhatWasTransferredIsNotGivenBack(t *testing.T) {
 // What was transferred to an offer that its maker does not take up is released all the
 // same, once the offer is over.
 func TestWhatWasTransferredInVainIsReleased(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
+	onTwo(t, func(t *testing.T, store *memory.Store, a, b *node) {
 		la, lb := a.hold("job"), b.lease("job")
 		o := offerOf(t, lb)
 		b.rule(faultstore.Acquire, faultstore.Fault{Kind: faultstore.Drop})
@@ -507,8 +499,7 @@ func TestAnOfferIsCheckedBeforeAnythingIsTransferred(t *testing.T) {
 	}
 	for field, spoil := range spoiled {
 		t.Run(field, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memory.Store) {
-				a, b := start(t, store, "a"), start(t, store, "b")
+			onTwo(t, func(t *testing.T, _ *memory.Store, a, b *node) {
 				la, lb := a.hold("job"), b.lease("job")
 				lost := watchLosses(la)
 				o := offerOf(t, lb)
@@ -544,8 +535,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 }
 
 func TestCloseWaitsForOwnersToRelease(t *testing.T) {
-	bubble(t, func(t *testing.T, db *memory.Store) {
-		a := start(t, db, "a")
+	onOne(t, func(t *testing.T, db *memory.Store, a *node) {
 		la, idle := a.hold("job"), a.lease("idle")
 		lost := watchLosses(la)
 		term, _ := la.Term()
@@ -600,8 +590,7 @@ func TestCloseWaitsForOwnersToRelease(t *testing.T) {
 }
 
 func TestCloseAbandonsWhatIsNotReleased(t *testing.T) {
-	bubble(t, func(t *testing.T, db *memory.Store) {
-		a, b := start(t, db, "a"), start(t, db, "b")
+	onTwo(t, func(t *testing.T, _ *memory.Store, a, b *node) {
 		stuck, gone := a.hold("stuck"), a.hold("gone", lease.WithOwnSession())
 		patient := meanwhile(func() error { return a.Close(context.Background()) })
 		synctest.Wait()
@@ -624,8 +613,7 @@ func TestCloseAbandonsWhatIsNotReleased(t *testing.T) {
 }
 
 func TestCloseOfALostTermWaitsForItsOwner(t *testing.T) {
-	bubble(t, func(t *testing.T, db *memory.Store) {
-		a := start(t, db, "a")
+	onOne(t, func(t *testing.T, _ *memory.Store, a *node) {
 		la := a.hold("job")
 		a.store.Partition()
 		time.Sleep(ttl)
@@ -680,8 +668,7 @@ func TestCloseWithTheStoreAwayIsBounded(t *testing.T) {
 }
 
 func TestHandleCloseReleases(t *testing.T) {
-	bubble(t, func(t *testing.T, db *memory.Store) {
-		a := start(t, db, "a")
+	onOne(t, func(t *testing.T, db *memory.Store, a *node) {
 		la := a.hold("job")
 		lost := watchLosses(la)
 		waits := make(chan error, 1)
@@ -702,8 +689,7 @@ func TestHandleCloseReleases(t *testing.T) {
 }
 
 func TestHandleCloseDuringAcquire(t *testing.T) {
-	bubble(t, func(t *testing.T, db *memory.Store) {
-		a := start(t, db, "a")
+	onOne(t, func(t *testing.T, db *memory.Store, a *node) {
 		la := a.lease("job")
 		a.rule(faultstore.Acquire, faultstore.Fault{Kind: faultstore.ReplyLate, Delay: time.Second})
 		got := meanwhile(func() error { _, err := la.Acquire(context.Background()); return err })

@@ -113,8 +113,7 @@ func TestAChildEndsWithItsParent(t *testing.T) {
 func TestAnAcquisitionThatOutlastsItsParent(t *testing.T) {
 	for _, kind := range []faultstore.Kind{faultstore.Delay, faultstore.ReplyLate, faultstore.ApplyThenFail} {
 		t.Run(kind.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memory.Store) {
-				a := start(t, store, "a")
+			onOne(t, func(t *testing.T, store *memory.Store, a *node) {
 				parent := a.hold("parent")
 				child := a.lease("child", lease.WithParent(parent))
 				a.rule(faultstore.Acquire, faultstore.Fault{Kind: kind, Delay: time.Second})
@@ -150,8 +149,7 @@ func TestAnAcquisitionThatOutlastsItsParent(t *testing.T) {
 
 // TestAChildsTrustIsNeverLongerThanItsParents: by the clock alone, with no loop that runs.
 func TestAChildsTrustIsNeverLongerThanItsParents(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	onOne(t, func(t *testing.T, _ *memory.Store, a *node) {
 		parent := a.hold("parent", lease.WithTTL(2*time.Second))
 		child := a.hold("child", lease.WithParent(parent), lease.WithTTL(time.Minute))
 		a.clock.Freeze() // the process stands still, and its timers
@@ -285,8 +283,7 @@ func TestWhatIsRunUnderAParentStopsFirst(t *testing.T) {
 
 // TestAChildThatIsNotReleased keeps its parent's record up: no call says otherwise.
 func TestAChildThatIsNotReleased(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
+	onTwo(t, func(t *testing.T, store *memory.Store, a, b *node) {
 		parent := a.hold("parent")
 		child := a.hold("child", lease.WithParent(parent))
 		began := time.Now()
@@ -333,8 +330,7 @@ func stands(t *testing.T, s store.Store, name string) bool {
 
 // TestAParentIsAcquiredAnewBesideItsChild: a release that waits gives way, and says so.
 func TestAParentIsAcquiredAnewBesideItsChild(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	onOne(t, func(t *testing.T, _ *memory.Store, a *node) {
 		parent := a.hold("parent")
 		child := a.hold("child", lease.WithParent(parent))
 		before, _ := child.Term()
@@ -409,8 +405,7 @@ func TestAKeeperClosesFromTheLeaves(t *testing.T) {
 		require.NoError(t, a.Close(t.Context()))
 		require.Equal(t, []string{"grandchild", "child", "parent"}, store.all())
 	})
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	onOne(t, func(t *testing.T, store *memory.Store, a *node) {
 		parent := a.hold("parent")
 		a.hold("child", lease.WithParent(parent))
 		stopAfterClose := make(chan error, 1)
@@ -429,8 +424,7 @@ func TestAKeeperClosesFromTheLeaves(t *testing.T) {
 
 // TestCyclesAreRefused, and what could not be won any more.
 func TestCyclesAreRefused(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	onOne(t, func(t *testing.T, _ *memory.Store, a *node) {
 		top := a.lease("top")
 		middle := a.lease("middle", lease.WithParent(top))
 		low := a.lease("low", lease.WithParent(middle))

@@ -101,8 +101,7 @@ func TestWhenPoliciesRenew(t *testing.T) {
 
 // Sessions are shared among leases of one TTL and policy, and no others.
 func TestPoliciesDoNotShareSessions(t *testing.T) {
-	bubble(t, func(t *testing.T, db *memory.Store) {
-		a := start(t, db, "a")
+	onOne(t, func(t *testing.T, db *memory.Store, a *node) {
 		of := map[store.SessionID][]string{}
 		hold := func(kind string, n int, opts ...lease.Option) (ids map[store.SessionID]bool) {
 			ids = map[store.SessionID]bool{}
@@ -133,8 +132,7 @@ func TestPoliciesDoNotShareSessions(t *testing.T) {
 // A lease that is never renewed ends on time, and that is told as what it is. It is no trouble of
 // the node's.
 func TestNeverEndsOnTime(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
+	onTwo(t, func(t *testing.T, store *memory.Store, a, b *node) {
 		kept := a.hold("kept")
 		h := a.hold("seat", lease.WithRenewal(lease.RenewNever()))
 		term, _ := h.Term()
@@ -182,8 +180,7 @@ func TestNeverEndsOnTime(t *testing.T) {
 func TestATermOfItsOwnHasAWholeTTL(t *testing.T) {
 	for _, r := range []lease.Renewal{lease.RenewOnActivity(), lease.RenewByHand(), lease.RenewNever()} {
 		t.Run(r.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memory.Store) {
-				a := start(t, store, "a")
+			onOne(t, func(t *testing.T, store *memory.Store, a *node) {
 				asked := a.noting(nil)
 				h := a.hold("seat", lease.WithRenewal(r))
 				for range 5 {
@@ -212,8 +209,7 @@ func TestATermOfItsOwnHasAWholeTTL(t *testing.T) {
 
 // A Keeper does not wait for the owner of what ended on time, and does for that of what is held.
 func TestCloseDoesNotWaitForWhatLapsed(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	onOne(t, func(t *testing.T, _ *memory.Store, a *node) {
 		h := a.hold("seat", lease.WithRenewal(lease.RenewNever()))
 		a.hold("lapsed", lease.WithRenewal(lease.RenewNever()), lease.WithTTL(time.Second))
 		lost := watchLosses(h)
@@ -263,8 +259,7 @@ func TestAPauseInUseIsNoLapse(t *testing.T) {
 
 // What lapsed can be released in the time until the store ends it: then another may have it.
 func TestWhatLapsedIsReleased(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
+	onTwo(t, func(t *testing.T, store *memory.Store, a, b *node) {
 		h := a.hold("seat", lease.WithRenewal(lease.RenewNever()))
 		time.Sleep(9500 * time.Millisecond)
 		require.False(t, h.CheckAlive())
@@ -418,8 +413,7 @@ func TestTouchAllocatesNothing(t *testing.T) {
 
 // A touch that can't be followed is a loss, not an end on time: renewals fail.
 func TestActivityThatTheStoreDoesNotHear(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	onOne(t, func(t *testing.T, _ *memory.Store, a *node) {
 		h := a.hold("session/x", lease.WithRenewal(lease.RenewOnActivity()))
 		lost := watchLosses(h)
 		a.store.Partition()
@@ -432,8 +426,7 @@ func TestActivityThatTheStoreDoesNotHear(t *testing.T) {
 }
 
 func TestRenewByHand(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	onOne(t, func(t *testing.T, _ *memory.Store, a *node) {
 		asked := a.noting(nil)
 		h := a.lease("job", lease.WithRenewal(lease.RenewByHand()))
 		require.ErrorIs(t, h.Renew(t.Context()), lease.ErrNotHeld)
@@ -481,8 +474,7 @@ func TestShouldRenew(t *testing.T) {
 }
 
 func TestRenewalsByHandGoTogether(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	onOne(t, func(t *testing.T, _ *memory.Store, a *node) {
 		var hs []*lease.Handle
 		for _, name := range manyNames(100) {
 			hs = append(hs, a.hold(name, lease.WithRenewal(lease.RenewByHand())))
@@ -596,8 +588,7 @@ func TestRenewWithoutAnAnswer(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		require.LessOrEqual(t, 7*time.Second, trustLeft(t, h), "it is allowed again")
 	})
-	bubble(t, func(t *testing.T, db *memory.Store) {
-		a := start(t, db, "a")
+	onOne(t, func(t *testing.T, db *memory.Store, a *node) {
 		for _, x := range []struct {
 			name string
 			end  func(*lease.Handle) error

@@ -19,8 +19,7 @@ import (
 )
 
 func TestRunWaitsRunsAndReleases(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
+	onTwo(t, func(t *testing.T, store *memory.Store, a, b *node) {
 		la, lb := a.hold("job"), b.lease("job")
 		failure := errors.New("the work's own")
 		done := meanwhile(func() error {
@@ -222,8 +221,7 @@ func TestAsLooksThroughWrappers(t *testing.T) {
 }
 
 func TestTermOf(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	onOne(t, func(t *testing.T, _ *memory.Store, a *node) {
 		h := a.lease("job")
 		term, stop := lease.TermOf(wrapped{h})
 		require.False(t, term.CheckAlive(), "not acquired: a term that has ended")
@@ -261,8 +259,7 @@ func TestTermOf(t *testing.T) {
 func notCalled(context.Context, lease.Term) error { panic("not called") }
 
 func TestTryRunSkipsWhatAnotherHas(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
+	onTwo(t, func(t *testing.T, store *memory.Store, a, b *node) {
 		la, lb := a.hold("job"), b.lease("job")
 		for name, l := range map[string]lease.Lease{"the handle": lb, "a wrapper": wrapped{lb}} {
 			began := time.Now()
@@ -293,8 +290,7 @@ func TestTryRunSkipsWhatAnotherHas(t *testing.T) {
 
 // In one process a name has one handle: who works under it, or waits for it, is another.
 func TestTryRunSkipsWhatARunOfThisProcessIsAbout(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
+	onTwo(t, func(t *testing.T, _ *memory.Store, a, b *node) {
 		la, lb := a.lease("job"), b.lease("job")
 		end, ended := make(chan struct{}), make(chan error, 2)
 		go func() {
@@ -341,8 +337,7 @@ func TestTryRunKeepsTheRulesOfRun(t *testing.T) {
 }
 
 func TestTryRunTellsWhatKeptItFromAcquiring(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	onOne(t, func(t *testing.T, _ *memory.Store, a *node) {
 		la := a.lease("job")
 		a.rule(faultstore.Acquire, faultstore.Fault{Kind: faultstore.Drop, Hang: true})
 		began := time.Now()
@@ -358,8 +353,7 @@ func TestTryRunTellsWhatKeptItFromAcquiring(t *testing.T) {
 
 // ErrHeld says that f did not run: an f that failed as something else is held does not have it said.
 func TestErrHeldSaysThatTheWorkDidNotRun(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
+	onTwo(t, func(t *testing.T, _ *memory.Store, a, b *node) {
 		b.hold("inner")
 		inner := a.lease("inner")
 		pool, err := lease.NewPool(a.Keeper, "pool", 1)
@@ -434,8 +428,7 @@ func TestOnceOneRunsItAndTheOthersWait(t *testing.T) {
 }
 
 func TestWhatEndsOnce(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	onOne(t, func(t *testing.T, store *memory.Store, a *node) {
 		h := a.lease("migrations")
 		why := errors.New("no such table")
 		never := func(context.Context) (bool, error) { return false, nil }
@@ -510,8 +503,7 @@ func TestOnceDoesNotBeginByAnOldAnswer(t *testing.T) {
 }
 
 func TestRunForeverLeadsAgainAfterALoss(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	onOne(t, func(t *testing.T, store *memory.Store, a *node) {
 		la := a.lease("job")
 		ctx, cancel := context.WithCancel(context.Background())
 		var tokens []lease.Token
@@ -645,8 +637,7 @@ func TestAnErrorGivesOthersTheirChance(t *testing.T) {
 }
 
 func TestHowRunForeverEnds(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
+	onTwo(t, func(t *testing.T, _ *memory.Store, a, b *node) {
 		wait := func(ctx context.Context, h *lease.Handle, f func(context.Context, lease.Term) error) <-chan error {
 			done := meanwhile(func() error { return lease.RunForever(ctx, h, f) })
 			synctest.Wait()
@@ -798,8 +789,7 @@ func TestALossBeforeTheRegistrationEndsTheContext(t *testing.T) {
 }
 
 func TestATermIsAsNarrowAsWhatWrapsItsLease(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	onOne(t, func(t *testing.T, store *memory.Store, a *node) {
 		n := &narrowed{Lease: a.lease("job")}
 		l := wrapped{n}
 		why := errors.New("the other thing ended")

@@ -22,8 +22,7 @@ import (
 const trusted = ttl - ttl/10
 
 func TestScenario04DefiniteLossFiresOnce(t *testing.T) {
-	bubble(t, func(t *testing.T, db *memory.Store) {
-		a := start(t, db, "a")
+	onOne(t, func(t *testing.T, db *memory.Store, a *node) {
 		la := a.hold("job")
 		lost := watchLosses(la)
 		tok := token(t, la)
@@ -42,8 +41,7 @@ func TestScenario04DefiniteLossFiresOnce(t *testing.T) {
 }
 
 func TestScenario05CrashAnotherAcquiresAfterTTL(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
+	onTwo(t, func(t *testing.T, _ *memory.Store, a, b *node) {
 		a.hold("job")
 		lb := b.lease("job")
 		mustNotWin(t, lb)
@@ -63,8 +61,7 @@ func TestScenario05CrashAnotherAcquiresAfterTTL(t *testing.T) {
 }
 
 func TestScenario06FrozenHolderFirstCheckIsFalse(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
+	onTwo(t, func(t *testing.T, _ *memory.Store, a, b *node) {
 		la, lb := a.hold("job"), b.lease("job")
 		lost := watchLosses(la)
 		term, _ := la.Term()
@@ -130,8 +127,7 @@ func TestScenario08DeadlineCountsFromTheSendTime(t *testing.T) {
 }
 
 func TestScenario14OnLostOrderAndIsolation(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	onOne(t, func(t *testing.T, _ *memory.Store, a *node) {
 		la := a.lease("job")
 		var mu sync.Mutex
 		var told []string
@@ -179,8 +175,7 @@ func TestScenario14OnLostOrderAndIsolation(t *testing.T) {
 
 func TestScenario15SuspendAndClockSteps(t *testing.T) {
 	t.Run("the machine sleeps", func(t *testing.T) {
-		bubble(t, func(t *testing.T, store *memory.Store) {
-			a, b := start(t, store, "a"), start(t, store, "b")
+		onTwo(t, func(t *testing.T, _ *memory.Store, a, b *node) {
 			la, lb := a.hold("job"), b.lease("job")
 			lost := watchLosses(la)
 			term, _ := la.Term()
@@ -197,8 +192,7 @@ func TestScenario15SuspendAndClockSteps(t *testing.T) {
 		})
 	})
 	t.Run("the wall clock is stepped ahead", func(t *testing.T) {
-		bubble(t, func(t *testing.T, store *memory.Store) {
-			a, b := start(t, store, "a"), start(t, store, "b")
+		onTwo(t, func(t *testing.T, _ *memory.Store, a, b *node) {
 			la, lb := a.hold("job"), b.lease("job")
 			a.clock.StepWall(time.Hour)
 			require.False(t, la.CheckAlive(), "as safe as after a sleep")
@@ -209,8 +203,7 @@ func TestScenario15SuspendAndClockSteps(t *testing.T) {
 		})
 	})
 	t.Run("the wall clock is stepped back", func(t *testing.T) {
-		bubble(t, func(t *testing.T, store *memory.Store) {
-			a, b := start(t, store, "a"), start(t, store, "b")
+		onTwo(t, func(t *testing.T, _ *memory.Store, a, b *node) {
 			la, lb := a.hold("job"), b.lease("job")
 			a.clock.StepWall(-time.Hour)
 			time.Sleep(3 * ttl)
@@ -222,8 +215,7 @@ func TestScenario15SuspendAndClockSteps(t *testing.T) {
 		})
 	})
 	t.Run("the wall clock is stepped back, then the machine sleeps", func(t *testing.T) {
-		bubble(t, func(t *testing.T, store *memory.Store) {
-			a, b := start(t, store, "a"), start(t, store, "b")
+		onTwo(t, func(t *testing.T, _ *memory.Store, a, b *node) {
 			la, lb := a.hold("job"), b.lease("job")
 			a.clock.StepWall(-time.Hour)
 			time.Sleep(time.Second + time.Millisecond) // to notice it
@@ -238,8 +230,7 @@ func TestScenario15SuspendAndClockSteps(t *testing.T) {
 	})
 	t.Run("the clock runs at another rate", func(t *testing.T) {
 		for _, rate := range []float64{0.92, 1.08} {
-			bubble(t, func(t *testing.T, store *memory.Store) {
-				a, b := start(t, store, "a"), start(t, store, "b")
+			onTwo(t, func(t *testing.T, _ *memory.Store, a, b *node) {
 				a.clock.SetRate(rate)
 				la, lb := a.hold("job"), b.lease("job")
 				time.Sleep(5 * ttl)
@@ -370,8 +361,7 @@ func TestScenario13AdoptedTooLate(t *testing.T) {
 
 // Who was told that the name came to its offer takes it up by one request.
 func TestScenario13AdoptedAtOnce(t *testing.T) {
-	bubble(t, func(t *testing.T, db *memory.Store) {
-		a, b := start(t, db, "a"), start(t, db, "b")
+	onTwo(t, func(t *testing.T, _ *memory.Store, a, b *node) {
 		la, lb := a.hold("job"), b.lease("job")
 		stop, err := b.Watch("", func(store.Event) {})
 		require.NoError(t, err)
@@ -396,8 +386,7 @@ func TestScenario13AdoptedAtOnce(t *testing.T) {
 // An answer that is lost while a name is taken up does not hide that nobody else
 // had it, as long as the store says what each claim replaced.
 func TestScenario13AdoptedByTheSecondAnswer(t *testing.T) {
-	bubble(t, func(t *testing.T, db *memory.Store) {
-		a, b := start(t, db, "a"), start(t, db, "b")
+	onTwo(t, func(t *testing.T, _ *memory.Store, a, b *node) {
 		la, lb := a.hold("job"), b.lease("job")
 		o := offerOf(t, lb)
 		require.NoError(t, la.Transfer(t.Context(), o))
@@ -446,8 +435,7 @@ func TestScenario13TransferRefused(t *testing.T) {
 }
 
 func TestScenario13OfferIsForOneNameAndItsMaker(t *testing.T) {
-	bubble(t, func(t *testing.T, db *memory.Store) {
-		a, b := start(t, db, "a"), start(t, db, "b")
+	onTwo(t, func(t *testing.T, _ *memory.Store, a, b *node) {
 		o := offerOf(t, b.lease("other"))
 		la := a.hold("job")
 		require.ErrorIs(t, la.Transfer(t.Context(), o), lease.ErrInvalid)
@@ -527,8 +515,7 @@ func (f *foreignStore) Watch(ctx context.Context, of store.Scope) iter.Seq2[stor
 }
 
 func TestScenario21LateReleaseAfterReacquire(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
+	onTwo(t, func(t *testing.T, store *memory.Store, a, b *node) {
 		la, lb := a.hold("job"), b.lease("job")
 		first := token(t, la)
 		a.rule(faultstore.Release, faultstore.Fault{Kind: faultstore.LandLate, Delay: 8 * time.Second})
@@ -579,8 +566,7 @@ func TestScenario22UnclaimedRecordIsReleased(t *testing.T) {
 }
 
 func TestScenario22ALostTermStaysClaimed(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
+	onTwo(t, func(t *testing.T, store *memory.Store, a, b *node) {
 		la := a.hold("job")
 		lost := watchLosses(la)
 		// Our clock says it is over while the store still has the record.

@@ -116,8 +116,7 @@ func TestABatchIsOneRequest(t *testing.T) {
 }
 
 func TestAnEmptySessionIsClosedAfterATTL(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	onOne(t, func(t *testing.T, store *memory.Store, a *node) {
 		la := a.hold("job")
 		require.NoError(t, la.Release(t.Context()))
 		time.Sleep(ttl - time.Millisecond)
@@ -135,8 +134,7 @@ func TestAnEmptySessionIsClosedAfterATTL(t *testing.T) {
 }
 
 func TestAnOfferKeepsItsSessionForItsLifetime(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	onOne(t, func(t *testing.T, store *memory.Store, a *node) {
 		la := a.lease("job")
 		o := offerOf(t, la)
 		_, err := la.Offer(t.Context()) // replaces it
@@ -362,8 +360,7 @@ func TestAdaptiveAgainstFixed(t *testing.T) {
 
 // What was ever in doubt is not looked at for as long as the process lives.
 func TestDoubtsFade(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	onOne(t, func(t *testing.T, _ *memory.Store, a *node) {
 		a.hold("kept") // and with it the session
 		a.rule(faultstore.Acquire, faultstore.Fault{Kind: faultstore.Drop})
 		for i := range 1100 { // more than are kept by name, too
@@ -396,8 +393,7 @@ func TestDoubtsFade(t *testing.T) {
 // A name that nothing was ever sent for, since no session could be opened, is in no
 // doubt: it is neither kept nor looked at, and given up without a request.
 func TestWhatWasNeverSentIsInNoDoubt(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	onOne(t, func(t *testing.T, _ *memory.Store, a *node) {
 		a.rule(faultstore.OpenSession, faultstore.Fault{Kind: faultstore.Drop})
 		var looks atomic.Int32
 		for i := range 100 {

@@ -62,8 +62,7 @@ func TestAPoolTakesAnySlot(t *testing.T) {
 }
 
 func TestTryRunOfAPool(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
+	onTwo(t, func(t *testing.T, _ *memory.Store, a, b *node) {
 		pa, pb := a.pool("import", 2), b.pool("import", 2)
 		end, ended := make(chan struct{}), make(chan error, 5)
 		work := func(context.Context, int, lease.Term) error { <-end; return nil }
@@ -99,8 +98,7 @@ func TestTryRunOfAPool(t *testing.T) {
 }
 
 func TestAPoolKeepsTheRulesOfRun(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
+	onTwo(t, func(t *testing.T, store *memory.Store, a, b *node) {
 		p := a.pool("import", 1, lease.WithMetadata(map[string]string{"for": "bulk"}))
 		why := errors.New("the work's own")
 		require.ErrorIs(t, p.Run(t.Context(), func(context.Context, int, lease.Term) error { return why }), why)
@@ -132,8 +130,7 @@ func TestAPoolKeepsTheRulesOfRun(t *testing.T) {
 }
 
 func TestAPoolGoesOnWhenTheStoreDoes(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	onOne(t, func(t *testing.T, _ *memory.Store, a *node) {
 		p := a.pool("import", 2)
 		a.rule(faultstore.Get, faultstore.Fault{Kind: faultstore.Drop})
 		require.ErrorIs(t, p.TryRun(t.Context(), noSlot), faultstore.ErrInjected)
@@ -156,8 +153,7 @@ func TestAPoolGoesOnWhenTheStoreDoes(t *testing.T) {
 }
 
 func TestAPoolIsClosed(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	onOne(t, func(t *testing.T, store *memory.Store, a *node) {
 		p := a.pool("import", 1)
 		_, err := lease.NewPool(a.Keeper, "import", 1)
 		require.ErrorIs(t, err, lease.ErrNameInUse)
@@ -203,8 +199,7 @@ func TestAPoolIsClosed(t *testing.T) {
 
 // A call that waits for what is in use here hears of the Keeper's end from no slot.
 func TestTheEndOfItsKeeperEndsWhatWaitsForAPool(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	onOne(t, func(t *testing.T, _ *memory.Store, a *node) {
 		p := a.pool("import", 1)
 		end := make(chan struct{})
 		works := meanwhile(func() error {
@@ -224,8 +219,7 @@ func TestTheEndOfItsKeeperEndsWhatWaitsForAPool(t *testing.T) {
 }
 
 func TestNewPoolRefuses(t *testing.T) {
-	bubble(t, func(t *testing.T, db *memory.Store) {
-		a := start(t, db, "a")
+	onOne(t, func(t *testing.T, _ *memory.Store, a *node) {
 		for what, c := range map[string]struct {
 			name string
 			n    int

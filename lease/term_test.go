@@ -151,8 +151,7 @@ func TestATermKnowsWhenItHeard(t *testing.T) {
 
 // TestATermIsTrustedForAsLongAsWhatItHangsOn: until its parent's end, when that is sooner.
 func TestATermIsTrustedForAsLongAsWhatItHangsOn(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memory.Store) {
-		a := start(t, s, "a")
+	onOne(t, func(t *testing.T, _ *memory.Store, a *node) {
 		parent := a.hold("parent", lease.WithTTL(2*time.Second))
 		child := a.hold("child", lease.WithParent(parent), lease.WithTTL(time.Minute))
 		term, _ := a.hold("grandchild", lease.WithParent(child), lease.WithTTL(time.Minute)).Term()

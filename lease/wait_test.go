@@ -89,8 +89,7 @@ func TestWaitPollsAtGrowingJitteredIntervals(t *testing.T) {
 }
 
 func TestOnFreeByPolling(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
+	onTwo(t, func(t *testing.T, _ *memory.Store, a, b *node) {
 		la, lb := a.hold("job"), b.lease("job")
 		looks(b)
 		free := make(chan time.Time, 3)
@@ -110,8 +109,7 @@ func TestOnFreeByPolling(t *testing.T) {
 }
 
 func TestPollingBacksTheWatchUp(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+	onOne(t, func(t *testing.T, store *memory.Store, a *node) {
 		b := start(t, &deafStore{Store: store}, "b", func(c *lease.Config) { c.PollMax = time.Minute })
 		la, lb := a.hold("job"), b.lease("job")
 		mustNotWin(t, lb)
@@ -166,8 +164,7 @@ func TestLooksAreBatched(t *testing.T) {
 // What spreads a herd is how many names became free, not how many somebody waits
 // for: one name is told of at once, however many others wait.
 func TestAHerdIsSpreadByWhatBecameFree(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
+	onTwo(t, func(t *testing.T, _ *memory.Store, a, b *node) {
 		const n = 1001
 		hs, free := make([]*lease.Handle, n), make(chan time.Time, n)
 		for i, name := range manyNames(n) {
