@@ -43,8 +43,7 @@ func TestAnAskedReleaseWaitsForTheOwner(t *testing.T) {
 		require.False(t, won, "the work may be running")
 		require.NoError(t, child.Release(t.Context()))
 		require.NoError(t, la.Release(t.Context()))
-		won, err = lb.Acquire(t.Context())
-		require.True(t, won, err)
+		mustWin(t, lb)
 	})
 }
 

@@ -489,17 +489,11 @@ func TestInfoCountsWhatIsHeld(t *testing.T) {
 func (n *node) denies(ops ...faultstore.Op) *atomic.Int64 {
 	var count atomic.Int64
 	n.store.SetRule(func(c faultstore.Call) faultstore.Fault {
-		for _, op := range ops {
-			if c.Op == op {
-				count.Add(1)
-				return faultstore.Fault{Kind: faultstore.Deny}
-			}
+		if len(ops) > 0 && !slices.Contains(ops, c.Op) {
+			return faultstore.Fault{}
 		}
-		if len(ops) == 0 {
-			count.Add(1)
-			return faultstore.Fault{Kind: faultstore.Deny}
-		}
-		return faultstore.Fault{}
+		count.Add(1)
+		return faultstore.Fault{Kind: faultstore.Deny}
 	})
 	return &count
 }

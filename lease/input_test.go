@@ -84,9 +84,7 @@ func TestNoContextIsAnError(t *testing.T) {
 	require.NoError(t, pool.Close(t.Context()))
 
 	// What is refused has changed nothing.
-	won, err := h.Acquire(t.Context())
-	require.NoError(t, err)
-	require.True(t, won)
+	mustWin(t, h)
 	inputtest.Contexts(t, k)
 	inputtest.Contexts(t, h)
 	require.True(t, h.CheckAlive())
@@ -257,9 +255,7 @@ func TestLimitsAreCheckedWhereTheyAreConfigured(t *testing.T) {
 
 	h, err := k.Lease("job", lease.WithTTL(20*time.Second), lease.WithMetadata(map[string]string{"key": "1234567"}))
 	require.NoError(t, err, "at the bounds")
-	won, err := h.Acquire(t.Context())
-	require.NoError(t, err)
-	require.True(t, won)
+	mustWin(t, h)
 	require.NoError(t, h.Close(t.Context()))
 
 	d, err := k.Lease("described", lease.WithMetadata(map[string]string{"a": "1"}))
@@ -380,9 +376,7 @@ func FuzzConfig(f *testing.F) {
 			defer func() { require.NoError(t, k.Close(context.Background())) }()
 			h, err := k.Lease("x")
 			require.NoError(t, err)
-			won, err := h.Acquire(t.Context())
-			require.NoError(t, err)
-			require.True(t, won)
+			mustWin(t, h)
 			if ttl == 0 {
 				ttl = int64(10 * time.Second)
 			}

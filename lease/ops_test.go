@@ -205,8 +205,7 @@ func TestSuspectsAreLookedAtWithoutListing(t *testing.T) {
 		require.ErrorIs(t, err, lease.ErrUnknown)
 		require.NoError(t, la.Close(t.Context()))
 		time.Sleep(time.Until(began.Add(ttl + ttl/2 + 1)))
-		_, ok := standing(t, store, "job")
-		require.True(t, ok, "it landed when nobody wanted it any more")
+		requireHeld(t, store, "job") // it landed when nobody wanted it any more
 		time.Sleep(ttl + time.Second)
 		requireFree(t, store, "job")
 	})
@@ -507,17 +506,11 @@ func TestAnOfferIsCheckedBeforeAnythingIsTransferred(t *testing.T) {
 				bad := o
 				spoil(&bad)
 				require.ErrorIs(t, bad.Validate(), lease.ErrInvalid)
-				asked := 0
-				a.store.SetRule(func(c faultstore.Call) faultstore.Fault {
-					if c.Op == faultstore.Transfer {
-						asked++
-					}
-					return faultstore.Fault{}
-				})
+				asked := a.noting(nil)
 				err := la.Transfer(t.Context(), bad)
 				require.ErrorIs(t, err, lease.ErrInvalid)
 				require.ErrorContains(t, err, field)
-				require.Zero(t, asked)
+				require.Empty(t, asked.of(faultstore.Transfer))
 				require.True(t, la.CheckAlive(), "nothing was done")
 				require.Empty(t, lost.all())
 
@@ -557,8 +550,7 @@ func TestCloseWaitsForOwnersToRelease(t *testing.T) {
 		// Work may still be running under it: the record is renewed.
 		time.Sleep(5 * ttl)
 		require.Empty(t, closed)
-		_, ok := standing(t, db, "job")
-		require.True(t, ok)
+		requireHeld(t, db, "job")
 		// Nothing new begins.
 		_, err := la.Acquire(t.Context())
 		require.ErrorIs(t, err, lease.ErrClosed)

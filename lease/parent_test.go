@@ -138,8 +138,7 @@ func TestAnAcquisitionThatOutlastsItsParent(t *testing.T) {
 				require.False(t, child.CheckAlive())
 				a.store.SetRule(nil)
 				time.Sleep(ttl + 2*time.Second)
-				_, ok := standing(t, store, "child")
-				require.False(t, ok, "nobody has it, and nobody renews it")
+				requireFree(t, store, "child") // nobody has it, and nobody renews it
 				mustWin(t, parent)
 				mustWin(t, child)
 			})

@@ -70,9 +70,8 @@ func TestRunCancelsOnLossAndWaitsForTheReturn(t *testing.T) {
 				cancelled = time.Now()
 				require.False(t, term.CheckAlive(), "CheckAlive is false before the context is done")
 				require.ErrorIs(t, context.Cause(ctx), lease.ErrExpired)
-				time.Sleep(3 * ttl) // stubborn
-				_, ok := standing(t, store, "job")
-				require.False(t, ok, "its TTL covered it; it was not released under the work")
+				time.Sleep(3 * ttl)          // stubborn
+				requireFree(t, store, "job") // its TTL covered it; it was not released under the work
 				returned = time.Now()
 				return nil
 			})

@@ -344,13 +344,7 @@ func TestScenario13AdoptedTooLate(t *testing.T) {
 			require.NoError(t, lc.Release(t.Context()))
 			b.store.Heal()
 			if again {
-				lost := 0
-				b.store.SetRule(func(call faultstore.Call) faultstore.Fault {
-					if lost++; lost == 1 && call.Op == faultstore.Acquire {
-						return faultstore.Fault{Kind: faultstore.ApplyThenFail}
-					}
-					return faultstore.Fault{}
-				})
+				b.once(faultstore.Acquire, 1, faultstore.Fault{Kind: faultstore.ApplyThenFail})
 			}
 			mustAdopt(t, lb, o)
 			term, _ := lb.Term()
@@ -369,15 +363,9 @@ func TestScenario13AdoptedAtOnce(t *testing.T) {
 		o := offerOf(t, lb)
 		require.NoError(t, la.Transfer(t.Context(), o))
 		synctest.Wait()
-		asked := 0
-		b.store.SetRule(func(call faultstore.Call) faultstore.Fault {
-			if call.Op == faultstore.Acquire {
-				asked++
-			}
-			return faultstore.Fault{}
-		})
+		asked := b.noting(nil)
 		mustAdopt(t, lb, o)
-		require.Equal(t, 1, asked)
+		require.Len(t, asked.of(faultstore.Acquire), 1)
 		term, _ := lb.Term()
 		require.True(t, term.(lease.Continuing).Adopted(o))
 	})
@@ -390,17 +378,9 @@ func TestScenario13AdoptedByTheSecondAnswer(t *testing.T) {
 		la, lb := a.hold("job"), b.lease("job")
 		o := offerOf(t, lb)
 		require.NoError(t, la.Transfer(t.Context(), o))
-		lost := 0
-		b.store.SetRule(func(call faultstore.Call) faultstore.Fault {
-			if call.Op == faultstore.Acquire {
-				if lost++; lost == 1 {
-					return faultstore.Fault{Kind: faultstore.Drop}
-				}
-			}
-			return faultstore.Fault{}
-		})
+		b.once(faultstore.Acquire, 1, faultstore.Fault{Kind: faultstore.Drop})
 		mustAdopt(t, lb, o)
-		require.Greater(t, lost, 1)
+		require.Equal(t, 1, b.store.Injected(faultstore.Acquire))
 		term, _ := lb.Term()
 		require.True(t, term.(lease.Continuing).Adopted(o))
 	})
@@ -574,8 +554,7 @@ func TestScenario22ALostTermStaysClaimed(t *testing.T) {
 		require.False(t, la.CheckAlive())
 		lost.one(t, lease.ErrExpired)
 		time.Sleep(ttl / 4)
-		_, ok := standing(t, store, "job")
-		require.True(t, ok, "work may still run under it: it is left to its TTL")
+		requireHeld(t, store, "job") // work may still run under it: it is left to its TTL
 		require.NoError(t, la.Release(t.Context()))
 		requireFree(t, store, "job")
 		mustWin(t, b.lease("job"))
