@@ -51,10 +51,8 @@ func TestOutages(t *testing.T) {
 	a, b := c.Servers()[0], c.Servers()[1]
 	one, two := keeper(t, open(t, a.Config(), ns), ttl), keeper(t, open(t, b.Config(), ns), ttl)
 	h := held(t, one, "job")
-	waiter, err := two.Lease("job")
-	require.NoError(t, err)
-	won, err := waiter.Acquire(t.Context())
-	require.NoError(t, err)
+	waiter := must(two.Lease("job"))(t)
+	won := must(waiter.Acquire(t.Context()))(t)
 	require.False(t, won)
 
 	keeps(t, h, func() {
@@ -70,10 +68,9 @@ func TestOutages(t *testing.T) {
 		require.NoError(t, a.Cont())
 	})
 	keeps(t, h, func() {
-		leader, err := c.Etcd().Leader(t.Context())
-		require.NoError(t, err)
+		leader := must(c.Etcd().Leader(t.Context()))(t)
 		require.NoError(t, leader.Kill())
-		_, err = c.Etcd().Leader(t.Context(), leader)
+		_, err := c.Etcd().Leader(t.Context(), leader)
 		require.NoError(t, err)
 		require.NoError(t, leader.Restart(t.Context()))
 	})
@@ -82,8 +79,7 @@ func TestOutages(t *testing.T) {
 	require.NoError(t, h.Release(t.Context()))
 	require.NoError(t, b.Restart(t.Context()))
 	require.NoError(t, waiter.Wait(t.Context()))
-	term, err := waiter.AcquireTerm(t.Context())
-	require.NoError(t, err)
+	term := must(waiter.AcquireTerm(t.Context()))(t)
 	require.Greater(t, term.Token(), before.Token())
 }
 
@@ -96,13 +92,12 @@ func TestAServerThatIsBehind(t *testing.T) {
 	x := session(t, a, time.Hour)
 	first := claim(t, a, x, "n")
 	require.True(t, first.OK)
-	got, err := b.Get(t.Context(), "n")
-	require.NoError(t, err)
+	got := must(b.Get(t.Context(), "n"))(t)
 	require.Equal(t, first.Record.Token, got[0].Token)
 	require.NoError(t, listed(t.Context(), b))
 
 	c.Servers()[1].Etcd().Cut()
-	_, err = a.Release(t.Context(), []store.Held{first.Record.Held()})
+	_, err := a.Release(t.Context(), []store.Held{first.Record.Held()})
 	require.NoError(t, err)
 	second := claim(t, a, x, "n")
 	require.True(t, second.OK)
@@ -134,15 +129,13 @@ func TestRenewals(t *testing.T) {
 	for i := range 50 {
 		claims = append(claims, store.Claim{Name: fmt.Sprint("n/", i), Nonce: 1})
 	}
-	outs, err := s.Acquire(t.Context(), x, claims)
-	require.NoError(t, err)
+	outs := must(s.Acquire(t.Context(), x, claims))(t)
 	for _, out := range outs {
 		require.True(t, out.OK)
 	}
 	f.since()
 	for range 3 {
-		grants, err := s.Renew(t.Context(), []store.Session{x})
-		require.NoError(t, err)
+		grants := must(s.Renew(t.Context(), []store.Session{x}))(t)
 		require.NoError(t, grants[0].Err)
 	}
 	require.Equal(t, map[string]int{"PUT": 3}, f.since())
@@ -207,8 +200,7 @@ func TestLeasesChangedByHand(t *testing.T) {
 		again := held(t, k, what+"/other") // the session is the same, and lives on
 		require.NoError(t, again.Release(t.Context()))
 		require.NoError(t, h.Release(t.Context()))
-		after, err := h.AcquireTerm(t.Context())
-		require.NoError(t, err)
+		after := must(h.AcquireTerm(t.Context()))(t)
 		require.Greater(t, after.Token(), term.Token())
 	}
 
@@ -250,8 +242,7 @@ func TestFinalizers(t *testing.T) {
 	sessionKey := fmt.Sprint("sessions/", x.ID)
 	finalizers(sessionKey, "example.com/kept")
 	require.NoError(t, s.CloseSession(t.Context(), x))
-	grants, err := s.Renew(t.Context(), []store.Session{x})
-	require.NoError(t, err)
+	grants := must(s.Renew(t.Context(), []store.Session{x}))(t)
 	require.Error(t, grants[0].Err)
 	y := session(t, s, time.Hour)
 	require.ErrorIs(t, claim(t, s, y, "n").Err, store.ErrBadRecord)
@@ -274,11 +265,9 @@ func TestLateAndEqualWrites(t *testing.T) {
 	before, _ := o.Number(first)
 	after, _ := o.Number(second)
 	require.Greater(t, after, before)
-	ok, err = o.Delete(t.Context(), "sessions/1", first)
-	require.NoError(t, err)
+	ok = must(o.Delete(t.Context(), "sessions/1", first))(t)
 	require.False(t, ok)
-	ok, err = o.Delete(t.Context(), "sessions/1", second)
-	require.NoError(t, err)
+	ok = must(o.Delete(t.Context(), "sessions/1", second))(t)
 	require.True(t, ok)
 	_, ok, err = o.Put(t.Context(), "sessions/1", []byte("{}"), second)
 	require.NoError(t, err)
@@ -293,8 +282,7 @@ func TestLateAndEqualWrites(t *testing.T) {
 		_, ok, err = o.Put(t.Context(), "sessions/1", []byte("{}"), late)
 		require.NoError(t, err)
 		require.False(t, ok)
-		ok, err = o.Delete(t.Context(), "sessions/1", late)
-		require.NoError(t, err)
+		ok = must(o.Delete(t.Context(), "sessions/1", late))(t)
 		require.False(t, ok)
 	}
 	require.NotEqual(t, second, third)
@@ -339,10 +327,9 @@ func TestARestoredEtcd(t *testing.T) {
 func TestASilentConnection(t *testing.T) {
 	c := cluster(t)
 	ns := namespace(t, c)
-	route, err := c.Servers()[0].NewRoute()
-	require.NoError(t, err)
+	route := must(c.Servers()[0].NewRoute())(t)
 	s := open(t, route.Config(), ns)
-	_, err = s.Get(t.Context(), "n")
+	_, err := s.Get(t.Context(), "n")
 	require.NoError(t, err)
 	route.Cut()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

@@ -60,8 +60,7 @@ func cluster(t *testing.T) *kubetest.Cluster {
 	shared.Lock()
 	defer shared.Unlock()
 	if shared.c == nil {
-		c, err := kubetest.Run(context.Background(), kubetest.Options{})
-		require.NoError(t, err)
+		c := must(kubetest.Run(context.Background(), kubetest.Options{}))(t)
 		shared.c = c
 	}
 	return shared.c
@@ -109,8 +108,7 @@ func as(config *rest.Config, u kubetest.User) *rest.Config {
 // keeper makes one that is closed with the test.
 func keeper(t *testing.T, s store.Store, ttl time.Duration) *lease.Keeper {
 	t.Helper()
-	k, err := lease.NewKeeper(s, lease.Config{ID: fmt.Sprint("node-", ids.Add(1)), TTL: ttl, Logger: zap.NewNop()})
-	require.NoError(t, err)
+	k := must(lease.NewKeeper(s, lease.Config{ID: fmt.Sprint("node-", ids.Add(1)), TTL: ttl, Logger: zap.NewNop()}))(t)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
@@ -122,11 +120,9 @@ func keeper(t *testing.T, s store.Store, ttl time.Duration) *lease.Keeper {
 // held is a lease that k holds.
 func held(t *testing.T, k *lease.Keeper, name string) *lease.Handle {
 	t.Helper()
-	h, err := k.Lease(name)
-	require.NoError(t, err)
+	h := must(k.Lease(name))(t)
 	require.NoError(t, h.Wait(t.Context()))
-	won, err := h.Acquire(t.Context())
-	require.NoError(t, err)
+	won := must(h.Acquire(t.Context()))(t)
 	require.True(t, won)
 	return h
 }
@@ -144,8 +140,7 @@ func session(t *testing.T, s store.Store, ttl time.Duration) store.Session {
 // claim asks for a free name.
 func claim(t *testing.T, s store.Store, x store.Session, name string) store.Outcome {
 	t.Helper()
-	outs, err := s.Acquire(t.Context(), x, []store.Claim{{Name: name, Nonce: uint64(ids.Add(1))}})
-	require.NoError(t, err)
+	outs := must(s.Acquire(t.Context(), x, []store.Claim{{Name: name, Nonce: uint64(ids.Add(1))}}))(t)
 	require.Len(t, outs, 1)
 	return outs[0]
 }
@@ -195,14 +190,12 @@ func newFront(t *testing.T, of *rest.Config) *front {
 // lead has requests passed on to an API.
 func (f *front) lead(t *testing.T, of *rest.Config) {
 	t.Helper()
-	u, err := url.Parse(of.Host)
-	require.NoError(t, err)
+	u := must(url.Parse(of.Host))(t)
 	p := httputil.NewSingleHostReverseProxy(u)
 	p.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) }
 	p.FlushInterval = -1
 	p.ErrorLog = zap.NewStdLog(zap.NewNop())
-	trip, err := rest.TransportFor(of)
-	require.NoError(t, err)
+	trip := must(rest.TransportFor(of))(t)
 	p.Transport = trip
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -243,3 +236,12 @@ func (f *front) since() map[string]int {
 }
 
 func (f *front) config() *rest.Config { return &rest.Config{Host: f.URL} }
+
+// must returns what a call returned, which may not have failed.
+func must[T any](v T, err error) func(tb testing.TB) T {
+	return func(tb testing.TB) T {
+		tb.Helper()
+		require.NoError(tb, err)
+		return v
+	}
+}

@@ -22,8 +22,7 @@ import (
 // role is that of rbac.yaml.
 func role(t *testing.T) rbac.Role {
 	t.Helper()
-	text, err := os.ReadFile("rbac.yaml")
-	require.NoError(t, err)
+	text := must(os.ReadFile("rbac.yaml"))(t)
 	for part := range strings.SplitSeq(string(text), "\n---\n") {
 		var r rbac.Role
 		require.NoError(t, yaml.Unmarshal([]byte(part), &r))
@@ -43,14 +42,12 @@ func TestRightsThatAreMissedLate(t *testing.T) {
 		ns := namespace(t, c)
 		may := role(t).Rules[0]
 		may.Verbs = slices.DeleteFunc(slices.Clone(may.Verbs), func(v string) bool { return v == lacks })
-		u, err := c.AddUser(t.Context(), ns, may)
-		require.NoError(t, err)
+		u := must(c.AddUser(t.Context(), ns, may))(t)
 		s := open(t, c.Servers()[0].Config(), ns)
 		x := session(t, s, time.Second) // is not renewed
 		require.True(t, claim(t, s, x, "job").OK)
 		k := keeper(t, open(t, as(c.Servers()[0].Config(), u), ns), 3*time.Second)
-		l, err := k.Lease("job")
-		require.NoError(t, err)
+		l := must(k.Lease("job"))(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
@@ -92,8 +89,7 @@ func TestPermissions(t *testing.T) {
 		did("open", err)
 		outs, err := s.Acquire(t.Context(), x, []store.Claim{{Name: "n", Nonce: 1}})
 		won := did("acquire", err)
-		grants, err := s.Renew(t.Context(), []store.Session{x})
-		require.NoError(t, err)
+		grants := must(s.Renew(t.Context(), []store.Session{x}))(t)
 		did("renew", grants[0].Err)
 		did("list", listed(t.Context(), s))
 		for ev, err := range s.Watch(t.Context(), store.Scope{}) {

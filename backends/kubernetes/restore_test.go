@@ -36,8 +36,7 @@ func TestARestoredSnapshot(t *testing.T) {
 		// process gets a lease, also one that starts now.
 		later := keeper(t, open(t, r.server.Config(), r.ns), restoredTTL)
 		for k, name := range map[*lease.Keeper]string{r.k: "other", later: "another"} {
-			h, err := k.Lease(name)
-			require.NoError(t, err)
+			h := must(k.Lease(name))(t)
 			eventually(t, "it is noticed", func() bool {
 				won, err := h.Acquire(t.Context())
 				require.False(t, won)
@@ -54,8 +53,7 @@ func TestARestoredSnapshot(t *testing.T) {
 			<-r.after.Context().Done()
 			require.NotErrorIs(t, listed(t.Context(), r.s), store.ErrSetback)
 			require.NoError(t, r.h.Release(t.Context()))
-			won, err := r.h.Acquire(t.Context())
-			require.NoError(t, err)
+			won := must(r.h.Acquire(t.Context()))(t)
 			require.False(t, won, "it is the second's")
 		})
 	}
@@ -126,8 +124,7 @@ func (r restored) accept(t *testing.T) {
 		return errors.Is(err, store.ErrSetback)
 	})
 	require.NoError(t, r.k.AcceptHistory(t.Context()))
-	h, err := r.k.Lease("later")
-	require.NoError(t, err)
+	h := must(r.k.Lease("later"))(t)
 	eventually(t, "leases are to be had", func() bool {
 		won, err := h.Acquire(t.Context())
 		return err == nil && won
@@ -137,8 +134,7 @@ func (r restored) accept(t *testing.T) {
 // save writes a snapshot of etcd, as etcdctl does.
 func save(t *testing.T, c *kubetest.Cluster, path string) {
 	t.Helper()
-	from, err := c.Etcd().Client(t).Snapshot(t.Context())
-	require.NoError(t, err)
+	from := must(c.Etcd().Client(t).Snapshot(t.Context()))(t)
 	text, err := io.ReadAll(from)
 	require.NoError(t, errors.Join(err, from.Close(), os.WriteFile(path, text, 0o600)))
 }

@@ -94,27 +94,21 @@ func TestEverythingOnce(t *testing.T) {
 	}
 	require.NotEmpty(t, hosts)
 
-	locks, err := runlock.New(a.Keeper())
-	require.NoError(t, err)
-	lock, err := locks.Try(t.Context(), "workflow", "1")
-	require.NoError(t, err)
-	other, err := runlock.New(b.Keeper())
-	require.NoError(t, err)
-	_, err = other.Try(t.Context(), "workflow", "1")
+	locks := must(runlock.New(a.Keeper()))(t)
+	lock := must(locks.Try(t.Context(), "workflow", "1"))(t)
+	other := must(runlock.New(b.Keeper()))(t)
+	_, err := other.Try(t.Context(), "workflow", "1")
 	var held *lease.HeldError
 	require.ErrorAs(t, err, &held)
 	require.Equal(t, "a", held.Record.Owner.ID)
 	require.NoError(t, lock.Close(t.Context()))
 
-	p, err := provider.New(open(t, c.Servers()[0].Config(), ns))
-	require.NoError(t, err)
-	q, err := provider.New(open(t, c.Servers()[0].Config(), ns))
-	require.NoError(t, err)
+	p := must(provider.New(open(t, c.Servers()[0].Config(), ns)))(t)
+	q := must(provider.New(open(t, c.Servers()[0].Config(), ns)))(t)
 	got, err := p.Acquire(t.Context(), "order/1", "x", time.Minute)
 	require.NoError(t, err)
 	require.True(t, got.Acquired)
-	got, err = q.Acquire(t.Context(), "order/1", "y", time.Minute)
-	require.NoError(t, err)
+	got = must(q.Acquire(t.Context(), "order/1", "y", time.Minute))(t)
 	require.False(t, got.Acquired)
 	require.Equal(t, "x", got.Owner)
 	require.NoError(t, p.Release(t.Context(), "order/1", "x"))
@@ -150,8 +144,7 @@ func leadUnderBoth(ctx context.Context, l lease.Lease, lock resourcelock.Interfa
 func TestComingFromClientGo(t *testing.T) {
 	c := cluster(t)
 	ns := namespace(t, c)
-	client, err := coordinationclient.NewForConfig(c.Servers()[0].Config())
-	require.NoError(t, err)
+	client := must(coordinationclient.NewForConfig(c.Servers()[0].Config()))(t)
 	lock := func(id string) resourcelock.Interface {
 		return &resourcelock.LeaseLock{
 			LeaseMeta: meta.ObjectMeta{Namespace: ns, Name: "job"}, Client: client,
@@ -195,9 +188,7 @@ func TestComingFromClientGo(t *testing.T) {
 	})
 	require.Equal(t, "first", <-began)
 	leaseOf := func() lease.Lease {
-		h, err := keeper(t, open(t, c.Servers()[0].Config(), ns), 15*time.Second).Lease("job")
-		require.NoError(t, err)
-		return h
+		return must(keeper(t, open(t, c.Servers()[0].Config(), ns), 15*time.Second).Lease("job"))(t)
 	}
 	second := run(func(ctx context.Context) { _ = leadUnderBoth(ctx, leaseOf(), lock("second"), work("second")) })
 	first.stop()

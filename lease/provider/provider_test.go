@@ -25,15 +25,13 @@ import (
 )
 
 func over(t *testing.T, s store.Store) *provider.Provider {
-	p, err := provider.New(s)
-	require.NoError(t, err)
+	p := must(provider.New(s))(t)
 	return p
 }
 
 func acquire(t *testing.T, p *provider.Provider, key, owner string, ttl time.Duration) provider.Result {
 	t.Helper()
-	r, err := p.Acquire(t.Context(), key, owner, ttl)
-	require.NoError(t, err)
+	r := must(p.Acquire(t.Context(), key, owner, ttl))(t)
 	return r
 }
 
@@ -70,32 +68,26 @@ func TestOverStores(t *testing.T) {
 			renewed, err := p.Renew(t.Context(), name, "a", 2*ttl)
 			require.NoError(t, err)
 			require.True(t, renewed)
-			renewed, err = p.Renew(t.Context(), name, "b", ttl)
-			require.NoError(t, err)
+			renewed = must(p.Renew(t.Context(), name, "b", ttl))(t)
 			require.False(t, renewed)
 			for _, other := range []time.Duration{ttl, 3 * ttl, 2 * ttl} {
-				renewed, err = q.Renew(t.Context(), name, "a", other)
-				require.NoError(t, err)
+				renewed = must(q.Renew(t.Context(), name, "a", other))(t)
 				require.True(t, renewed, "to %v", other)
 				require.Greater(t, acquire(t, p, name, "a", other).Token, longer.Token)
 			}
 
 			require.NoError(t, p.Release(t.Context(), name, "b"), "it does nothing")
-			owner, err := p.Owner(t.Context(), name)
-			require.NoError(t, err)
+			owner := must(p.Owner(t.Context(), name))(t)
 			require.Equal(t, "a", owner)
 
 			moved, err := q.Transfer(t.Context(), name, "b", "c", ttl)
 			require.NoError(t, err)
 			require.False(t, moved)
-			moved, err = q.Transfer(t.Context(), name, "a", "c", ttl)
-			require.NoError(t, err)
+			moved = must(q.Transfer(t.Context(), name, "a", "c", ttl))(t)
 			require.True(t, moved)
-			moved, err = p.Transfer(t.Context(), name, "a", "c", ttl)
-			require.NoError(t, err)
+			moved = must(p.Transfer(t.Context(), name, "a", "c", ttl))(t)
 			require.True(t, moved, "it has been, and the call may be repeated")
-			moved, err = p.Transfer(t.Context(), name, "a", "c", 2*ttl)
-			require.NoError(t, err)
+			moved = must(p.Transfer(t.Context(), name, "a", "c", 2*ttl))(t)
 			require.True(t, moved, "also for another time")
 			third := acquire(t, p, name, "c", ttl)
 			require.True(t, third.Acquired)
@@ -103,23 +95,20 @@ func TestOverStores(t *testing.T) {
 
 			require.NoError(t, q.Release(t.Context(), name, "c"))
 			require.NoError(t, q.Release(t.Context(), name, "c"), "again")
-			owner, err = p.Owner(t.Context(), name)
-			require.NoError(t, err)
+			owner = must(p.Owner(t.Context(), name))(t)
 			require.Empty(t, owner)
 			require.Greater(t, acquire(t, p, name, "b", ttl).Token, third.Token)
 
 			short := acquire(t, p, name+"/short", "a", time.Second) // etcd grants 2 s
 			record := func() lease.Record {
-				key, err := provider.Name(name + "/short")
-				require.NoError(t, err)
+				key := must(provider.Name(name + "/short"))(t)
 				found, err := s.client().Get(t.Context(), key)
 				require.NoError(t, err)
 				require.Len(t, found, 1)
 				return found[0]
 			}
 			require.Less(t, time.Until(short.Expires), record().TTL, "as granted")
-			moved, err = p.Transfer(t.Context(), name+"/short", "a", "c", time.Second)
-			require.NoError(t, err)
+			moved = must(p.Transfer(t.Context(), name+"/short", "a", "c", time.Second))(t)
 			require.True(t, moved)
 			require.Less(t, time.Until(short.Expires), record().TTL, "as granted")
 		})
@@ -378,8 +367,7 @@ func TestNoSessionIsLeftBehind(t *testing.T) {
 		"of who transfers in vain": func(t *testing.T, p *provider.Provider, s *faultstore.Store, q *provider.Provider) int {
 			acquire(t, p, "k", "a", year)
 			s.SetRule(once(faultstore.Transfer, func() { require.NoError(t, q.Release(t.Context(), "k", "a")) }))
-			moved, err := p.Transfer(t.Context(), "k", "a", "b", year)
-			require.NoError(t, err)
+			moved := must(p.Transfer(t.Context(), "k", "a", "b", year))(t)
 			require.False(t, moved)
 			return 0
 		},
@@ -392,8 +380,7 @@ func TestNoSessionIsLeftBehind(t *testing.T) {
 		"of who renews what is released": func(t *testing.T, p *provider.Provider, s *faultstore.Store, q *provider.Provider) int {
 			acquire(t, p, "k", "a", year)
 			s.SetRule(once(faultstore.OpenSession, func() { require.NoError(t, q.Release(t.Context(), "k", "a")) }))
-			ok, err := p.Renew(t.Context(), "k", "a", year)
-			require.NoError(t, err)
+			ok := must(p.Renew(t.Context(), "k", "a", year))(t)
 			require.False(t, ok)
 			return 0
 		},
@@ -435,8 +422,7 @@ func TestASessionThatIsClosedLate(t *testing.T) {
 		renewing.SetRule(slow(faultstore.Fault{Kind: faultstore.LandLate, Delay: 2 * time.Second}))
 		releasing.SetRule(slow(faultstore.Fault{}))
 		all.Go(func() {
-			renewed, err := p.Renew(t.Context(), "k", "a", ttl)
-			require.NoError(t, err)
+			renewed := must(p.Renew(t.Context(), "k", "a", ttl))(t)
 			require.False(t, renewed, "it has expired")
 		})
 		time.Sleep(time.Millisecond)
@@ -512,8 +498,7 @@ func TestASessionThatEndsBeforeATransfer(t *testing.T) {
 			}
 			return faultstore.Fault{}
 		})
-		moved, err := p.Transfer(t.Context(), "k", "a", "b", time.Second)
-		require.NoError(t, err)
+		moved := must(p.Transfer(t.Context(), "k", "a", "b", time.Second))(t)
 		require.True(t, moved)
 	})
 }
@@ -541,14 +526,21 @@ func TestWhatRanOutAndIsGuarded(t *testing.T) {
 	for _, ttl := range []time.Duration{time.Minute, time.Hour} {
 		got := acquire(t, p, "k", "a", ttl)
 		require.Equal(t, provider.Result{Owner: "a"}, got)
-		renewed, err := p.Renew(t.Context(), "k", "a", ttl)
-		require.NoError(t, err)
+		renewed := must(p.Renew(t.Context(), "k", "a", ttl))(t)
 		require.False(t, renewed)
 	}
-	moved, err := p.Transfer(t.Context(), "k", "a", "b", time.Minute)
-	require.NoError(t, err)
+	moved := must(p.Transfer(t.Context(), "k", "a", "b", time.Minute))(t)
 	require.False(t, moved)
 	require.NoError(t, p.Release(t.Context(), "k", "a"))
 	s.by = false
 	require.True(t, acquire(t, p, "k", "a", time.Minute).Acquired)
+}
+
+// must returns what a call returned, which may not have failed.
+func must[T any](v T, err error) func(tb testing.TB) T {
+	return func(tb testing.TB) T {
+		tb.Helper()
+		require.NoError(tb, err)
+		return v
+	}
 }

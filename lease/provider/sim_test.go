@@ -57,8 +57,7 @@ func play(t *testing.T, r *simulate.Random) {
 			}
 			return f
 		})
-		p, err := provider.New(db)
-		require.NoError(t, err)
+		p := must(provider.New(db))(t)
 		own, taken := fork(r), make([]bool, 40)
 		for i := range taken {
 			taken[i] = r.Step()
@@ -76,17 +75,14 @@ func play(t *testing.T, r *simulate.Random) {
 	all.Wait()
 	j.check()
 	// What was left unknown is settled by calling again, and then all can be had.
-	p, err := provider.New(backing)
-	require.NoError(t, err)
+	p := must(provider.New(backing))(t)
 	for _, key := range keys {
 		time.Sleep(10 * time.Second) // no request is under way
-		owner, err := p.Owner(t.Context(), key)
-		require.NoError(t, err)
+		owner := must(p.Owner(t.Context(), key))(t)
 		if owner != "" {
 			require.NoError(t, p.Release(t.Context(), key, owner))
 		}
-		got, err := p.Acquire(t.Context(), key, "z", time.Second)
-		require.NoError(t, err)
+		got := must(p.Acquire(t.Context(), key, "z", time.Second))(t)
 		require.True(t, got.Acquired)
 	}
 }

@@ -33,20 +33,17 @@ type peer struct {
 
 func newPeer(t *testing.T, objects observed.Objects, id store.SessionID) *peer {
 	t.Helper()
-	s, err := observed.New(objects)
-	require.NoError(t, err)
+	s := must(observed.New(objects))(t)
 	owner := store.Owner{ID: fmt.Sprint("node-", id), Incarnation: fmt.Sprint("i", id)}
 	p := &peer{t, s, store.Session{ID: id, Owner: owner, TTL: ttl}}
-	g, err := s.OpenSession(t.Context(), p.session)
-	require.NoError(t, err)
+	g := must(s.OpenSession(t.Context(), p.session))(t)
 	require.Equal(t, store.Grant{TTL: ttl}, g)
 	return p
 }
 
 func (p *peer) claim(c store.Claim) store.Outcome {
 	p.t.Helper()
-	outs, err := p.store.Acquire(p.t.Context(), p.session, []store.Claim{c})
-	require.NoError(p.t, err)
+	outs := must(p.store.Acquire(p.t.Context(), p.session, []store.Claim{c}))(p.t)
 	require.Len(p.t, outs, 1)
 	return outs[0]
 }
@@ -60,15 +57,13 @@ func (p *peer) win(name string) store.Record {
 
 func (p *peer) renew() error {
 	p.t.Helper()
-	grants, err := p.store.Renew(p.t.Context(), []store.Session{p.session})
-	require.NoError(p.t, err)
+	grants := must(p.store.Renew(p.t.Context(), []store.Session{p.session}))(p.t)
 	return grants[0].Err
 }
 
 func (p *peer) get(names ...string) []store.Record {
 	p.t.Helper()
-	found, err := p.store.Get(p.t.Context(), names...)
-	require.NoError(p.t, err)
+	found := must(p.store.Get(p.t.Context(), names...))(p.t)
 	return found
 }
 
@@ -193,8 +188,7 @@ func TestASessionThatNobodyCanReadHoldsItsNames(t *testing.T) {
 				require.NotErrorIs(t, err, store.ErrSessionGone)
 			}
 			to := store.Offer{Name: "own", Owner: a.session.Owner, Session: 1, TTL: ttl, Nonce: 8}
-			outs, err := b.store.Transfer(t.Context(), []store.Transfer{{Held: own.Held(), To: to}})
-			require.NoError(t, err)
+			outs := must(b.store.Transfer(t.Context(), []store.Transfer{{Held: own.Held(), To: to}}))(t)
 			require.ErrorIs(t, outs[0].Err, store.ErrBadRecord)
 			time.Sleep(wait)
 		}
@@ -428,11 +422,10 @@ func TestADenialIsOfTheWholeCall(t *testing.T) {
 }
 
 func TestBadInput(t *testing.T) {
-	s, err := observed.New(observedtest.NewMap())
-	require.NoError(t, err)
+	s := must(observed.New(observedtest.NewMap()))(t)
 	inputtest.Contexts(t, s)
 	inputtest.Zeros(t, nil, new(observed.Store), new(observed.View))
-	_, err = new(observed.Store).Get(t.Context(), "a")
+	_, err := new(observed.Store).Get(t.Context(), "a")
 	require.ErrorIs(t, err, store.ErrInvalid)
 	require.ErrorContains(t, err, "observed.New")
 	for _, objects := range []observed.Objects{nil, (*observedtest.Map)(nil)} {
@@ -493,8 +486,7 @@ func TestAPanicIsNoAnswer(t *testing.T) {
 				"transfer": {"put", "records/", func() error { _, err := a.store.Transfer(ctx, moves); return err }},
 				"release":  {release, "records/", func() error { _, err := a.store.Release(ctx, held); return err }},
 				"renew": {"put", "sessions/", func() error {
-					grants, err := a.store.Renew(ctx, []store.Session{a.session})
-					require.NoError(t, err)
+					grants := must(a.store.Renew(ctx, []store.Session{a.session}))(t)
 					return grants[0].Err
 				}},
 			} {
@@ -526,4 +518,13 @@ func TestAVersionWithoutANumberIsNoRecord(t *testing.T) {
 		bad++
 	}
 	require.Equal(t, 3, bad)
+}
+
+// must returns what a call returned, which may not have failed.
+func must[T any](v T, err error) func(tb testing.TB) T {
+	return func(tb testing.TB) T {
+		tb.Helper()
+		require.NoError(tb, err)
+		return v
+	}
 }

@@ -143,8 +143,7 @@ func TestAWatchOfASessionThatCannotBeRead(t *testing.T) {
 	record := p.win("a")
 	view := p.store.View(store.Scope{})
 	take := func(c observed.Change) []store.Event {
-		events, err := view.Take(c)
-		require.NoError(t, err)
+		events := must(view.Take(c))(t)
 		return events
 	}
 	for o, err := range objects.List(t.Context(), "") {
@@ -162,8 +161,7 @@ func TestAWatchOfASessionThatCannotBeRead(t *testing.T) {
 
 	_, err := view.Take(observed.Change{Object: observed.Object{Key: "records/a", Version: "x"}})
 	require.Error(t, err, "no number")
-	counted, err := observed.New(observedtest.NewMap())
-	require.NoError(t, err)
+	counted := must(observed.New(observedtest.NewMap()))(t)
 	_, err = counted.View(store.Scope{}).Take(observed.Change{Object: bad})
 	require.ErrorIs(t, err, store.ErrInvalid)
 }

@@ -36,8 +36,7 @@ func TestAuthGivesUsersWhatTheyWereGranted(t *testing.T) {
 
 	require.NoError(t, c.AddUser(t.Context(), "reader", "pw", Permission{"", Read}))
 	r := c.Client(t, AsUser("reader", "pw"))
-	all, err := r.Get(t.Context(), "", clientv3.WithFromKey())
-	require.NoError(t, err)
+	all := must(r.Get(t.Context(), "", clientv3.WithFromKey()))(t)
 	require.Equal(t, int64(2), all.Count)
 	_, err = r.Put(t.Context(), "a", "v")
 	require.ErrorIs(t, err, rpctypes.ErrPermissionDenied)
@@ -59,8 +58,7 @@ func TestTLSAsksClientsForCertificates(t *testing.T) {
 		"no certificate": func(cfg *clientv3.Config) { cfg.TLS.Certificates = nil },
 		"unknown server": func(cfg *clientv3.Config) { cfg.TLS.RootCAs = nil },
 		"foreign authority": func(cfg *clientv3.Config) {
-			foreign, err := clientTLS(authority.New(t).Issue(t, "127.0.0.1"))
-			require.NoError(t, err)
+			foreign := must(clientTLS(authority.New(t).Issue(t, "127.0.0.1")))(t)
 			cfg.TLS.Certificates = foreign.Certificates
 		},
 	} {
@@ -85,7 +83,6 @@ func TestTLSAsksClientsForCertificates(t *testing.T) {
 	m := c.Members()[0]
 	require.NoError(t, m.Restart(t.Context()))
 	put(t, c, "k", "again")
-	got, err := m.Metrics(t.Context())
-	require.NoError(t, err)
+	got := must(m.Metrics(t.Context()))(t)
 	require.Equal(t, 1.0, got["etcd_server_is_leader"])
 }

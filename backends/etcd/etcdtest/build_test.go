@@ -24,8 +24,7 @@ func TestConcurrentCallersShareOneBuild(t *testing.T) {
 	t.Setenv("HOLDFAST_ETCD_BIN", "")
 	t.Setenv("GOFLAGS", "-no-such-flag=1")
 	t.Setenv("GOOS", "plan9")
-	kept, err := Binary(t.Context())
-	require.NoError(t, err)
+	kept := must(Binary(t.Context()))(t)
 	root := t.TempDir()
 	path := filepath.Join(root, filepath.Base(filepath.Dir(kept)), "etcd")
 	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
@@ -50,33 +49,28 @@ func TestConcurrentCallersShareOneBuild(t *testing.T) {
 		require.NoError(t, errs[i])
 		require.True(t, os.SameFile(files[0], files[i]), "more than one build")
 	}
-	left, err := filepath.Glob(filepath.Join(filepath.Dir(path), "*"))
-	require.NoError(t, err)
+	left := must(filepath.Glob(filepath.Join(filepath.Dir(path), "*")))(t)
 	require.Equal(t, []string{path, filepath.Join(filepath.Dir(path), "lock")}, left)
 }
 
 func TestWaitingForAnotherBuildEndsWithTheContext(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
-	held, err := servertest.LockFile(t.Context(), path)
-	require.NoError(t, err)
+	held := must(servertest.LockFile(t.Context(), path))(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	_, err = servertest.LockFile(ctx, path)
+	_, err := servertest.LockFile(ctx, path)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.NoError(t, held.Close())
-	again, err := servertest.LockFile(t.Context(), path)
-	require.NoError(t, err)
+	again := must(servertest.LockFile(t.Context(), path))(t)
 	require.NoError(t, again.Close())
 }
 
 func TestBinaryOfTheUsersChoice(t *testing.T) {
-	own, err := Binary(t.Context())
-	require.NoError(t, err)
+	own := must(Binary(t.Context()))(t)
 	copied := filepath.Join(t.TempDir(), "my-etcd")
 	require.NoError(t, os.Symlink(own, copied))
 	t.Setenv("HOLDFAST_ETCD_BIN", copied)
-	got, err := Binary(t.Context())
-	require.NoError(t, err)
+	got := must(Binary(t.Context()))(t)
 	require.Equal(t, copied, got)
 
 	no, err := exec.LookPath("true")
@@ -99,7 +93,6 @@ func TestBuildThatFailsSaysWhy(t *testing.T) {
 	_, err := b.Binary(t.Context())
 	require.ErrorContains(t, err, `"go" "build"`)
 	require.ErrorContains(t, err, "checksum mismatch") // what makes the build reproducible
-	left, err := filepath.Glob(filepath.Join(b.Cache, "*", "etcd*"))
-	require.NoError(t, err)
+	left := must(filepath.Glob(filepath.Join(b.Cache, "*", "etcd*")))(t)
 	require.Empty(t, left)
 }

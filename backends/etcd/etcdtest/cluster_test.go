@@ -24,9 +24,8 @@ func only(t *testing.T, c *Cluster, m *Member) *clientv3.Client {
 // lead makes a member the leader, in an orderly way.
 func lead(t *testing.T, c *Cluster, to *Member) {
 	t.Helper()
-	old, err := c.Leader(t.Context())
-	require.NoError(t, err)
-	_, err = only(t, c, old).MoveLeader(t.Context(), to.ID())
+	old := must(c.Leader(t.Context()))(t)
+	_, err := only(t, c, old).MoveLeader(t.Context(), to.ID())
 	require.NoError(t, err)
 	_, err = c.Leader(t.Context(), others(c, to)...)
 	require.NoError(t, err)
@@ -42,27 +41,24 @@ func TestThreeMembersOutliveTheLossOfTheLeader(t *testing.T) {
 	}
 	require.Len(t, ids, 3)
 	require.NotContains(t, ids, uint64(0))
-	leader, err := c.Leader(t.Context())
-	require.NoError(t, err)
+	leader := must(c.Leader(t.Context()))(t)
 
 	to := others(c, leader)[0]
 	lead(t, c, to)
 	require.NoError(t, to.Kill())
-	next, err := c.Leader(t.Context())
-	require.NoError(t, err)
+	next := must(c.Leader(t.Context()))(t)
 	require.NotEqual(t, to.Name(), next.Name())
 	put(t, c, "k", "v")
 
 	require.NoError(t, next.Stop(t.Context())) // no majority now
-	_, err = c.Leader(within(t, 2*time.Second))
+	_, err := c.Leader(within(t, 2*time.Second))
 	require.ErrorContains(t, err, "no leader")
 	require.NoError(t, next.Cont())
 	_, err = c.Leader(t.Context())
 	require.NoError(t, err)
 
 	require.NoError(t, to.Restart(t.Context()))
-	got, err := only(t, c, to).Get(t.Context(), "k")
-	require.NoError(t, err)
+	got := must(only(t, c, to).Get(t.Context(), "k"))(t)
 	require.Equal(t, int64(1), got.Count)
 }
 
@@ -77,8 +73,7 @@ func TestAllMembersRestart(t *testing.T) {
 		require.NoError(t, m.Restart(t.Context())) // the first can't wait for a quorum
 	}
 	for _, m := range c.Members() {
-		got, err := only(t, c, m).Get(within(t, patience), "k")
-		require.NoError(t, err)
+		got := must(only(t, c, m).Get(within(t, patience), "k"))(t)
 		require.Equal(t, int64(1), got.Count)
 	}
 }
@@ -91,13 +86,11 @@ func TestIsolatedMemberHearsNothingFromTheOthers(t *testing.T) {
 		return
 	}
 	c := Start(t, WithMembers(3))
-	old, err := c.Leader(t.Context())
-	require.NoError(t, err)
+	old := must(c.Leader(t.Context()))(t)
 	follower := others(c, old)[0]
 	alone := only(t, c, follower)
-	l, err := alone.Grant(t.Context(), 60)
-	require.NoError(t, err)
-	_, err = alone.KeepAliveOnce(t.Context(), l.ID)
+	l := must(alone.Grant(t.Context(), 60))(t)
+	_, err := alone.KeepAliveOnce(t.Context(), l.ID)
 	require.NoError(t, err)
 
 	// A follower that is cut off is reached, and reaches nobody: no linearizable
@@ -111,8 +104,7 @@ func TestIsolatedMemberHearsNothingFromTheOthers(t *testing.T) {
 	require.Error(t, err)
 	_, err = only(t, c, old).Put(t.Context(), "k", "1")
 	require.NoError(t, err)
-	got, err := alone.Get(within(t, patience), "k", clientv3.WithSerializable())
-	require.NoError(t, err)
+	got := must(alone.Get(within(t, patience), "k", clientv3.WithSerializable()))(t)
 	require.Zero(t, got.Count, "heard of a write")
 	require.NoError(t, follower.Rejoin())
 	require.Eventually(t, func() bool {
@@ -121,11 +113,9 @@ func TestIsolatedMemberHearsNothingFromTheOthers(t *testing.T) {
 	}, patience, 10*time.Millisecond)
 
 	// A leader that is cut off is replaced; writes at it fail.
-	old, err = c.Leader(t.Context())
-	require.NoError(t, err)
+	old = must(c.Leader(t.Context()))(t)
 	require.NoError(t, old.Isolate())
-	next, err := c.Leader(t.Context(), old)
-	require.NoError(t, err)
+	next := must(c.Leader(t.Context(), old))(t)
 	_, err = only(t, c, next).Put(within(t, patience), "k", "2")
 	require.NoError(t, err)
 	_, err = only(t, c, old).Put(within(t, 5*silence), "k", "3")

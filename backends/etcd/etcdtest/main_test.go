@@ -25,3 +25,12 @@ func put(t *testing.T, c *Cluster, key, value string) {
 	_, err := c.Client(t).Put(t.Context(), key, value)
 	require.NoError(t, err)
 }
+
+// must returns what a call returned, which may not have failed.
+func must[T any](v T, err error) func(tb testing.TB) T {
+	return func(tb testing.TB) T {
+		tb.Helper()
+		require.NoError(tb, err)
+		return v
+	}
+}

@@ -29,8 +29,7 @@ func TestOneMemberGrantsTTLsFromTwoSeconds(t *testing.T) {
 	require.Equal(t, []string{c.Members()[0].Addr()}, c.Endpoints())
 	client := c.Client(t)
 	for asked, granted := range map[int64]int64{1: 2, 2: 2, 3: 3} {
-		l, err := client.Grant(t.Context(), asked)
-		require.NoError(t, err)
+		l := must(client.Grant(t.Context(), asked))(t)
 		require.Equal(t, granted, l.TTL, "asked for %d", asked)
 	}
 }
@@ -57,8 +56,7 @@ func TestKillAndRestartKeepDataAndAddress(t *testing.T) {
 	require.Equal(t, addr, m.Addr())
 	require.Equal(t, id, m.ID())
 	require.NotEqual(t, pid, m.Pid())
-	got, err := c.Client(t).Get(t.Context(), "k")
-	require.NoError(t, err)
+	got := must(c.Client(t).Get(t.Context(), "k"))(t)
 	require.Equal(t, int64(1), got.Count)
 
 	before := m.Pid()
@@ -77,8 +75,7 @@ func TestStopHaltsAndContGoesOn(t *testing.T) {
 
 	require.NoError(t, m.Stop(t.Context()))
 	require.NoError(t, m.Stop(t.Context()))
-	is, err := child.Halted(m.Pid())
-	require.NoError(t, err)
+	is := must(child.Halted(m.Pid()))(t)
 	require.True(t, is)
 	_, err = m.Metrics(within(t, silence))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -94,8 +91,7 @@ func TestStopHaltsAndContGoesOn(t *testing.T) {
 	}
 	require.NoError(t, m.Cont())
 	require.NoError(t, <-answer)
-	is, err = child.Halted(m.Pid())
-	require.NoError(t, err)
+	is = must(child.Halted(m.Pid()))(t)
 	require.False(t, is)
 
 	require.NoError(t, m.Stop(t.Context()))
@@ -103,13 +99,12 @@ func TestStopHaltsAndContGoesOn(t *testing.T) {
 }
 
 func TestMemberThatEndsByItselfIsReported(t *testing.T) {
-	c, err := Run(t.Context(), Options{})
-	require.NoError(t, err)
+	c := must(Run(t.Context(), Options{}))(t)
 	m := c.Members()[0]
 	require.NoError(t, syscall.Kill(m.Pid(), syscall.SIGKILL)) // behind its back
 	<-m.proc.Done()
 	require.ErrorContains(t, m.Stop(t.Context()), "ended by itself")
-	err = c.Close()
+	err := c.Close()
 	require.ErrorContains(t, err, "m1 ended by itself: signal: killed")
 	require.ErrorContains(t, err, "Running http and grpc server on single port") // a warning of its log
 	require.NoError(t, c.Close())
@@ -131,8 +126,7 @@ func TestStartThatFailsShowsTheLog(t *testing.T) {
 func TestFaultsOnOneRouteSpareTheOthers(t *testing.T) {
 	c := Start(t)
 	m := c.Members()[0]
-	own, err := c.NewRoute()
-	require.NoError(t, err)
+	own := must(c.NewRoute())(t)
 	require.NotEqual(t, c.Endpoints(), own.Endpoints())
 	mine, theirs := own.Client(t), c.Client(t)
 	write := func(client *clientv3.Client, key string, d time.Duration) error {
@@ -169,8 +163,7 @@ func TestMetricsCountRequests(t *testing.T) {
 	c := Start(t)
 	m := c.Members()[0]
 	count := func() float64 {
-		got, err := m.Metrics(t.Context())
-		require.NoError(t, err)
+		got := must(m.Metrics(t.Context()))(t)
 		return got.Sum("grpc_server_handled_total", `grpc_method="Put"`, `grpc_code="OK"`)
 	}
 	require.Zero(t, count())
@@ -178,8 +171,7 @@ func TestMetricsCountRequests(t *testing.T) {
 		put(t, c, fmt.Sprint(i), "v")
 	}
 	require.Equal(t, 3.0, count())
-	got, err := m.Metrics(t.Context())
-	require.NoError(t, err)
+	got := must(m.Metrics(t.Context()))(t)
 	require.Equal(t, 1.0, got["etcd_server_has_leader"])
 }
 

@@ -26,8 +26,7 @@ func won(t *testing.T, s store.Store, id store.SessionID, name string) owned {
 	sess := store.Session{ID: id, TTL: 10 * time.Minute, Owner: store.Owner{ID: "a", Incarnation: name}}
 	_, err := s.OpenSession(t.Context(), sess)
 	require.NoError(t, err)
-	outs, err := s.Acquire(t.Context(), sess, []store.Claim{{Name: name, Nonce: 1}})
-	require.NoError(t, err)
+	outs := must(s.Acquire(t.Context(), sess, []store.Claim{{Name: name, Nonce: 1}}))(t)
 	require.True(t, outs[0].OK)
 	return owned{name, outs[0].Record.Token}
 }
@@ -36,13 +35,11 @@ func won(t *testing.T, s store.Store, id store.SessionID, name string) owned {
 // is remembered by the old one, and nothing is believed of it; also if a request is on its way there.
 func TestOldPrimary(t *testing.T) {
 	old := postgrestest.Start(t)
-	before, err := postgres.New(old.Pool(t))
-	require.NoError(t, err)
+	before := must(postgres.New(old.Pool(t)))(t)
 	require.NoError(t, before.Migrate(t.Context()))
 	both := won(t, before, 1, "shard/g/t/1")  // also in the new one
 	there := won(t, before, 3, "shard/g/t/3") // which the old one takes to be over
-	present, err := old.NewStandby(t.Context())
-	require.NoError(t, err)
+	present := must(old.NewStandby(t.Context()))(t)
 	require.NoError(t, old.Kill())
 	require.NoError(t, present.Promote(t.Context()))
 	require.NoError(t, old.Restart(t.Context()))
@@ -64,8 +61,7 @@ func TestOldPrimary(t *testing.T) {
 			return err
 		}
 	})
-	leases, err := postgres.New(pool)
-	require.NoError(t, err)
+	leases := must(postgres.New(pool))(t)
 	require.Zero(t, leases.Timeline())
 	require.NoError(t, leases.Check(t.Context()))
 	require.EqualValues(t, 1, leases.Timeline())
@@ -99,8 +95,7 @@ func TestOldPrimary(t *testing.T) {
 		require.NotErrorIs(t, err, sharding.ErrStaleOwner, "it is held")
 	}
 
-	astray, err := entities.New(old.Pool(t), leases)
-	require.NoError(t, err)
+	astray := must(entities.New(old.Pool(t), leases))(t)
 	for _, o := range []owned{both, there, later} {
 		err := astray.Update(t.Context(), o, []string{"lost"}, nil)
 		require.ErrorIs(t, err, postgres.ErrOldPrimary)
@@ -109,12 +104,10 @@ func TestOldPrimary(t *testing.T) {
 		require.ErrorIs(t, err, postgres.ErrOldPrimary)
 		require.NotErrorIs(t, err, sharding.ErrStaleOwner, "it is held")
 	}
-	right, err := entities.New(present.Pool(t), leases)
-	require.NoError(t, err)
+	right := must(entities.New(present.Pool(t), leases))(t)
 	for _, o := range []owned{both, there, later} {
 		require.NoError(t, right.Update(t.Context(), o, []string{"stays"}, nil))
-		ids, err := right.Load(t.Context(), o)
-		require.NoError(t, err)
+		ids := must(right.Load(t.Context(), o))(t)
 		require.Equal(t, []string{"stays"}, ids)
 	}
 }

@@ -29,7 +29,6 @@ func TestConnectionsThatAreNotFit(t *testing.T) {
 			require.ErrorContains(t, err, setting+" is "+value)
 		}
 	}
-	ids, err := p.store.Load(t.Context(), o)
-	require.NoError(t, err)
+	ids := must(p.store.Load(t.Context(), o))(t)
 	require.Equal(t, []string{"a"}, ids)
 }

@@ -62,8 +62,7 @@ func newPlace(t *testing.T, server *postgrestest.Server) *place {
 // over returns a store of this place over another pool.
 func (p *place) over(pool *pgxpool.Pool) *entities.Store {
 	p.t.Helper()
-	s, err := entities.New(pool, p.leases)
-	require.NoError(p.t, err)
+	s := must(entities.New(pool, p.leases))(p.t)
 	return s
 }
 
@@ -72,14 +71,11 @@ func (p *place) own(name string) lease.Ownership {
 	p.t.Helper()
 	h := p.handles[name]
 	if h == nil {
-		var err error
-		h, err = p.keeper.Lease(name)
-		require.NoError(p.t, err)
+		h = must(p.keeper.Lease(name))(p.t)
 		p.handles[name] = h
 	}
 	require.NoError(p.t, h.Release(p.t.Context()))
-	ok, err := h.Acquire(p.t.Context())
-	require.NoError(p.t, err)
+	ok := must(h.Acquire(p.t.Context()))(p.t)
 	require.True(p.t, ok)
 	term, ok := h.Term()
 	require.True(p.t, ok)
@@ -104,8 +100,7 @@ func TestReleasedLease(t *testing.T) {
 	require.ErrorIs(t, p.store.Update(t.Context(), o, []string{"c"}, nil), sharding.ErrStaleOwner)
 	_, err := p.store.Load(t.Context(), o)
 	require.ErrorIs(t, err, sharding.ErrStaleOwner)
-	ids, err := p.store.Load(t.Context(), p.own(name))
-	require.NoError(t, err)
+	ids := must(p.store.Load(t.Context(), p.own(name)))(t)
 	require.ElementsMatch(t, []string{"a/b", "nul\x00", `back\slash "quoted" {}`}, ids, "what is remembered outlives the lease")
 }
 
@@ -116,9 +111,8 @@ func TestLate(t *testing.T) {
 	o := p.own("shard/g/t/1")
 	require.NoError(t, p.store.Update(t.Context(), o, []string{"stays"}, nil))
 	// A transaction of another keeps the mark for a while: the late request waits there.
-	tx, err := p.pool.Begin(t.Context())
-	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), "SELECT 1 FROM "+p.leases.SchemaName()+".entity_mark FOR UPDATE")
+	tx := must(p.pool.Begin(t.Context()))(t)
+	_, err := tx.Exec(t.Context(), "SELECT 1 FROM "+p.leases.SchemaName()+".entity_mark FOR UPDATE")
 	require.NoError(t, err)
 	slow := p.over(p.server.Pool(t))
 	late := make(chan error, 1)
@@ -141,25 +135,21 @@ func TestLate(t *testing.T) {
 	require.NoError(t, p.pool.QueryRow(t.Context(), "SELECT applied FROM "+p.leases.SchemaName()+".entities_update($1, $2, $3, '{lost}', '{}')",
 		o.Name(), int64(o.Token()), before).Scan(&applied))
 	require.False(t, applied)
-	ids, err := p.store.Load(t.Context(), o)
-	require.NoError(t, err)
+	ids := must(p.store.Load(t.Context(), o))(t)
 	require.Equal(t, []string{"late"}, ids)
 }
 
 func TestBadInput(t *testing.T) {
-	pool, err := pgxpool.New(t.Context(), "postgres://127.0.0.1:1/none")
-	require.NoError(t, err)
+	pool := must(pgxpool.New(t.Context(), "postgres://127.0.0.1:1/none"))(t)
 	t.Cleanup(pool.Close)
-	leases, err := postgres.New(pool)
-	require.NoError(t, err)
-	_, err = entities.New(nil, leases)
+	leases := must(postgres.New(pool))(t)
+	_, err := entities.New(nil, leases)
 	require.ErrorIs(t, err, store.ErrInvalid)
 	_, err = entities.New(pool, nil)
 	require.ErrorIs(t, err, store.ErrInvalid)
 	_, err = entities.New(pool, &postgres.Store{})
 	require.ErrorIs(t, err, store.ErrInvalid)
-	s, err := entities.New(pool, leases)
-	require.NoError(t, err)
+	s := must(entities.New(pool, leases))(t)
 	for _, o := range []lease.Ownership{nil, owned{"", 1}, owned{"a", 0}, owned{"a", 1 << 63}} {
 		_, err := s.Load(t.Context(), o)
 		require.ErrorIs(t, err, store.ErrInvalid)
@@ -178,3 +168,12 @@ type owned struct {
 
 func (o owned) Name() string       { return o.name }
 func (o owned) Token() store.Token { return o.token }
+
+// must returns what a call returned, which may not have failed.
+func must[T any](v T, err error) func(tb testing.TB) T {
+	return func(tb testing.TB) T {
+		tb.Helper()
+		require.NoError(tb, err)
+		return v
+	}
+}

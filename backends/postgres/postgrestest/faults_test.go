@@ -52,13 +52,11 @@ func TestSettingsReachNewConnectionsAndNotThisPackages(t *testing.T) {
 
 func TestTerminateBackendsEndsClientsConnections(t *testing.T) {
 	s := Start(t)
-	conn, err := pgx.Connect(t.Context(), s.URL())
-	require.NoError(t, err)
+	conn := must(pgx.Connect(t.Context(), s.URL()))(t)
 	defer conn.Close(context.WithoutCancel(t.Context()))
-	n, err := s.TerminateBackends(t.Context())
-	require.NoError(t, err)
+	n := must(s.TerminateBackends(t.Context()))(t)
 	require.Equal(t, 1, n)
-	_, err = conn.Exec(t.Context(), "SELECT 1")
+	_, err := conn.Exec(t.Context(), "SELECT 1")
 	require.Error(t, err)
 	require.Contains(t, []string{"57P01", ""}, code(err), err) // none if the client met the closed connection first
 	require.True(t, conn.IsClosed())
@@ -67,13 +65,12 @@ func TestTerminateBackendsEndsClientsConnections(t *testing.T) {
 
 func TestRoutesBreakApart(t *testing.T) {
 	s := Start(t)
-	other, err := s.NewRoute()
-	require.NoError(t, err)
+	other := must(s.NewRoute())(t)
 	s.Cut()
 	require.Equal(t, 1, one[int](t, other.URL(), "SELECT 1"))
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	_, err = pgx.Connect(ctx, s.URL())
+	_, err := pgx.Connect(ctx, s.URL())
 	require.Error(t, err)
 	require.NoError(t, s.Exec(t.Context(), "SELECT 1"), "this package's own")
 	s.Heal()
@@ -88,8 +85,7 @@ const clockStep = 10 * time.Millisecond
 
 func TestTheClockStepsWhileTheServerRuns(t *testing.T) {
 	s := Start(t, WithFaketime())
-	conn, err := pgx.Connect(t.Context(), s.URL())
-	require.NoError(t, err)
+	conn := must(pgx.Connect(t.Context(), s.URL()))(t)
 	defer conn.Close(context.WithoutCancel(t.Context()))
 	for _, offset := range []time.Duration{0, time.Hour, -time.Hour, 1500 * time.Millisecond, 0} {
 		require.NoError(t, s.SetClock(offset))
@@ -118,8 +114,7 @@ func TestADiskFillsAndIsFreed(t *testing.T) {
 func TestStandbysFollowArePromotedAndTakeBackTheOld(t *testing.T) {
 	a := Start(t)
 	require.NoError(t, a.Exec(t.Context(), "CREATE TABLE kept (n int)"))
-	b, err := a.NewStandby(t.Context())
-	require.NoError(t, err)
+	b := must(a.NewStandby(t.Context()))(t)
 	require.True(t, one[bool](t, b.URL(), "SELECT pg_is_in_recovery()"))
 	require.NoError(t, a.Synchronous(t.Context(), b))
 	require.NoError(t, a.Exec(t.Context(), "SET synchronous_commit = on; INSERT INTO kept VALUES (1)"))
@@ -155,12 +150,10 @@ func TestStandbysFollowArePromotedAndTakeBackTheOld(t *testing.T) {
 func TestBouncerSharesConnectionsBetweenTransactions(t *testing.T) {
 	Skip(t, NeedBouncer)
 	s := Start(t)
-	b, err := s.NewBouncer(t.Context(), map[string]string{"default_pool_size": "1"}, "guest")
-	require.NoError(t, err)
+	b := must(s.NewBouncer(t.Context(), map[string]string{"default_pool_size": "1"}, "guest"))(t)
 	require.NoError(t, s.Exec(t.Context(), "CREATE ROLE guest LOGIN"))
 	connect := func() *pgx.Conn {
-		config, err := pgx.ParseConfig(b.URL())
-		require.NoError(t, err)
+		config := must(pgx.ParseConfig(b.URL()))(t)
 		config.DefaultQueryExecMode = pgx.QueryExecModeExec
 		conn, err := pgx.ConnectConfig(t.Context(), config)
 		require.NoError(t, err)
@@ -172,22 +165,19 @@ func TestBouncerSharesConnectionsBetweenTransactions(t *testing.T) {
 		return n, err
 	}
 	one, two := connect(), connect()
-	p1, err := pid(one)
-	require.NoError(t, err)
-	p2, err := pid(two)
-	require.NoError(t, err)
+	p1 := must(pid(one))(t)
+	p2 := must(pid(two))(t)
 	require.Equal(t, p1, p2, "not in transaction mode")
 
 	require.NoError(t, b.Kill())
 	require.NoError(t, b.Kill(), "again")
-	_, err = pid(one)
+	_, err := pid(one)
 	require.Error(t, err)
 	require.NoError(t, b.Restart(t.Context()))
 	three := connect()
 	_, err = pid(three)
 	require.NoError(t, err)
 
-	guest, err := pgx.Connect(t.Context(), b.URLOf("guest", "postgres"))
-	require.NoError(t, err)
+	guest := must(pgx.Connect(t.Context(), b.URLOf("guest", "postgres")))(t)
 	require.NoError(t, guest.Close(t.Context()))
 }

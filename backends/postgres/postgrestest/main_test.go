@@ -36,9 +36,17 @@ func TestMain(m *testing.M) {
 // one asks for a single value through a connection of its own.
 func one[T any](t *testing.T, url, query string) (v T) {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), url)
-	require.NoError(t, err)
+	conn := must(pgx.Connect(t.Context(), url))(t)
 	defer conn.Close(context.WithoutCancel(t.Context()))
 	require.NoError(t, conn.QueryRow(t.Context(), query).Scan(&v))
 	return v
+}
+
+// must returns what a call returned, which may not have failed.
+func must[T any](v T, err error) func(tb testing.TB) T {
+	return func(tb testing.TB) T {
+		tb.Helper()
+		require.NoError(tb, err)
+		return v
+	}
 }

@@ -22,8 +22,7 @@ func TestTheNewestServerIsFound(t *testing.T) {
 	for _, name := range []string{"postgres", "initdb", "pg_basebackup"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o700))
 	}
-	p, err := findPrograms()
-	require.NoError(t, err)
+	p := must(findPrograms())(t)
 	require.Equal(t, dir, p.dir)
 }
 
@@ -53,8 +52,7 @@ func TestMissingProgramsSkipOrFail(t *testing.T) {
 }
 
 func TestOthersCannotReachIntoATestsDirectory(t *testing.T) {
-	a, err := findAccount()
-	require.NoError(t, err)
+	a := must(findAccount())(t)
 	require.True(t, a.reaches("/tmp"))
 	if a.credential == nil {
 		return
@@ -63,8 +61,7 @@ func TestOthersCannotReachIntoATestsDirectory(t *testing.T) {
 	require.NoError(t, os.Mkdir(closed, 0o700))
 	require.False(t, a.reaches(closed))
 	t.Setenv("TMPDIR", closed)
-	dir, err := a.tempDir()
-	require.NoError(t, err)
+	dir := must(a.tempDir())(t)
 	defer os.RemoveAll(dir)
 	require.Equal(t, "/tmp", filepath.Dir(dir), "where PostgreSQL can reach it")
 }

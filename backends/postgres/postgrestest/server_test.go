@@ -34,12 +34,10 @@ func TestDataSurviveEveryEndOfTheServer(t *testing.T) {
 	require.NoError(t, s.Exec(t.Context(), "CREATE TABLE kept (n int)"))
 	for i, end := range []func() error{s.Kill, s.KillPostmaster, s.StopImmediate, s.Stop} {
 		require.NoError(t, s.Exec(t.Context(), fmt.Sprintf("INSERT INTO kept VALUES (%d)", i)))
-		held, err := s.Conn(t.Context())
+		held := must(s.Conn(t.Context()))(t)
+		_, err := held.Exec(t.Context(), "BEGIN; INSERT INTO kept VALUES (1000)")
 		require.NoError(t, err)
-		_, err = held.Exec(t.Context(), "BEGIN; INSERT INTO kept VALUES (1000)")
-		require.NoError(t, err)
-		backends, err := childrenOf(s.proc.Pid())
-		require.NoError(t, err)
+		backends := must(childrenOf(s.proc.Pid()))(t)
 		require.Greater(t, len(backends), 3)
 		require.NoError(t, end())
 		require.Zero(t, s.proc.Pid())
@@ -94,8 +92,7 @@ func TestServersDieWithTheTestProcess(t *testing.T) {
 	for _, how := range []string{"running", "paused"} {
 		cmd := exec.Command(os.Args[0], "-test.run=^$")
 		cmd.Env = append(os.Environ(), holdEnv+"="+how)
-		out, err := cmd.StdoutPipe()
-		require.NoError(t, err)
+		out := must(cmd.StdoutPipe())(t)
 		var stderr strings.Builder
 		cmd.Stderr = &stderr
 		require.NoError(t, cmd.Start())
@@ -106,8 +103,7 @@ func TestServersDieWithTheTestProcess(t *testing.T) {
 		_, err = fmt.Sscan(line, &pid, &dir)
 		require.NoError(t, err)
 		defer os.RemoveAll(dir)
-		backends, err := childrenOf(pid)
-		require.NoError(t, err)
+		backends := must(childrenOf(pid))(t)
 		require.NotEmpty(t, backends)
 		require.NoError(t, cmd.Process.Kill())
 		_ = cmd.Wait() // killed
@@ -124,8 +120,7 @@ func TestServersDieWithTheTestProcess(t *testing.T) {
 
 func TestAServerThatEndsByItselfIsTold(t *testing.T) {
 	Skip(t)
-	s, err := Run(t.Context(), Options{})
-	require.NoError(t, err)
+	s := must(Run(t.Context(), Options{}))(t)
 	require.NoError(t, s.proc.Process.Kill()) // not by a verb
 	require.ErrorContains(t, s.Pause(), "ended by itself")
 	require.ErrorContains(t, s.Kill(), "ended by itself")
@@ -134,7 +129,7 @@ func TestAServerThatEndsByItselfIsTold(t *testing.T) {
 	require.NoError(t, s.Close(), "again")
 	require.NoDirExists(t, dir)
 	require.ErrorIs(t, s.Restart(t.Context()), errClosed)
-	_, err = s.NewRoute()
+	_, err := s.NewRoute()
 	require.ErrorIs(t, err, errClosed)
 	_, err = s.NewStandby(t.Context())
 	require.ErrorIs(t, err, errClosed)
