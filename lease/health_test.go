@@ -274,26 +274,17 @@ func TestAnOutageIsOneLineAndOneWhenItIsOver(t *testing.T) {
 		"refused": {Kind: faultstore.Drop}, "silent": {Kind: faultstore.Drop, Hang: true},
 	}, func(t *testing.T, store *memory.Store, fault faultstore.Fault) {
 		logged, logs := observed(zapcore.WarnLevel)
-		kept := &located{Store: faultstore.Wrap(store), where: []string{"one:2379", "two:2379"}}
-		k, err := lease.NewKeeper(kept, lease.Config{ID: "a", TTL: ttl, Jitter: -1, Logger: func() *zap.Logger {
-			var c lease.Config
-			logged(&c)
-			return c.Logger
-		}()})
-		require.NoError(t, err)
-		defer func() { k.Close(within(t, time.Second)) }()
-		for _, name := range []string{"x", "y"} {
-			h, err := k.Lease(name, lease.WithOwnSession())
-			require.NoError(t, err)
-			mustWin(t, h)
-		}
+		limits := store.Limits()
+		limits.Endpoints = []string{"one:2379", "two:2379"}
+		a := start(t, bounded{store, limits}, "a", logged, noJitter)
+		a.hold("x", lease.WithOwnSession())
+		a.hold("y", lease.WithOwnSession())
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 2)
 		began := time.Now()
-		kept.SetRule(func(faultstore.Call) faultstore.Fault { return fault })
+		a.store.SetRule(func(faultstore.Call) faultstore.Fault { return fault })
 		for _, name := range []string{"w", "z"} {
-			h, err := k.Lease(name)
-			require.NoError(t, err)
+			h := a.lease(name)
 			go func() {
 				done <- lease.Run(ctx, h, func(ctx context.Context, _ lease.Term) error { <-ctx.Done(); return ctx.Err() })
 			}()
@@ -308,19 +299,19 @@ func TestAnOutageIsOneLineAndOneWhenItIsOver(t *testing.T) {
 		require.EqualValues(t, 2, fields["held"])
 		require.EqualValues(t, 2, fields["not_held"])
 		require.WithinDuration(t, began, fields["since"].(time.Time), ttl/3+time.Second)
-		info := k.Info()
+		info := a.Info()
 		require.WithinDuration(t, fields["since"].(time.Time), info.Since, 0)
 		require.ErrorIs(t, info.Failure, faultstore.ErrInjected)
-		require.Equal(t, []string{"one:2379", "two:2379"}, info.Endpoints)
+		require.Equal(t, limits.Endpoints, info.Endpoints)
 		require.Equal(t, [2]int{0, 4}, [2]int{info.Held, info.Handles})
 
-		kept.SetRule(nil)
+		a.store.SetRule(nil)
 		time.Sleep(ttl)
 		all = logs.TakeAll()
 		require.Len(t, all, 1, "%v", all)
 		require.Equal(t, "store reachable again", all[0].Message)
 		require.EqualValues(t, 2, all[0].ContextMap()["lost"])
-		info = k.Info()
+		info = a.Info()
 		require.True(t, info.Since.IsZero())
 		require.NoError(t, info.Failure)
 		require.Equal(t, 2, info.Held)
@@ -329,18 +320,6 @@ func TestAnOutageIsOneLineAndOneWhenItIsOver(t *testing.T) {
 			require.ErrorIs(t, <-done, context.Canceled)
 		}
 	})
-}
-
-// located is a faultstore that says where it is.
-type located struct {
-	*faultstore.Store
-	where []string
-}
-
-func (l *located) Limits() store.Limits {
-	limits := l.Store.Limits()
-	limits.Endpoints = l.where
-	return limits
 }
 
 func TestOneLostRequestIsNoOutage(t *testing.T) {
@@ -805,31 +784,18 @@ func (m *meter) read() map[string]int64 {
 	return got
 }
 
-// stalls is a zapcore.Core that writes when it is let.
-type stalls struct {
-	zapcore.LevelEnabler
-	until chan struct{}
-}
-
-func (s stalls) With([]zapcore.Field) zapcore.Core { return s }
-func (s stalls) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	return ce.AddCore(e, s)
-}
-func (s stalls) Write(zapcore.Entry, []zapcore.Field) error { <-s.until; return nil }
-func (s stalls) Sync() error                                { return nil }
-
 // A logger that stalls fills the queue of lines, not that of measurements: the number of held leases stays
 // right.
 func TestALoggerThatStallsDropsNoMeasurement(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
-		slow := stalls{zapcore.InfoLevel, make(chan struct{})}
-		a, m := metered(t, store, func(c *lease.Config) { c.Logger = zap.New(slow) })
+		until := make(chan struct{})
+		a, m := metered(t, store, func(c *lease.Config) { c.Logger = calling(func(string) { <-until }) })
 		kept, l := a.hold("kept"), a.lease("x")
 		for range 6000 { // two lines each, of which 10 000 may wait
 			mustWin(t, l)
 			require.NoError(t, l.Release(t.Context()))
 		}
-		close(slow.until)
+		close(until)
 		require.True(t, kept.CheckAlive())
 		require.EqualValues(t, 1, m.read()["held"])
 	})

@@ -160,20 +160,8 @@ func TestConfigRefusesNoStore(t *testing.T) {
 	}
 }
 
-// floored is a store with a least TTL.
-type floored struct {
-	*memory.Store
-	least time.Duration
-}
-
-func (f floored) Limits() store.Limits {
-	l := f.Store.Limits()
-	l.MinTTL = f.least
-	return l
-}
-
 func TestConfigRespectsTheStoresMinimum(t *testing.T) {
-	store := floored{memory.New(), 2 * time.Second}
+	store := newBounded(store.Limits{Name: "small", MinTTL: 2 * time.Second})
 	_, err := lease.NewKeeper(store, lease.Config{ID: "a", TTL: time.Second})
 	require.ErrorIs(t, err, lease.ErrInvalid)
 	require.ErrorContains(t, err, "at least 2s")
@@ -295,6 +283,8 @@ func TestKeeperRefusesBadNames(t *testing.T) {
 			_, err := a.Lease(bad)
 			require.ErrorIs(t, err, lease.ErrInvalid)
 		}
+		_, err := a.Lease("job", nil)
+		require.ErrorIs(t, err, lease.ErrInvalid, "a nil option")
 		a.hold(strings.Repeat("é", store.MaxName/2))
 	})
 }

@@ -48,9 +48,7 @@ func (c *calls) of(op faultstore.Op) []time.Time {
 // trustLeft is for how long a lease is trusted from now.
 func trustLeft(t *testing.T, h *lease.Handle) time.Duration {
 	t.Helper()
-	term, ok := h.Term()
-	require.True(t, ok, "a living term")
-	return time.Until(term.(lease.Informed).Info().TrustedUntil)
+	return time.Until(info(t, h).TrustedUntil)
 }
 
 func noJitter(c *lease.Config) { c.Jitter = -1 }

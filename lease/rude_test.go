@@ -221,10 +221,3 @@ func TestLinesThatALoggerCannotTakeAreCounted(t *testing.T) {
 		require.LessOrEqual(t, logs.Len(), 10_010, "what waits is bounded")
 	})
 }
-
-func TestANilOptionIsRefused(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		_, err := start(t, store, "a").Lease("job", nil)
-		require.ErrorIs(t, err, lease.ErrInvalid)
-	})
-}

@@ -97,7 +97,7 @@ func TestATermTellsOfItself(t *testing.T) {
 		require.InDelta(t, 3, later.Renewals, 1)
 		require.True(t, later.Granted.Equal(won))
 		require.True(t, later.TrustedUntil.After(i.TrustedUntil))
-		require.Equal(t, later, info(t, around{h}))
+		require.Equal(t, later, info(t, wrapped{h}))
 
 		term, _ := h.Term()
 		require.NoError(t, h.Release(t.Context()))
@@ -110,11 +110,6 @@ func TestATermTellsOfItself(t *testing.T) {
 	})
 }
 
-// around is a lease around another.
-type around struct{ lease.Lease }
-
-func (w around) Unwrap() lease.Lease { return w.Lease }
-
 // untold hides when a store's records were granted.
 type untold struct{ watchless }
 
@@ -124,22 +119,6 @@ func (s untold) Acquire(ctx context.Context, x store.Session, cs []store.Claim) 
 		outs[i].Record.Granted = time.Time{}
 	}
 	return outs, err
-}
-
-// TestATermIsTrustedNoLongerThanWhatItHangsOn: TrustedUntil, too.
-func TestATermIsTrustedNoLongerThanWhatItHangsOn(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memory.Store) {
-		n := start(t, s, "a")
-		parent := n.hold("parent", lease.WithTTL(2*time.Second))
-		child := n.hold("child", lease.WithParent(parent), lease.WithTTL(time.Minute))
-		require.Equal(t, info(t, parent).TrustedUntil, info(t, child).TrustedUntil)
-		term, _ := child.Term()
-		n.clock.Freeze()
-		n.store.Partition()
-		time.Sleep(3 * time.Second)
-		n.clock.Thaw()
-		require.True(t, term.(lease.Informed).Info().TrustedUntil.IsZero())
-	})
 }
 
 func TestATermKnowsWhenItHeard(t *testing.T) {
