@@ -320,11 +320,9 @@ func TestFollowHolderTellsWhenItDoesNotKnow(t *testing.T) {
 func TestFollowHolderThroughASetback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newSetbackBed(t)
-		k, err := lease.NewKeeper(b.sw, lease.Config{ID: "w", TTL: 3 * time.Second})
-		require.NoError(t, err)
-		defer k.Close(t.Context())
+		k := keeper(t, b.sw, lease.Config{ID: "w", TTL: 3 * time.Second})
 		var heard holdings
-		_, err = k.FollowHolder("job", heard.add)
+		_, err := k.FollowHolder("job", heard.add)
 		require.NoError(t, err)
 		_, h := b.keeper(lease.Config{ID: "a"})
 		defer func() { _ = h.Release(t.Context()) }()
@@ -478,9 +476,7 @@ func (b *setbackBed) stranger(token lease.Token, nonce uint64) lease.Record {
 
 // follow has a Keeper follow the name that has no lease of it.
 func (b *setbackBed) follow() (*lease.Keeper, *told) {
-	k, err := lease.NewKeeper(b.sw, lease.Config{ID: "w", TTL: 3 * time.Second})
-	require.NoError(b.t, err)
-	b.t.Cleanup(func() { require.NoError(b.t, k.Close(context.Background())) })
+	k := keeper(b.t, b.sw, lease.Config{ID: "w", TTL: 3 * time.Second})
 	var s told
 	stop, err := k.Watch("job", s.add)
 	require.NoError(b.t, err)

@@ -50,9 +50,7 @@ func TestHealthSaysThatTheStoreDoesNotAnswer(t *testing.T) {
 		a.store.SetRule(nil)
 		require.NoError(t, a.Health(t.Context()))
 
-		b, err := lease.NewKeeper(&answering{Store: store, err: refused}, lease.Config{ID: "b"})
-		require.NoError(t, err)
-		defer func() { require.NoError(t, b.Close(t.Context())) }()
+		b := start(t, &answering{Store: store, err: refused}, "b")
 		require.ErrorIs(t, b.Health(t.Context()), refused, "wrapped")
 	})
 }
@@ -67,10 +65,8 @@ func (s *answering) Get(context.Context, ...string) ([]lease.Record, error) { re
 
 func TestHealthTakesABadRecordForAnAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
-		k, err := lease.NewKeeper(&answering{store, fmt.Errorf("holdfast/health: %w", lease.ErrBadRecord)}, lease.Config{ID: "a"})
-		require.NoError(t, err)
-		require.NoError(t, k.Health(t.Context()))
-		require.NoError(t, k.Close(t.Context()))
+		a := start(t, &answering{store, fmt.Errorf("holdfast/health: %w", lease.ErrBadRecord)}, "a")
+		require.NoError(t, a.Health(t.Context()))
 	})
 }
 

@@ -40,9 +40,7 @@ func TestWhatNoConfigMayHave(t *testing.T) {
 }
 
 func TestOptionsRefuseBadValues(t *testing.T) {
-	k, err := lease.NewKeeper(memory.New(), lease.Config{ID: "a"})
-	require.NoError(t, err)
-	defer k.Close(t.Context())
+	k := keeper(t, memory.New(), lease.Config{ID: "a"})
 	parent, err := k.Lease("parent")
 	require.NoError(t, err)
 	inputtest.Options(t, map[string][]any{
@@ -165,9 +163,7 @@ func TestConfigRespectsTheStoresMinimum(t *testing.T) {
 	_, err := lease.NewKeeper(store, lease.Config{ID: "a", TTL: time.Second})
 	require.ErrorIs(t, err, lease.ErrInvalid)
 	require.ErrorContains(t, err, "at least 2s")
-	k, err := lease.NewKeeper(store, lease.Config{ID: "a", TTL: 2 * time.Second})
-	require.NoError(t, err)
-	defer k.Close(t.Context())
+	k := keeper(t, store, lease.Config{ID: "a", TTL: 2 * time.Second})
 	_, err = k.Lease("job", lease.WithTTL(2*time.Second-1))
 	require.ErrorIs(t, err, lease.ErrInvalid)
 	require.ErrorContains(t, err, "lease.WithTTL")
@@ -218,9 +214,7 @@ func TestLimitsAreCheckedWhereTheyAreConfigured(t *testing.T) {
 	_, err = lease.NewKeeper(newBounded(short), lease.Config{ID: "a"})
 	require.ErrorContains(t, err, "lease.Config.TTL: invalid: 10s", "the default, too")
 
-	k, err := lease.NewKeeper(newBounded(limits), lease.Config{ID: "a"})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, k.Close(t.Context())) }()
+	k := keeper(t, newBounded(limits), lease.Config{ID: "a"})
 	for says, open := range map[string]func() (*lease.Handle, error){
 		"lease.WithTTL: invalid: 20.000000001s, must be at least 300ms and at most 20s": func() (*lease.Handle, error) {
 			return k.Lease("a", lease.WithTTL(20*time.Second+1))
@@ -258,9 +252,7 @@ func TestLimitsAreCheckedWhereTheyAreConfigured(t *testing.T) {
 // TestMetadataIsCheckedWhereItIsGiven: a handle that no acquisition could write is
 // refused, and its name stays free for another.
 func TestMetadataIsCheckedWhereItIsGiven(t *testing.T) {
-	k, err := lease.NewKeeper(memory.New(), lease.Config{ID: "n"})
-	require.NoError(t, err)
-	defer k.Close(t.Context())
+	k := keeper(t, memory.New(), lease.Config{ID: "n"})
 	for _, bad := range []map[string]string{{"k": "\xff\xfe"}, {"\x80": ""}} {
 		_, err := k.Lease("a", lease.WithMetadata(maps.Clone(bad)))
 		require.ErrorIs(t, err, lease.ErrInvalid)

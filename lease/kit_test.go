@@ -91,6 +91,15 @@ func start(t *testing.T, store store.Store, id string, change ...func(*lease.Con
 	return n
 }
 
+// keeper makes a Keeper with nothing of a node; it is closed with the test.
+func keeper(t *testing.T, db store.Store, cfg lease.Config) *lease.Keeper {
+	t.Helper()
+	k, err := lease.NewKeeper(db, cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, k.Close(context.Background())) })
+	return k
+}
+
 // crash cuts the node off for good, as a dead process is.
 func (n *node) crash() {
 	n.clock.Freeze()

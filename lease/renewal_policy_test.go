@@ -652,9 +652,7 @@ func TestTextsThatAreNoPolicy(t *testing.T) {
 			require.Equal(t, lease.RenewLazy(), r, "nothing has changed")
 		})
 	}
-	k, err := lease.NewKeeper(memory.New(), lease.Config{ID: "a"})
-	require.NoError(t, err)
-	defer k.Close(t.Context())
+	k := keeper(t, memory.New(), lease.Config{ID: "a"})
 	for _, f := range []float64{0, 1, -0.1, 1.1, math.NaN(), math.Inf(1), math.Inf(-1)} {
 		require.ErrorIs(t, k.Validate("job", lease.WithRenewal(lease.RenewAt(f))), lease.ErrInvalid, "%v", f)
 	}
@@ -663,15 +661,8 @@ func TestTextsThatAreNoPolicy(t *testing.T) {
 // A combination that can't be kept is refused where it is made, with what it breaks.
 func TestPoliciesThatCanNotBeKept(t *testing.T) {
 	const short = 300 * time.Millisecond
-	k := func(c lease.Config) *lease.Keeper {
-		c.ID = "a"
-		k, err := lease.NewKeeper(memory.New(), c)
-		require.NoError(t, err)
-		t.Cleanup(func() { k.Close(t.Context()) })
-		return k
-	}
-	usual := k(lease.Config{})
-	wide := k(lease.Config{Margin: 2 * time.Second})
+	usual := keeper(t, memory.New(), lease.Config{ID: "a"})
+	wide := keeper(t, memory.New(), lease.Config{ID: "a", Margin: 2 * time.Second})
 	for _, x := range []struct {
 		what string
 		k    *lease.Keeper

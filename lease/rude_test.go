@@ -118,14 +118,10 @@ func (panickingStore) Get(context.Context, ...string) ([]lease.Record, error) { 
 // A request that panicked has no answer: least of all that a name is free.
 func TestAPanicIsNoAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
-		k, err := lease.NewKeeper(panickingStore{store}, lease.Config{ID: "a", TTL: ttl})
-		require.NoError(t, err)
-		defer func() { require.NoError(t, k.Close(context.Background())) }()
-		h, err := k.Lease("job")
-		require.NoError(t, err)
-		_, _, err = h.Holder(t.Context())
+		a := start(t, panickingStore{store}, "a")
+		_, _, err := a.lease("job").Holder(t.Context())
 		require.ErrorContains(t, err, "it panicked: rude")
-		require.Error(t, k.Health(t.Context()))
+		require.Error(t, a.Health(t.Context()))
 	})
 }
 

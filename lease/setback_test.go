@@ -46,9 +46,7 @@ func (b *setbackBed) keeper(cfg lease.Config) (*lease.Keeper, *lease.Handle) {
 // keeperOf makes a Keeper, which is closed with the test, and a lease of it.
 func keeperOf(t *testing.T, db store.Store, cfg lease.Config) (*lease.Keeper, *lease.Handle) {
 	cfg.TTL = 3 * time.Second
-	k, err := lease.NewKeeper(db, cfg)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, k.Close(context.Background())) })
+	k := keeper(t, db, cfg)
 	h, err := k.Lease("job")
 	require.NoError(t, err)
 	return k, h
