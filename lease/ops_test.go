@@ -193,24 +193,6 @@ func (listless) List(context.Context, store.Query) iter.Seq2[lease.Record, error
 	return func(yield func(lease.Record, error) bool) { yield(lease.Record{}, lease.ErrUnsupported) }
 }
 
-// Where nothing can be listed, the names whose outcome is unknown are looked at.
-func TestSuspectsAreLookedAtWithoutListing(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, listless{store}, "a")
-		a.hold("another") // keeps the session alive
-		la := a.lease("job")
-		a.once(faultstore.Acquire, 1, faultstore.Fault{Kind: faultstore.LandLate, Delay: ttl + ttl/2, Hang: true})
-		began := time.Now()
-		_, err := la.Acquire(within(t, time.Second))
-		require.ErrorIs(t, err, lease.ErrUnknown)
-		require.NoError(t, la.Close(t.Context()))
-		time.Sleep(time.Until(began.Add(ttl + ttl/2 + 1)))
-		requireHeld(t, store, "job") // it landed when nobody wanted it any more
-		time.Sleep(ttl + time.Second)
-		requireFree(t, store, "job")
-	})
-}
-
 // A closed handle that still looks for what it may have left behind does not take
 // what a later handle of the name has won.
 func TestAClosedHandleLeavesItsSuccessorAlone(t *testing.T) {
