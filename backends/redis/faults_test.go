@@ -197,7 +197,7 @@ func TestTokensGoOnByTheClock(t *testing.T) {
 // TestConformanceOfTheLeastUser runs the kit as a user that may do no more than is documented, on a
 // server that writes each change to its disk and forgets its scripts all the while.
 func TestConformanceOfTheLeastUser(t *testing.T) {
-	tier.NightlyOnly(t, "TestEachPermissionThatIsMissingIsNamed and TestScriptsThatAreForgotten")
+	tier.NightlyOnly(t, "TestRights and TestScriptsAreForgotten")
 	s := redistest.Start(t, redistest.WithAOF())
 	do(t, s, append(append([]any{"ACL", "SETUSER", "app"}, minimum...), "~test*")...)
 	user := func(o *goredis.UniversalOptions) { o.Username, o.Password = "app", "secret" }
