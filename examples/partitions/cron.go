@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"log"
 	"maps"
 	"slices"
 
@@ -50,8 +52,12 @@ func (s *slots) once(name string) cron.JobWrapper {
 		return cron.FuncJob(func() {
 			ctx := context.Background()
 			l, err := s.Lock(ctx, name)
+			if errors.Is(err, lease.ErrHeld) {
+				return // another node runs it
+			}
 			if err != nil {
-				return // lease.ErrHeld: another node runs it
+				log.Printf("%s misses a slot here: %v", name, err)
+				return
 			}
 			defer l.Unlock(ctx)
 			j.Run()

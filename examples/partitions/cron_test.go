@@ -2,13 +2,18 @@ package main
 
 import (
 	"context"
+	"log"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
 	"github.com/robfig/cron/v3"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/store"
 )
@@ -101,6 +106,27 @@ func TestRobfigSlots(t *testing.T) {
 		time.Sleep(125 * time.Second)
 		require.Equal(t, []string{"b 5s", "a 1m0s", "a 2m0s", "a 3m0s", "b 4m5s", "b 5m5s"}, h.all())
 	})
+}
+
+// A slot that another node runs is no news; one that the store has not given is.
+func TestASlotThatIsMissedIsLogged(t *testing.T) {
+	var out strings.Builder
+	log.SetOutput(&out)
+	defer log.SetOutput(os.Stderr)
+	store := memory.New()
+	k, err := lease.NewKeeper(store, lease.Config{ID: "a", Logger: zap.NewNop()})
+	require.NoError(t, err)
+	s, err := newSlots(store, k, time.Minute)
+	require.NoError(t, err)
+	runs := 0
+	job := s.once("report")(cron.FuncJob(func() { runs++ }))
+	job.Run()
+	job.Run() // in the same slot
+	require.Empty(t, out.String())
+	require.NoError(t, k.Close(t.Context()))
+	job.Run()
+	require.Equal(t, 1, runs)
+	require.Contains(t, out.String(), "report misses a slot here: ")
 }
 
 // The timers of gocron's nodes are apart by as much as their starts. One run to a slot, though a run
