@@ -36,8 +36,10 @@ type Config struct {
 	Keys  []string
 
 	// Own is called when this node owns a partition, and must return when ctx is done: the partition
-	// moves (ErrMoved), the lease is lost (for the reason that lease.Loss has), or Stop was called. ctx is done before another node can own it. The lease is passed on when Own has
-	// returned, and not before; Health names those that go on for more than 10 s.
+	// moves (ErrMoved), the lease is lost (for the reason that lease.Loss has), or Stop was called. ctx
+	// is done before another node can own it; o.Context is done only when the lease ends, so it does not
+	// tell of a move. The lease is passed on when Own has returned, and not before; Health names those
+	// that go on for more than 10 s.
 	//
 	// When it returns before, or panics, it is called again under the same lease, after a pause that
 	// grows from 100 ms to 30 s. The fifth time in a row, without a minute between, that makes the
@@ -45,9 +47,10 @@ type Config struct {
 	Own func(ctx context.Context, o Owned) error
 
 	// Prepare is called before Own where another node still owns the partition, which goes on until
-	// Prepare has returned nil: to load what Own needs. At most 64 are called at a time. ctx is done
-	// when the partition is not to come here any more. An error or a panic counts as one of Own's.
-	// Default: nothing.
+	// Prepare has returned nil: to load what Own needs. Where no node owns the partition, as at the first
+	// start and after a crash, Own is called without it. number is as in Owned. At most 64 are called at
+	// a time. ctx is done when the partition is not to come here any more. An error or a panic counts as
+	// one of Own's. Default: nothing.
 	Prepare func(ctx context.Context, number int) error
 
 	// Strategy says where partitions are to be, as for sharding. Every node asks its own. It must be
@@ -65,7 +68,7 @@ type Config struct {
 // token, and for guards of stores.
 type Owned struct {
 	lease.Term
-	Number int
+	Number int    // with Keys the index in this node's list, which other nodes may have in another order
 	Key    string // of Config.Keys; otherwise Number in decimal
 }
 

@@ -483,7 +483,8 @@ func (p *Partitions) Owner(n int) (o lease.Owner, ok bool) {
 func (p *Partitions) Done() <-chan struct{} { return p.closed }
 
 // Wait waits until every partition is owned, by the node that it should be at, as far as this node
-// knows. Errors: the context's; lease.ErrClosed after Stop.
+// knows. It does not return while this node takes none: while it is drained, or others' Count or Keys
+// count. Errors: the context's; lease.ErrClosed after Stop.
 func (p *Partitions) Wait(ctx context.Context) error {
 	if err := p.check(ctx); err != nil {
 		return err
