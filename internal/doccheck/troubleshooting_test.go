@@ -13,7 +13,7 @@ var troubleRow = regexp.MustCompile("(?m)^\\| `([^`]+)` \\|")
 // TestTroublesAreTexts: what the page explains is what the code says, word for word.
 func TestTroublesAreTexts(t *testing.T) {
 	var source strings.Builder
-	for _, dir := range []string{"backends", "hosting", "internal", "lease", "membership", "node", "remoting", "sharding", "singleton"} {
+	for _, dir := range []string{"backends", "hosting", "internal", "lease", "membership", "node", "partition", "remoting", "sharding", "singleton"} {
 		for _, file := range sources(t, dir) {
 			for line := range strings.Lines(read(t, file)) {
 				code, _, _ := strings.Cut(line, "// ") // what is said, not what is said of it
