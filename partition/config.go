@@ -27,11 +27,11 @@ type Config struct {
 	// Count is how many there are, numbered from 0, at most MaxCount; or Keys names them, each once.
 	//
 	// Of 256 partitions the fifth has other things in it than of 512. So while nodes differ in Count,
-	// that of the node which was started last counts, by their clocks: the others give up all that they have, and only when the
-	// last of them has done so anything is owned. A key means the same in every list:
-	// while nodes differ in Keys, those with the list that was started last take partitions, and the others
-	// keep what they have until one of these is ready for it. What a new list lacks runs until its
-	// owner stops. Keys that come in place of a Count need another Name.
+	// that of the node which was started last counts, by their clocks: the others give up all that they
+	// have, and only when the last of them has done so anything is owned. A key means the same in every
+	// list: while nodes differ in Keys, those with the list that was started last take their part and what
+	// has no owner, and the others keep the rest until they stop, and take nothing. What a new list lacks
+	// runs until its owner stops. Keys that come in place of a Count need another Name.
 	Count int
 	Keys  []string
 

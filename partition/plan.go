@@ -11,20 +11,22 @@ import (
 )
 
 // view is what the plan is made from: the nodes that may have partitions, which of them came so
-// lately that nothing moves to them yet but what has no owner, and who has, or is ready for, each.
+// lately that nothing moves to them yet but what has no owner, which have an older list and so take
+// nothing, and who has, or is ready for, each.
 type view struct {
 	placement.View
 	held  []string // who has it
 	fresh map[string]bool
+	older map[string]bool
 	sick  map[int]map[string]bool
 }
 
 // view makes one for the members of the group.
 func (t *table) view(members []membership.Member, settle time.Duration) view {
-	v := view{fresh: map[string]bool{}, sick: map[int]map[string]bool{}}
+	v := view{fresh: map[string]bool{}, older: map[string]bool{}, sick: map[int]map[string]bool{}}
 	part := map[string]host{}
 	for _, h := range t.hosts {
-		if h.layout == t.newest {
+		if h.layout == t.newest || t.id == t.newest && !t.strict {
 			part[h.owner.Incarnation] = h
 		}
 	}
@@ -37,6 +39,7 @@ func (t *table) view(members []membership.Member, settle time.Duration) view {
 		if time.Since(h.since) < settle {
 			v.fresh[m.Incarnation] = true
 		}
+		v.older[m.Incarnation] = h.layout != t.newest
 	}
 	v.Owners, v.held = make([]string, len(t.keys)), make([]string, len(t.keys))
 	for i := range v.Owners {
@@ -81,9 +84,11 @@ func (v *view) place(s placement.Strategy) ([]string, error) {
 		case to != "" && !ok:
 			return nil, fmt.Errorf("%.64q, of partition %d, is no host", to, i)
 		}
-		if held := v.held[i]; at != held && stays[held] && !v.sick[i][held] && (v.fresh[at] || spared[at] > 0) {
+		if held := v.held[i]; at != held && stays[held] && !v.sick[i][held] && (v.fresh[at] || v.older[at] || spared[at] > 0) {
 			spared[at]--
 			at = held
+		} else if at != held && v.older[at] {
+			at = v.least(load, nil)
 		}
 		target[i] = at
 		load[at]++
@@ -105,11 +110,12 @@ func (v *view) place(s placement.Strategy) ([]string, error) {
 	return target, nil
 }
 
-// least is the node with the lowest load for its capacity that is not in without; empty: none is left.
+// least is the node with the lowest load for its capacity that takes partitions and is not in without;
+// empty: none is left.
 func (v *view) least(load map[string]int, without map[string]bool) (best string) {
 	most := 0.0
 	for _, h := range v.Hosts {
-		if per := float64(load[h.Incarnation]+1) / float64(h.Takes()); h.Takes() > 0 && !without[h.Incarnation] && (best == "" || per < most) {
+		if per := float64(load[h.Incarnation]+1) / float64(h.Takes()); h.Takes() > 0 && !v.older[h.Incarnation] && !without[h.Incarnation] && (best == "" || per < most) {
 			best, most = h.Incarnation, per
 		}
 	}

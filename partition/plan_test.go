@@ -57,6 +57,34 @@ func TestWhatIsSickHasItsPlace(t *testing.T) {
 	require.Equal(t, slices.Repeat([]string{"a"}, count), target)
 }
 
+// A node with another list of keys takes its part, and leaves theirs to those with an older one.
+func TestAnOlderListKeepsItsPart(t *testing.T) {
+	table, members := tableOf(10, "old1", "old2", "new")
+	table.newest, table.id = "keys", "keys"
+	table.hosts["new"] = host{owner: table.hosts["new"].owner, layout: "keys"}
+	for i := range 9 { // the tenth is of the new list alone
+		table.own[i].Owner.Incarnation = []string{"old1", "old2"}[i%2]
+	}
+	part := func() (n int) {
+		v := table.view(members, time.Second)
+		target, err := v.place(placement.Balanced{})
+		require.NoError(t, err)
+		for i, to := range target {
+			if to == "new" {
+				n++
+			} else {
+				require.Equal(t, v.held[i], to)
+			}
+		}
+		return n
+	}
+	require.Equal(t, 3, part())
+	delete(table.hosts, "old1") // it stops
+	require.Equal(t, 6, part())
+	table.strict = true
+	require.Equal(t, 10, part(), "what a number means is another thing there")
+}
+
 // The layout of the node that was started last counts, whatever tokens its leases have.
 func TestTheNewestLayout(t *testing.T) {
 	table, _ := tableOf(1)
