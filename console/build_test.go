@@ -383,11 +383,20 @@ func TestWhatWasSeenDoesNotChange(t *testing.T) {
 
 // A node is up again while the record of its earlier life stands: an action is for the life that answers.
 func TestANodeWithTwoLives(t *testing.T) {
-	dead := Node{Owner: Owner{ID: "b", Incarnation: "1"}, State: "up", Source: "records"}
-	lives := Node{Owner: Owner{ID: "b", Incarnation: "2"}, State: "up", Source: "asked"}
+	dead := Node{Owner: Owner{ID: "b", Incarnation: "1", Address: "b:1"}, State: "up", Source: "records"}
+	lives := Node{Owner: Owner{ID: "b", Incarnation: "2", Address: "b:1"}, State: "up", Source: "asked"}
 	for _, nodes := range [][]Node{{dead, lives}, {lives, dead}} {
 		to, _, err := target(Snapshot{Nodes: nodes}, Request{Action: "drain", Node: "b"})
 		require.NoError(t, err)
 		require.Equal(t, "2", to.Incarnation)
 	}
+}
+
+// A node without Listen can be asked by its own page alone.
+func TestANodeWithoutAnAddress(t *testing.T) {
+	s := Snapshot{Node: "a", Nodes: []Node{{Owner: Owner{ID: "a"}}, {Owner: Owner{ID: "b"}}}}
+	_, _, err := target(s, Request{Action: "drain", Node: "a"})
+	require.NoError(t, err)
+	_, _, err = target(s, Request{Action: "drain", Node: "b"})
+	require.ErrorContains(t, err, `"b" has no address to ask it at`)
 }

@@ -331,10 +331,13 @@ func target(s Snapshot, r Request) (to Owner, name string, err error) {
 				to = n.Owner
 			}
 		}
-		if to.ID != "" {
-			return to, "", nil
+		switch {
+		case to.ID == "":
+			return to, "", refuse(inquiry.Unknown, "there is no node %.64q", r.Node)
+		case to.Address == "" && to.ID != s.Node:
+			return to, "", refuse(inquiry.Conflict, "node %.64q has no address to ask it at, as it has no Listen: ask its own page", to.ID)
 		}
-		return to, "", refuse(inquiry.Unknown, "there is no node %.64q", r.Node)
+		return to, "", nil
 	}
 	name = r.Name
 	if r.Action == "move" { // Authorize was asked for the singleton of that name, and for no other
