@@ -167,6 +167,7 @@ func TestAClusterIsSeenAndSteered(t *testing.T) {
 	eval[any](p, "$$('[data-act=drain]').find(b => b.dataset.of === 'shop-2').click(), $('#confirm').click(), null")
 	p.until("!$('#dialog').open && snap.nodes.find(n => n.id === 'shop-2').state === 'draining'")
 	p.until("snap.types[0].nodes.find(n => n.id === 'shop-2').shards === 0 && snap.types[0].hosted === 64")
+	p.until("$$('[data-act=undrain]').some(b => b.dataset.of === 'shop-2')") // it is drawn a moment later
 	eval[any](p, "$$('[data-act=undrain]').find(b => b.dataset.of === 'shop-2').click(), $('#confirm').click(), null")
 	p.until(settled)
 	p.quiet()
