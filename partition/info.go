@@ -33,8 +33,9 @@ type PartitionInfo struct {
 	Token  lease.Token
 	Since  time.Time // when it was won, as lease.Record.Granted; zero if that is not known
 	To     string    `json:",omitempty"` // the id of the node that is ready for it
-	// Phase and what follows are those of the node that was asked. Phase is "active" while Own is called,
-	// "stopping" from when its context was done until it has returned, "acquiring" before that, and empty elsewhere.
+	// Phase and what follows are those of the node that was asked. Phase is "acquiring" until it owns the
+	// partition, "active" while Own is called, "stopping" from when Own's context was done until it has
+	// returned, and empty on other nodes.
 	Phase    string    `json:",omitempty"`
 	Stopping time.Time `json:",omitzero"` // since when Own should have returned
 	// Failures are those of Own and Prepare in a row, without a minute between, and Error is the last.
@@ -53,7 +54,10 @@ func (p *Partitions) Info() Info {
 		Moves: p.moves.Load(), Table: make([]PartitionInfo, len(p.keys))}
 	for i, key := range p.keys {
 		own, x := p.own[i], &in.Table[i]
-		*x = PartitionInfo{Number: i, Key: key, Owner: own.Owner.ID, Token: own.Token, Since: own.Granted, To: p.ready[i].Owner.ID}
+		*x = PartitionInfo{Number: i, Key: key, Owner: own.Owner.ID, Token: own.Token, Since: own.Granted}
+		if ready := p.ready[i].Owner; ready.Incarnation != own.Owner.Incarnation { // else it has come
+			x.To = ready.ID
+		}
 		if s := p.slots[i]; s != nil {
 			s.tellLocked(x)
 		}

@@ -148,7 +148,7 @@ func TestInfoOfAMove(t *testing.T) {
 	})
 }
 
-// What fails here is told with the last error, and no more when it has worked for a minute. While nodes
+// Info has the last error of what fails here, until it has worked for a minute. While nodes
 // differ in Count all know which counts.
 func TestInfoOfWhatFails(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
@@ -208,5 +208,15 @@ func TestPartitionsWithoutAnOwner(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		require.Zero(t, a.measured()["unowned"])
 		require.NoError(t, a.stop())
+	})
+}
+
+// A node that has a partition stays ready for it while others move: that is no move.
+func TestInfoOfWhatHasCome(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a := w.take("a", Config{Count: 2})
+		a.settled()
+		a.locked(func() { a.ready[0] = a.own[0] })
+		require.Empty(t, a.Info().Table[0].To)
 	})
 }
