@@ -334,6 +334,7 @@ func (n *Node) spreads(name string, start func(*membership.Group) (*partition.Pa
 	if err != nil {
 		return nil, err
 	}
+	n.spreading() // forgets those that have ended
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.spread = append(n.spread, p)
