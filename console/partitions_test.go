@@ -54,7 +54,7 @@ func TestPartitionsOfTheRecords(t *testing.T) {
 	require.Equal(t, Shard{Shard: 1, Key: "1", Owner: "b", Token: 6, Since: at(0), Failures: 3, Error: "a: no disk"}, p.Table[1])
 }
 
-// With Keys rows are sorted by them; those of which nobody tells have none.
+// With Keys the rows are sorted by them. A row has no key if neither a record nor a node tells it.
 func TestPartitionsWithKeys(t *testing.T) {
 	evil := `<b>"x/y"`
 	in := cluster("", hosts("a", "keys 4 beef", "1764000000000000"),

@@ -269,7 +269,7 @@ func TestFollowHolder(t *testing.T) {
 		time.Sleep(time.Hour)
 		require.Empty(t, heard.take(), "renewals are no news")
 
-		// Who begins to follow late is told what stands.
+		// A follower that begins late gets what stands.
 		require.Equal(t, "b", func() string { late := w.followHolder("job"); time.Sleep(3 * time.Second); return late.take() }())
 	})
 }

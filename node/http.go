@@ -101,7 +101,7 @@ func (n *Node) report(ctx context.Context, q inquiry.Request, r *inquiry.Report)
 const mostFree = 100
 
 // typeOf is what of this node's part in partitions the records do not tell. While another layout counts,
-// partitions of this node's without an owner lack none.
+// no partition of this node's layout needs an owner.
 func typeOf(in partition.Info) inquiry.Type {
 	x := inquiry.Type{Group: in.Group, Type: in.Name, Shards: len(in.Table), Draining: in.Draining}
 	for _, s := range in.Table {

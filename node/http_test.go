@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/partition"
 )
 
-// What has no owner is told by nodes whose layout counts: in a rollout the others' partitions lack none.
+// In a rollout a node with an older layout does not tell of its own partitions that they have no owner.
 func TestPartitionsOfAnotherLayout(t *testing.T) {
 	in := partition.Info{Layout: "daemons 3", Counts: "daemons 3", Table: []partition.PartitionInfo{
 		{Number: 0, Owner: "a", Phase: "active"}, {Number: 1, Owner: "a", Phase: "stopping"}, {Number: 2}}}

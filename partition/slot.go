@@ -39,7 +39,7 @@ type slot struct {
 	ready   *lease.Handle // nil until it is needed
 	ctx     context.Context
 	cancel  context.CancelFunc
-	changed chan struct{} // has a value when the owner's record changed
+	changed chan struct{} // has a value when the record of the owner changed, or that of a node that is ready
 
 	prepared bool
 	pause    time.Duration // after a request that failed
@@ -167,7 +167,7 @@ func (s *slot) acquire() (lease.Term, error) {
 	return term, err
 }
 
-// wait waits for another record of the owner.
+// wait waits for such a change.
 func (s *slot) wait(most time.Duration) {
 	select {
 	case <-s.changed:

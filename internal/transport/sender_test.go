@@ -144,7 +144,7 @@ func TestAnUnnoticedRestart(t *testing.T) {
 	require.Empty(t, s.frames)
 }
 
-// A channel that was forgotten begins anew above its former links, and asks first what
+// A channel that was forgotten begins again, above its former links, and asks first what
 // was taken.
 func TestAChannelThatWasForgotten(t *testing.T) {
 	r := receiver{link: 7, taken: 41}
