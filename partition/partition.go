@@ -27,7 +27,7 @@ const (
 	pace          = 25 * time.Millisecond  // between two plans
 	gather        = time.Second            // after it began to take part a node owns nothing for so long: others may come
 	answersWithin = 2 * time.Second        // that a strategy has
-	plansAgain    = 100 * time.Millisecond // after a partition moved, and while time alone may change what is due
+	plansAgain    = 250 * time.Millisecond // after a partition moved, and while time alone may change what is due
 	looksEvery    = time.Second            // for nodes with another Count
 	handsOverIn   = 10 * time.Second       // after Stop: what no node of another list is ready for then is given up
 )

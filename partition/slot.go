@@ -27,8 +27,8 @@ const (
 	steadyAfter  = time.Minute // a run of that length ends the row
 	sickFor      = time.Minute // at least: how long another has it then
 	stopsWithin  = 10 * time.Second
-	mostMoving   = 40 // at a time to one node: more would only wait for the store, without an owner
-	turnLasts    = 300 * time.Millisecond
+	mostMoving   = 28 // at a time to one node: more would only wait for the store, without an owner
+	turnLasts    = 200 * time.Millisecond
 )
 
 // slot is a partition that this node owns, or is about to.
