@@ -53,16 +53,18 @@ func (s *Store) Acquire(ctx context.Context, sess store.Session, claims []store.
 // own session, which is of one incarnation; the others what turned out to be free, or of the same
 // incarnation under another session.
 func (s *Store) conditions(try int, sess store.Session, c store.Claim, o store.Outcome) (on []clientv3.Cmp, over store.Token) {
+	if o.OK || o.Err != nil {
+		return nil, 0
+	}
 	k := s.key(c.Name)
-	at := clientv3.Compare(clientv3.ModRevision(k), "=", int64(c.Supersedes))
+	at := func() clientv3.Cmp { return clientv3.Compare(clientv3.ModRevision(k), "=", int64(c.Supersedes)) }
 	switch {
-	case o.OK || o.Err != nil:
 	case try == 0 && c.Supersedes != 0:
-		return []clientv3.Cmp{at, clientv3.Compare(clientv3.LeaseValue(k), "=", int64(sess.ID))}, c.Supersedes
+		return []clientv3.Cmp{at(), clientv3.Compare(clientv3.LeaseValue(k), "=", int64(sess.ID))}, c.Supersedes
 	case o.Record.Name == "":
 		return []clientv3.Cmp{absent(k)}, 0
 	case c.Supersedes != 0 && o.Record.Token == c.Supersedes && o.Record.Owner.Incarnation == sess.Owner.Incarnation:
-		return []clientv3.Cmp{at}, c.Supersedes
+		return []clientv3.Cmp{at()}, c.Supersedes
 	}
 	return nil, 0
 }
