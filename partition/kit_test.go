@@ -32,6 +32,8 @@ type world struct {
 	nodes []*node
 	slow  time.Duration // what each call of the store takes
 
+	daemons bool // so are partitions that have no keys
+
 	mu    sync.Mutex
 	runs  []*run
 	live  []*run // that go on
@@ -73,6 +75,7 @@ type node struct {
 	group  *membership.Group
 	gone   bool // crashed, or stopped
 	frozen bool
+	others bool // its partitions are not those of the history
 }
 
 func (w *world) node(id string, opts ...membership.Option) *node {
@@ -125,7 +128,7 @@ func (n *node) start(cfg Config) {
 		<-ctx.Done()
 		return nil
 	}
-	p, err := Start(n.w.t.Context(), n.group, cfg)
+	p, err := start(n.w.t.Context(), n.group, cfg, n.w.daemons && cfg.Keys == nil)
 	require.NoError(n.w.t, err)
 	n.w.mu.Lock()
 	defer n.w.mu.Unlock()
@@ -153,7 +156,7 @@ func (w *world) judgeLocked() {
 	for i, a := range w.live {
 		for _, b := range w.live[:i] {
 			same := a.key == b.key
-			if n := min(a.n.cfg.Count, b.n.cfg.Count); n > 0 {
+			if n := min(a.n.cfg.Count, b.n.cfg.Count); n > 0 && a.n.strict {
 				same = a.owned.Number%n == b.owned.Number%n
 			}
 			// In this order: the earlier one may just have ended.

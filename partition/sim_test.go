@@ -17,14 +17,15 @@ import (
 var histories = simulate.New("partition", 30, 2000)
 
 // TestSimulation runs random histories of nodes that start, stop, crash, are paused and cut off, with
-// calls of the store that go wrong, Owns that are slow to stop or fail, and other numbers of partitions.
+// calls of the store that go wrong, Owns that are slow to stop or fail, and other numbers of partitions or
+// daemons, or lists of keys.
 // It checks that no two nodes believe that they own the same at one time; and that, when all is well,
 // each partition is owned soon, evenly, and stays where it is. Replay with -partition.seed.
 func TestSimulation(t *testing.T) {
 	histories.Run(t, func(t *testing.T, seed uint64) {
 		bubble(t, func(t *testing.T, w *world) {
 			s := &sim{world: w, r: histories.Random(seed), seed: seed, at: map[string]*node{}}
-			s.count = 1 + s.r.IntN(12)
+			s.count, s.keyed, w.daemons = 1+s.r.IntN(12), s.r.IntN(3) == 0, s.r.IntN(3) == 0
 			for range s.r.Each(50) {
 				s.act()
 				for until := time.Now().Add(time.Duration(s.r.Int64N(int64(4 * time.Second)))); time.Now().Before(until); {
@@ -42,6 +43,7 @@ type sim struct {
 	r     *simulate.Random
 	seed  uint64
 	count int
+	keyed bool
 	at    map[string]*node // the present life of each id
 }
 
@@ -62,7 +64,7 @@ func (s *sim) act() {
 	id := fmt.Sprint("n", s.r.IntN(5))
 	n := s.at[id]
 	if n == nil {
-		s.launch(id, s.count<<s.r.IntN(2))
+		s.launch(id, s.r.IntN(2) == 0)
 		return
 	}
 	switch s.r.IntN(12) {
@@ -103,8 +105,25 @@ func (s *sim) act() {
 	}
 }
 
+// partitions are those of the history, or others: twice as many or, of keys, half of them and new ones.
+func (s *sim) partitions(others bool) (cfg Config) {
+	from := 0
+	switch {
+	case !s.keyed && others:
+		return Config{Count: 2 * s.count}
+	case !s.keyed:
+		return Config{Count: s.count}
+	case others:
+		from = (s.count + 1) / 2
+	}
+	for i := range s.count {
+		cfg.Keys = append(cfg.Keys, fmt.Sprint("k", from+i))
+	}
+	return cfg
+}
+
 // launch starts a node; one that can't join in time is given up.
-func (s *sim) launch(id string, count int) {
+func (s *sim) launch(id string, others bool) {
 	n := s.make(id)
 	n.clock.SetRate(0.93 + 0.14*s.r.Float64()) // the margin covers a tenth
 	ctx, cancel := context.WithTimeout(s.t.Context(), 20*time.Second)
@@ -121,24 +140,27 @@ func (s *sim) launch(id string, count int) {
 		defer s.mu.Unlock()
 		return time.Duration(r.Int64N(most))
 	}
-	n.start(Config{Count: count, Settle: 2 * time.Second,
-		Prepare: func(ctx context.Context, _ int) error {
-			if time.Sleep(draw(int64(time.Second))); draw(20) == 0 {
-				return errors.New("not prepared")
-			}
-			return nil
-		},
-		Own: func(ctx context.Context, o Owned) error {
-			if draw(10) == 0 {
-				time.Sleep(draw(int64(10 * time.Second)))
-				return errors.New("Own failed")
-			}
-			<-ctx.Done()
-			time.Sleep(draw(int64(3 * time.Second)))
-			return nil
-		}})
+	cfg := s.partitions(others)
+	cfg.Settle = 2 * time.Second
+	cfg.Prepare = func(ctx context.Context, _ int) error {
+		if time.Sleep(draw(int64(time.Second))); draw(20) == 0 {
+			return errors.New("not prepared")
+		}
+		return nil
+	}
+	cfg.Own = func(ctx context.Context, o Owned) error {
+		if draw(10) == 0 {
+			time.Sleep(draw(int64(10 * time.Second)))
+			return errors.New("Own failed")
+		}
+		<-ctx.Done()
+		time.Sleep(draw(int64(3 * time.Second)))
+		return nil
+	}
+	n.start(cfg)
+	n.others = others
 	s.at[id] = n
-	s.logf("%s starts with %d", id, count)
+	s.logf("%s starts with %d%v", id, cfg.Count, cfg.Keys)
 }
 
 // heal ends all faults, and sees that all is well.
@@ -150,9 +172,9 @@ func (s *sim) heal() {
 			s.logf("%s is healed", id)
 		}
 	}
-	s.launch("last", s.count)
+	s.launch("last", false)
 	for _, n := range s.at {
-		if n != nil && n.cfg.Count != s.count {
+		if n != nil && n.others {
 			s.logf("%s stops: %v", n.id, n.stop())
 		}
 	}
