@@ -91,7 +91,7 @@ func (a *app) completion(of string) cobra.CompletionFunc {
 }
 
 func unknown(name string) error {
-	return fmt.Errorf("there is no %q; a lease goes by its whole name: holdfast ls and holdfast singletons list those there are", name)
+	return fmt.Errorf("there is no %q; a lease goes by its whole name: holdfast ls, singletons and shards list those there are", name)
 }
 
 var passing = regexp.MustCompile(`"\w+_ms":[^,}]*`)
