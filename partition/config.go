@@ -131,9 +131,6 @@ func (c *Config) complete(daemons bool) (layout, error) {
 // beyond: the layout that counts has no such daemon.
 func (l *layout) beyond(n int, newest string) bool {
 	count, ok := strings.CutPrefix(newest, daemonsLayout)
-	if !ok {
-		return false
-	}
 	most, err := strconv.Atoi(count)
-	return err == nil && n >= most
+	return ok && err == nil && n >= most
 }

@@ -374,23 +374,24 @@ func (p *Partitions) decide() (again bool) {
 	return !p.stopping.IsZero() || time.Since(p.since) < gather || len(v.fresh) > 0 || len(p.moving) > 0
 }
 
-// stepLocked has the slot of a partition do what follows from the plan.
+// stepLocked has a partition begun, passed on or given up here, as follows from the plan.
 func (p *Partitions) stepLocked(i int) {
 	s, to, stops := p.slots[i], p.target[i], !p.stopping.IsZero()
-	// Nodes of another list may not know what is left.
-	alone := stops && (to == "" || p.newest != p.id && time.Since(p.stopping) >= handsOverIn)
-	if p.strict && p.cleared == nil && to == p.self {
-		to = ""
-	}
-	switch p.next(i, to, s != nil, s != nil && s.now != nil, alone) {
-	case begin:
+	over := p.beyond(i, p.newest) || p.strict && p.newest != "" && p.newest != p.id
+	mine := to == p.self && !over && !(p.strict && p.cleared == nil)
+	switch ready := p.ready[i].Owner.Incarnation; {
+	case s == nil && mine:
 		if p.takes(false) && !p.since.IsZero() && time.Since(p.since) >= gather {
 			p.beginLocked(i)
 		}
-	case pass:
+	case s == nil || mine:
+	case s.now == nil || over:
+		s.giveUpLocked()
+	case ready != "" && ready != p.self:
 		s.now.passing = true
 		s.now.stopLocked()
-	case giveUp:
+	// No other node will be ready for it. Nodes of another list may not know what is left.
+	case stops && (to == "" || p.newest != p.id && time.Since(p.stopping) >= handsOverIn):
 		s.giveUpLocked()
 	}
 }

@@ -121,33 +121,3 @@ func (v *view) least(load map[string]int, without map[string]bool) (best string)
 	}
 	return best
 }
-
-// step is what is next for a partition here.
-type step uint8
-
-const (
-	nothing step = iota
-	begin        // to acquire it, or get ready for it
-	pass         // to end Own, and pass it to the node that is ready
-	giveUp       // to stop acquiring it, or end Own and release it
-)
-
-// next decides that of partition i, for which this node has a slot, and owns it, or neither. target is
-// where it should be; alone says that no other node will ever be ready for it.
-func (t *table) next(i int, target string, slot, owns, alone bool) step {
-	over := t.beyond(i, t.newest) || t.strict && t.newest != "" && t.newest != t.id
-	mine := target == t.self && !over
-	switch ready := t.ready[i].Owner.Incarnation; {
-	case !slot && mine:
-		return begin
-	case !slot || mine:
-		return nothing
-	case !owns || over:
-		return giveUp
-	case ready != "" && ready != t.self:
-		return pass
-	case alone:
-		return giveUp
-	}
-	return nothing
-}
