@@ -62,6 +62,7 @@ type running struct {
 	woken  chan struct{} // has a value when a plan is due
 	later  chan struct{} // has a value when one is due soon
 	wg     sync.WaitGroup
+	works  sync.WaitGroup // the slots
 }
 
 // here is what this node owns, and should own.
@@ -157,6 +158,7 @@ func start(ctx context.Context, group *membership.Group, cfg Config, daemons boo
 		defer close(p.closed)
 		stop()
 		unfollow()
+		p.works.Wait()
 		p.wg.Wait()
 	})
 	return p, nil
@@ -260,8 +262,11 @@ func (p *Partitions) reign(ctx context.Context, t lease.Term) {
 		}
 	}
 	p.clear(t)
-	defer p.clear(nil)
 	<-ctx.Done()
+	p.clear(nil)
+	if p.life.Err() != nil { // the Owns that Stop ended go on under their leases
+		p.works.Wait()
+	}
 }
 
 // unopposed asks the store whether no node has another Count.
@@ -427,7 +432,7 @@ func (p *Partitions) beginLocked(n int) {
 	s := &slot{p: p, n: n, changed: make(chan struct{}, 1)}
 	s.ctx, s.cancel = context.WithCancel(p.life)
 	p.slots[n] = s
-	p.wg.Go(func() { _ = boundary.Contained(s.run) })
+	p.works.Go(func() { _ = boundary.Contained(s.run) })
 }
 
 // standBack has another node run partition n for a while. It returns whether one is to.

@@ -298,6 +298,37 @@ func TestAnOwnerThatDoesNotStop(t *testing.T) {
 	})
 }
 
+// What an Own does when the deadline of Stop has ended it, it does under a lease that stands.
+func TestTheLeaseOutlivesTheDeadlineOfStop(t *testing.T) {
+	for _, cfg := range []Config{{Count: 2}, {Keys: []string{"x", "y"}}} {
+		bubble(t, func(t *testing.T, w *world) {
+			var flushed, moved atomic.Int32
+			own := func(ctx context.Context, o Owned) error {
+				<-ctx.Done()
+				if time.Sleep(time.Second); o.CheckAlive() {
+					flushed.Add(1)
+				}
+				if errors.Is(context.Cause(ctx), ErrMoved) {
+					moved.Add(1)
+				}
+				return nil
+			}
+			a := w.take("a", Config{Count: cfg.Count, Keys: cfg.Keys, Own: own})
+			a.settled()
+			w.take("b", Config{Count: cfg.Count, Keys: cfg.Keys, Prepare: func(ctx context.Context, _ int) error {
+				<-ctx.Done()
+				return ctx.Err()
+			}})
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			require.ErrorIs(t, a.Stop(ctx), context.DeadlineExceeded)
+			<-a.Done()
+			require.EqualValues(t, 2, flushed.Load())
+			require.EqualValues(t, 2, moved.Load())
+		})
+	}
+}
+
 // An Own that fails is called again under the same lease, and after five times elsewhere.
 func TestAFailingOwn(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
