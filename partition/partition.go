@@ -391,13 +391,13 @@ func (p *Partitions) stepLocked(i int) {
 		}
 	case s == nil || mine:
 	case s.now == nil || over:
-		s.giveUpLocked()
+		s.cancel()
 	case ready != "" && ready != p.self:
 		s.now.passing = true
-		s.now.stopLocked()
+		s.cancel()
 	// No other node will be ready for it. Nodes of another list may not know what is left.
 	case stops && (to == "" || p.newest != p.id && time.Since(p.stopping) >= handsOverIn):
-		s.giveUpLocked()
+		s.cancel()
 	}
 }
 
@@ -577,11 +577,6 @@ func (p *Partitions) Stop(ctx context.Context) error {
 	p.locked(func() { p.stopping = cmp.Or(p.stopping, time.Now()) })
 	p.wake()
 	_ = p.await(ctx, func() bool { return len(p.slots) == 0 })
-	p.locked(func() {
-		for _, s := range p.slots {
-			s.giveUpLocked()
-		}
-	})
 	p.end()
 	select {
 	case <-p.closed:

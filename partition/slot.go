@@ -38,8 +38,8 @@ type slot struct {
 	own     *lease.Handle
 	ready   *lease.Handle // nil until it is needed
 	ctx     context.Context
-	cancel  context.CancelFunc
-	changed chan struct{} // has a value when the record of the owner changed, or that of a node that is ready
+	cancel  context.CancelFunc // has Own end, if this node owns it, and the slot then
+	changed chan struct{}      // has a value when the record of the owner changed, or that of a node that is ready
 
 	prepared bool
 	pause    time.Duration // after a request that failed
@@ -54,16 +54,9 @@ type slot struct {
 // tenure is a time for which this node owns a partition. It is guarded by Partitions.mu.
 type tenure struct {
 	term    lease.Term
-	end     context.CancelCauseFunc // of Own's context
-	passing bool                    // to the node that is ready, when Own has returned
-	called  time.Time               // Own, for the last time
-	ending  time.Time               // when Own's context was done; zero: it is not
-}
-
-// stopLocked has Own end.
-func (t *tenure) stopLocked() {
-	t.ending = cmp.Or(t.ending, time.Now())
-	t.end(ErrMoved)
+	passing bool      // to the node that is ready, when Own has returned
+	called  time.Time // Own, for the last time
+	ending  time.Time // when Own's context was done; zero: it is not
 }
 
 // errReturned is logged when Own returned without an error before its context was done.
@@ -88,7 +81,7 @@ func (s *slot) run() {
 	for s.ctx.Err() == nil {
 		term, err := s.take()
 		switch {
-		case term != nil && !s.hold(term):
+		case term != nil && s.hold(term):
 			return
 		case term != nil:
 			s.prepared, s.pause = false, 0 // what is owned next may be another's by then
@@ -244,32 +237,30 @@ func (s *slot) invite() (term lease.Term, err error) {
 	return nil, nil // with another offer, as this one would not live long enough
 }
 
-// hold runs Own under a term, and passes the lease on. It returns whether this node goes on to wait
-// for it.
-func (s *slot) hold(term lease.Term) (again bool) {
-	if !s.p.lawful() {
+// hold runs Own under a term until that or the slot ends, and passes the lease on or releases it. It
+// returns whether another node is to try, because Own failed too often.
+func (s *slot) hold(term lease.Term) (sick bool) {
+	if s.ctx.Err() != nil || !s.p.lawful() {
 		_ = s.own.Release(context.Background())
 		s.wait(leastPause)
-		return true
+		return false
 	}
 	ctx, end := context.WithCancelCause(term.Context())
 	defer end(nil)
-	t := &tenure{term: term, end: end}
+	defer context.AfterFunc(s.ctx, func() { end(ErrMoved) })()
+	t := &tenure{term: term}
 	s.p.locked(func() {
 		s.now = t
-		if s.ctx.Err() != nil { // Stop saw that it owned nothing, and will not come again
-			t.stopLocked()
-		}
 		s.p.stepLocked(s.n)
 	})
 	poke(s.p.later)
 	s.p.meters.owned.Add(1)
 	defer s.p.meters.owned.Add(-1)
 	over := context.AfterFunc(ctx, func() {
-		s.p.locked(func() { t.ending = cmp.Or(t.ending, time.Now()) })
+		s.p.locked(func() { t.ending = time.Now() })
 		_ = boundary.Contained(func() { s.p.meters.stopping.Add(1) })
 	})
-	again = !s.runOwn(ctx, t)
+	sick = s.runOwn(ctx, t)
 	if !over() {
 		s.p.meters.stopping.Add(-1)
 	}
@@ -279,18 +270,18 @@ func (s *slot) hold(term lease.Term) (again bool) {
 		if s.steadyLocked() {
 			s.failures, s.why = 0, ""
 		}
-		s.now, ready, told = nil, s.p.ready[s.n], t.ending
+		s.now, ready, told = nil, s.p.ready[s.n], cmp.Or(t.ending, time.Now())
 	})
 	if offer, err := readOffer(s.own.Name(), ready); err == nil && t.passing {
 		if err = s.own.Transfer(context.Background(), offer); err == nil {
 			s.p.moves.Add(1)
 			s.p.meters.handover.Record(time.Since(told))
-			return false
+			return sick
 		}
 		s.warn("could not be passed on, is released", err)
 	}
 	_ = s.own.Release(context.Background()) // in the background if the store is away
-	return again && !t.passing && s.ctx.Err() == nil
+	return sick
 }
 
 // runOwn calls Own again and again. It returns whether that failed too often.
@@ -316,14 +307,6 @@ func (s *slot) record() (r lease.Record) {
 
 // steadyLocked: Own runs, or ran, for so long that what failed before does not count.
 func (s *slot) steadyLocked() bool { return s.now != nil && time.Since(s.now.called) >= steadyAfter }
-
-// giveUpLocked ends the slot, and Own first.
-func (s *slot) giveUpLocked() {
-	s.cancel()
-	if s.now != nil {
-		s.now.stopLocked()
-	}
-}
 
 // close gives the slot back.
 func (s *slot) close() {
