@@ -44,7 +44,7 @@ type slot struct {
 	prepared bool
 	pause    time.Duration // after a request that failed
 
-	// Guarded by Partitions.mu.
+	// Guarded by Partitions.mu; run alone writes the first two.
 	failures int     // of Own and Prepare, in a row
 	why      string  // the last
 	now      *tenure // nil: this node does not own it
@@ -109,21 +109,15 @@ func (s *slot) warn(text string, err error) {
 func (s *slot) failed(ctx context.Context, err error) (sick bool) {
 	s.warn("it is tried again", err)
 	s.p.meters.failures.Add(1)
-	why, failures := fmt.Sprintf("%.512v", err), 0
-	s.p.locked(func() {
-		if s.steadyLocked() {
-			s.failures = 0
-		}
-		s.failures++
-		s.why, failures = why, s.failures
-	})
-	if failures == 1 || failures == mostFailures { // the journal has room for few
+	why := fmt.Sprintf("%.512v", err)
+	s.p.locked(func() { s.failures, s.why = s.failures+1, why })
+	if s.failures == 1 || s.failures == mostFailures { // the journal has room for few
 		s.p.keeper.Journal().Add(journal.Event{At: time.Unix(0, s.p.keeper.Clock().Now().Wall), Kind: "failed", Name: s.own.Name(), Why: err})
 	}
-	if failures >= mostFailures && s.p.standBack(s.n) {
+	if s.failures >= mostFailures && s.p.standBack(s.n) {
 		return true
 	}
-	pause := min(mostPause, leastPause<<min(failures-1, 10))
+	pause := min(mostPause, leastPause<<min(s.failures-1, 10))
 	_ = boundary.Pause(ctx, pause/2+rand.N(pause/2))
 	return false
 }
@@ -266,12 +260,7 @@ func (s *slot) hold(term lease.Term) (sick bool) {
 	}
 	var ready lease.Record
 	var told time.Time
-	s.p.locked(func() {
-		if s.steadyLocked() {
-			s.failures, s.why = 0, ""
-		}
-		s.now, ready, told = nil, s.p.ready[s.n], cmp.Or(t.ending, time.Now())
-	})
+	s.p.locked(func() { s.now, ready, told = nil, s.p.ready[s.n], cmp.Or(t.ending, time.Now()) })
 	if offer, err := readOffer(s.own.Name(), ready); err == nil && t.passing {
 		if err = s.own.Transfer(context.Background(), offer); err == nil {
 			s.p.moves.Add(1)
@@ -289,6 +278,11 @@ func (s *slot) runOwn(ctx context.Context, t *tenure) (sick bool) {
 	for ctx.Err() == nil {
 		s.p.locked(func() { t.called = time.Now() })
 		err := boundary.Call(func() error { return s.p.cfg.Own(ctx, Owned{t.term, s.n, s.p.keys[s.n]}) })
+		s.p.locked(func() {
+			if s.steadyLocked() {
+				s.failures, s.why = 0, ""
+			}
+		})
 		if ctx.Err() != nil {
 			return false
 		}
