@@ -129,12 +129,8 @@ func (s *slot) take() (lease.Term, error) {
 		return s.acquire()
 	}
 	if !s.prepared && s.p.cfg.Prepare != nil {
-		select {
-		case s.p.preparing <- struct{}{}:
-		case <-s.changed: // its owner may have gone, and then nothing is prepared
+		if !s.enter(s.p.preparing) {
 			return nil, nil
-		case <-s.ctx.Done():
-			return nil, s.ctx.Err()
 		}
 		err := boundary.Call(func() error { return s.p.cfg.Prepare(s.ctx, s.n) })
 		if <-s.p.preparing; err != nil {
@@ -163,30 +159,27 @@ func (s *slot) wait(most time.Duration) {
 	}
 }
 
-// turn waits until fewer than mostMoving others move here, and returns what ends this one's turn. A turn
-// also ends after turnLasts, because the owner's Own may be slow to end.
-func (s *slot) turn() (end func(), err error) {
+// enter takes one of the places that slots share, or returns false: the partition's owner may have gone,
+// and then it needs none.
+func (s *slot) enter(places chan struct{}) bool {
 	select {
-	case s.p.moving <- struct{}{}:
-		end = sync.OnceFunc(func() { <-s.p.moving })
-		time.AfterFunc(turnLasts, end)
-		return end, nil
+	case places <- struct{}{}:
+		return true
+	case <-s.changed:
 	case <-s.ctx.Done():
-		return nil, s.ctx.Err()
 	}
+	return false
 }
 
 // invite says that this node is ready, and takes up what the owner passes on.
 func (s *slot) invite() (term lease.Term, err error) {
 	if s.ready == nil { // what it waits for already is no burst
-		end, err := s.turn()
-		if err != nil {
-			return nil, err
-		}
-		defer end()
-		if s.record().Name == "" { // its owner has gone meanwhile
+		if !s.enter(s.p.moving) {
 			return nil, nil
 		}
+		end := sync.OnceFunc(func() { <-s.p.moving })
+		defer end()
+		time.AfterFunc(turnLasts, end) // the owner's Own may be slow to end
 		if s.ready, err = s.p.keeper.Lease(s.p.nameOf(kindReady, s.n)); err != nil {
 			return nil, err
 		}
