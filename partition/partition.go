@@ -210,6 +210,12 @@ func (p *Partitions) locked(f func()) {
 	f()
 }
 
+// change makes a change that plans depend on. The zero value makes no plans.
+func (p *Partitions) change(f func()) {
+	p.locked(f)
+	p.wake()
+}
+
 // keep holds a lease while it is due, which is asked under the lock, and calls f under each term.
 func (p *Partitions) keep(h *lease.Handle, due func(held bool) bool, f func(ctx context.Context, t lease.Term)) {
 	defer func() { _ = h.Close(context.Background()) }()
@@ -237,8 +243,7 @@ func (p *Partitions) keep(h *lease.Handle, due func(held bool) bool, f func(ctx 
 func (p *Partitions) takes(bool) bool { return !p.drained && p.stopping.IsZero() }
 
 func (p *Partitions) takePart(ctx context.Context, _ lease.Term) {
-	p.locked(func() { p.since = cmp.Or(p.since, time.Now()) })
-	p.wake()
+	p.change(func() { p.since = cmp.Or(p.since, time.Now()) })
 	<-ctx.Done()
 }
 
@@ -261,9 +266,9 @@ func (p *Partitions) reign(ctx context.Context, t lease.Term) {
 			return
 		}
 	}
-	p.clear(t)
+	p.change(func() { p.cleared = t })
 	<-ctx.Done()
-	p.clear(nil)
+	p.change(func() { p.cleared = nil })
 	if p.life.Err() != nil { // the Owns that Stop ended go on under their leases
 		p.works.Wait()
 	}
@@ -276,11 +281,6 @@ func (p *Partitions) unopposed(ctx context.Context) bool {
 		p.line.Warn(p.log, time.Since(p.began), "nothing is owned before the store lists the nodes with another Count", zap.Error(err))
 	}
 	return err == nil && !slices.ContainsFunc(all, func(r lease.Record) bool { return r.Metadata[keyLayout] != p.id })
-}
-
-func (p *Partitions) clear(t lease.Term) {
-	p.locked(func() { p.cleared = t })
-	p.wake()
 }
 
 // lawful: what this node acquired hangs on a term of counts that was cleared.
@@ -543,8 +543,7 @@ func (p *Partitions) Drain(ctx context.Context) error {
 	if err := p.check(ctx); err != nil {
 		return err
 	}
-	p.locked(func() { p.drained = true })
-	p.wake()
+	p.change(func() { p.drained = true })
 	left, why := 0, ""
 	err := p.await(ctx, func() bool {
 		if left, why = len(p.slots), "no other node takes them"; !p.drained {
@@ -561,8 +560,7 @@ func (p *Partitions) Drain(ctx context.Context) error {
 
 // Undrain ends what Drain began.
 func (p *Partitions) Undrain() {
-	p.locked(func() { p.drained = false })
-	p.wake() // of the zero value, no room
+	p.change(func() { p.drained = false })
 }
 
 // Stop ends this node's part in order: it gets no further partition, and those that it owns are passed
@@ -574,8 +572,7 @@ func (p *Partitions) Stop(ctx context.Context) error {
 	if err := p.check(ctx); err != nil {
 		return err
 	}
-	p.locked(func() { p.stopping = cmp.Or(p.stopping, time.Now()) })
-	p.wake()
+	p.change(func() { p.stopping = cmp.Or(p.stopping, time.Now()) })
 	_ = p.await(ctx, func() bool { return len(p.slots) == 0 })
 	p.end()
 	select {
