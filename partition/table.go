@@ -80,15 +80,14 @@ func (t *table) hear(ev store.Event) int {
 	key, more, _ := strings.Cut(key, "/")
 	n, known := t.number[key]
 	switch {
-	case kind == kindHost && rec.Owner.Incarnation != "":
-		h := host{owner: rec.Owner, came: rec.Metadata[keyCame], layout: rec.Metadata[keyLayout]}
-		if t.synced || rec.Owner.Incarnation == t.self {
-			h.since = time.Now()
-		}
-		t.hosts[name] = h
-		t.renew()
 	case kind == kindHost:
-		delete(t.hosts, name)
+		if delete(t.hosts, name); rec.Owner.Incarnation != "" {
+			h := host{owner: rec.Owner, came: rec.Metadata[keyCame], layout: rec.Metadata[keyLayout]}
+			if t.synced || rec.Owner.Incarnation == t.self {
+				h.since = time.Now()
+			}
+			t.hosts[name] = h
+		}
 		t.renew()
 	case !known:
 	case kind == kindOwn:
