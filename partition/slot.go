@@ -59,9 +59,6 @@ type tenure struct {
 	ending  time.Time // when Own's context was done; zero: it is not
 }
 
-// errReturned is logged when Own returned without an error before its context was done.
-var errReturned = errors.New("it returned before its context was done")
-
 // errPrepare wraps an error of Prepare, which counts as one of Own's.
 var errPrepare = errors.New("Prepare")
 
@@ -279,7 +276,7 @@ func (s *slot) runOwn(ctx context.Context, t *tenure) (sick bool) {
 		if ctx.Err() != nil {
 			return false
 		}
-		if s.failed(ctx, cmp.Or(err, errReturned)) {
+		if s.failed(ctx, cmp.Or(err, errors.New("it returned before its context was done"))) {
 			return true
 		}
 	}
