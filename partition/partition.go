@@ -70,7 +70,6 @@ type here struct {
 	slots    map[int]*slot
 	plan     view
 	target   []string
-	unowned  int // partitions, if this node's layout counts
 	drained  bool
 	since    time.Time     // when it began to take part; zero: not yet
 	cleared  lease.Term    // of counts, when no node owned anything by another Count; nil: it is not known
@@ -342,31 +341,32 @@ func (p *Partitions) decideAll() {
 		case <-p.life.Done():
 			return
 		}
-		if p.decide() {
+		soon, unowned := p.decide()
+		if soon {
 			again = time.After(plansAgain)
 		}
-		_ = boundary.Contained(func() { p.meters.unowned.Set(int64(p.unowned)) })
+		_ = boundary.Contained(func() { p.meters.unowned.Set(unowned) })
 		_ = boundary.Pause(p.life, pace)
 	}
 }
 
 // decide plans, and has the slots do what follows. It returns whether something may be due though
-// nothing changes.
-func (p *Partitions) decide() (again bool) {
+// nothing changes, and how many partitions no node owns, if this node's layout counts.
+func (p *Partitions) decide() (again bool, unowned int64) {
 	members := p.group.Members().Members
 	p.mu.Lock()
 	v, known := p.view(members, p.cfg.Settle), p.synced
 	p.mu.Unlock()
 	if !known {
-		return false
+		return false, 0
 	}
 	target := p.place(v)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.plan, p.target, p.unowned = v, target, 0
+	p.plan, p.target = v, target
 	for i := range target {
 		if p.own[i].Name == "" && p.newest == p.id {
-			p.unowned++
+			unowned++
 		}
 		p.stepLocked(i)
 		if s := p.slots[i]; s != nil && s.lent && (len(p.moving) == 0 || target[i] != p.self) {
@@ -376,7 +376,7 @@ func (p *Partitions) decide() (again bool) {
 	}
 	close(p.decided)
 	p.decided = make(chan struct{})
-	return !p.stopping.IsZero() || time.Since(p.since) < gather || len(v.fresh) > 0 || len(p.moving) > 0
+	return !p.stopping.IsZero() || time.Since(p.since) < gather || len(v.fresh) > 0 || len(p.moving) > 0, unowned
 }
 
 // stepLocked has a partition begun, passed on or given up here, as follows from the plan.
