@@ -381,13 +381,16 @@ func (p *Partitions) decide() (again bool, unowned int64) {
 
 // stepLocked has a partition begun, passed on or given up here, as follows from the plan.
 func (p *Partitions) stepLocked(i int) {
-	s, to, stops := p.slots[i], p.target[i], !p.stopping.IsZero()
+	s, to := p.slots[i], p.target[i]
 	over := p.beyond(i, p.newest) || p.strict && p.newest != "" && p.newest != p.id
 	mine := to == p.self && !over && !(p.strict && p.cleared == nil)
 	switch ready := p.ready[i].Owner.Incarnation; {
 	case s == nil && mine:
 		if p.takes(false) && !p.since.IsZero() && time.Since(p.since) >= gather {
-			p.beginLocked(i)
+			s = &slot{p: p, n: i, changed: make(chan struct{}, 1)}
+			s.ctx, s.cancel = context.WithCancel(p.life)
+			p.slots[i] = s
+			p.works.Go(func() { _ = boundary.Contained(s.run) })
 		}
 	case s == nil || mine:
 	case s.now == nil || over:
@@ -396,7 +399,7 @@ func (p *Partitions) stepLocked(i int) {
 		s.now.passing = true
 		s.cancel()
 	// No other node will be ready for it. Nodes of another list may not know what is left.
-	case stops && (to == "" || p.newest != p.id && time.Since(p.stopping) >= handsOverIn):
+	case !p.stopping.IsZero() && (to == "" || p.newest != p.id && time.Since(p.stopping) >= handsOverIn):
 		s.cancel()
 	}
 }
@@ -425,14 +428,6 @@ func (p *Partitions) place(v view) []string {
 		boundary.Do("mend Config.Strategy"))
 	even, _ := v.place(placement.Balanced{})
 	return even
-}
-
-// beginLocked makes a slot for partition n.
-func (p *Partitions) beginLocked(n int) {
-	s := &slot{p: p, n: n, changed: make(chan struct{}, 1)}
-	s.ctx, s.cancel = context.WithCancel(p.life)
-	p.slots[n] = s
-	p.works.Go(func() { _ = boundary.Contained(s.run) })
 }
 
 // standBack has another node run partition n for a while. It returns whether one is to.
