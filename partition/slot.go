@@ -59,9 +59,6 @@ type tenure struct {
 	ending  time.Time // when Own's context was done; zero: it is not
 }
 
-// errPrepare wraps an error of Prepare, which counts as one of Own's.
-var errPrepare = errors.New("Prepare")
-
 // run holds the partition, or waits for it, until another node should have it.
 func (s *slot) run() {
 	defer s.close()
@@ -78,17 +75,12 @@ func (s *slot) run() {
 	for s.ctx.Err() == nil {
 		term, err := s.take()
 		switch {
-		case term != nil && s.hold(term):
-			return
 		case term != nil:
+			s.hold(term)
 			s.prepared, s.pause = false, 0 // what is owned next may be another's by then
-		case errors.Is(err, lease.ErrClosed), s.ctx.Err() != nil:
+		case errors.Is(err, lease.ErrClosed):
 			return
-		case errors.Is(err, errPrepare):
-			if s.failed(s.ctx, err) {
-				return
-			}
-		case err != nil:
+		case err != nil && s.ctx.Err() == nil:
 			if !errors.Is(err, lease.ErrUnknown) { // the Keeper tells of a store that is away
 				s.warn("can't be owned yet", err)
 			}
@@ -102,8 +94,12 @@ func (s *slot) warn(text string, err error) {
 	s.p.line.Warn(s.p.log, time.Since(s.p.began), text, zap.String("partition", s.p.keys[s.n]), zap.Error(err))
 }
 
-// failed notes that the user's code failed, and pauses. It returns whether another node is to try.
-func (s *slot) failed(ctx context.Context, err error) (sick bool) {
+// failed notes that the user's code failed though ctx is not done, and pauses. After too many times in a
+// row it ends the slot, for another node to try.
+func (s *slot) failed(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
 	s.warn("it is tried again", err)
 	s.p.meters.failures.Add(1)
 	why := fmt.Sprintf("%.512v", err)
@@ -112,11 +108,11 @@ func (s *slot) failed(ctx context.Context, err error) (sick bool) {
 		s.p.keeper.Journal().Add(journal.Event{At: time.Unix(0, s.p.keeper.Clock().Now().Wall), Kind: "failed", Name: s.own.Name(), Why: err})
 	}
 	if s.failures >= mostFailures && s.p.standBack(s.n) {
-		return true
+		s.cancel()
+		return
 	}
 	pause := min(mostPause, leastPause<<min(s.failures-1, 10))
 	_ = boundary.Pause(ctx, pause/2+rand.N(pause/2))
-	return false
 }
 
 // take acquires the lease, by an offer if another has it. Neither a term nor an error: not yet.
@@ -131,7 +127,8 @@ func (s *slot) take() (lease.Term, error) {
 		}
 		err := boundary.Call(func() error { return s.p.cfg.Prepare(s.ctx, s.n) })
 		if <-s.p.preparing; err != nil {
-			return nil, fmt.Errorf("%w: %w", errPrepare, err)
+			s.failed(s.ctx, fmt.Errorf("in Prepare: %w", err))
+			return nil, nil
 		}
 	}
 	s.prepared = true
@@ -221,13 +218,12 @@ func (s *slot) invite() (term lease.Term, err error) {
 	return nil, nil // with another offer, as this one would not live long enough
 }
 
-// hold runs Own under a term until that or the slot ends, and passes the lease on or releases it. It
-// returns whether another node is to try, because Own failed too often.
-func (s *slot) hold(term lease.Term) (sick bool) {
+// hold runs Own under a term until that or the slot ends, and passes the lease on or releases it.
+func (s *slot) hold(term lease.Term) {
 	if s.ctx.Err() != nil || !s.p.lawful() {
 		_ = s.own.Release(context.Background())
 		s.wait(leastPause)
-		return false
+		return
 	}
 	ctx, end := context.WithCancelCause(term.Context())
 	defer end(nil)
@@ -244,7 +240,7 @@ func (s *slot) hold(term lease.Term) (sick bool) {
 		s.p.locked(func() { t.ending = time.Now() })
 		_ = boundary.Contained(func() { s.p.meters.stopping.Add(1) })
 	})
-	sick = s.runOwn(ctx, t)
+	s.runOwn(ctx, t)
 	if !over() {
 		s.p.meters.stopping.Add(-1)
 	}
@@ -255,17 +251,16 @@ func (s *slot) hold(term lease.Term) (sick bool) {
 		if err = s.own.Transfer(context.Background(), offer); err == nil {
 			s.p.moves.Add(1)
 			s.p.meters.handover.Record(time.Since(told))
-			return sick
+			return
 		}
 		s.warn("could not be passed on, is released", err)
 	}
 	_ = s.own.Release(context.Background()) // in the background if the store is away
-	return sick
 }
 
-// runOwn calls Own again and again. It returns whether that failed too often.
-func (s *slot) runOwn(ctx context.Context, t *tenure) (sick bool) {
-	for ctx.Err() == nil {
+// runOwn calls Own again and again.
+func (s *slot) runOwn(ctx context.Context, t *tenure) {
+	for ctx.Err() == nil && s.ctx.Err() == nil {
 		s.p.locked(func() { t.called = time.Now() })
 		err := boundary.Call(func() error { return s.p.cfg.Own(ctx, Owned{t.term, s.n, s.p.keys[s.n]}) })
 		s.p.locked(func() {
@@ -273,14 +268,8 @@ func (s *slot) runOwn(ctx context.Context, t *tenure) (sick bool) {
 				s.failures, s.why = 0, ""
 			}
 		})
-		if ctx.Err() != nil {
-			return false
-		}
-		if s.failed(ctx, cmp.Or(err, errors.New("it returned before its context was done"))) {
-			return true
-		}
+		s.failed(ctx, cmp.Or(err, errors.New("it returned before its context was done")))
 	}
-	return false
 }
 
 // record is that of the partition's lease.
