@@ -55,7 +55,7 @@ type Partitions struct {
 // running ends what Start began.
 type running struct {
 	began  time.Time
-	counts *lease.Handle
+	under  []lease.Option // the parent of what this node owns, with a Count
 	life   context.Context
 	end    context.CancelFunc
 	closed chan struct{} // when all has ended
@@ -137,10 +137,12 @@ func start(ctx context.Context, group *membership.Group, cfg Config, daemons boo
 		return fail(err)
 	}
 	host, err := p.ofNode(kindHost)
+	var counts *lease.Handle
 	if err == nil && l.strict {
-		if p.counts, err = p.ofNode(kindCounts); err != nil {
+		if counts, err = p.ofNode(kindCounts); err != nil {
 			_ = host.Close(context.WithoutCancel(ctx)) // nothing was acquired
 		}
+		p.under = []lease.Option{lease.WithParent(counts)}
 	}
 	if err != nil {
 		stop()
@@ -150,7 +152,7 @@ func start(ctx context.Context, group *membership.Group, cfg Config, daemons boo
 	p.wg.Go(func() { p.keep(host, p.takes, p.takePart) })
 	p.wg.Go(p.decideAll)
 	if l.strict {
-		p.wg.Go(func() { p.keep(p.counts, p.reigns, p.reign) })
+		p.wg.Go(func() { p.keep(counts, p.reigns, p.reign) })
 	}
 	unfollow := group.Follow(func(membership.MembersChanged) { p.wake() })
 	context.AfterFunc(p.life, func() {

@@ -42,7 +42,6 @@ type slot struct {
 	changed chan struct{}      // has a value when the record of the owner changed, or that of a node that is ready
 
 	prepared bool
-	pause    time.Duration // after a request that failed
 
 	// Guarded by Partitions.mu; run alone writes the first two.
 	failures int     // of Own and Prepare, in a row
@@ -62,30 +61,27 @@ type tenure struct {
 // run holds the partition, or waits for it, until another node should have it.
 func (s *slot) run() {
 	defer s.close()
-	var opts []lease.Option
-	if s.p.strict {
-		opts = append(opts, lease.WithParent(s.p.counts))
-	}
 	var err error
-	if s.own, err = s.p.keeper.Lease(s.p.nameOf(kindOwn, s.n), opts...); err != nil {
+	if s.own, err = s.p.keeper.Lease(s.p.nameOf(kindOwn, s.n), s.p.under...); err != nil {
 		s.warn("can't be owned", err)
 		_ = boundary.Pause(s.ctx, mostTries)
 		return
 	}
+	var pause time.Duration // after a request that failed
 	for s.ctx.Err() == nil {
 		term, err := s.take()
 		switch {
 		case term != nil:
 			s.hold(term)
-			s.prepared, s.pause = false, 0 // what is owned next may be another's by then
+			s.prepared, pause = false, 0 // what is owned next may be another's by then
 		case errors.Is(err, lease.ErrClosed):
 			return
 		case err != nil && s.ctx.Err() == nil:
 			if !errors.Is(err, lease.ErrUnknown) { // the Keeper tells of a store that is away
 				s.warn("can't be owned yet", err)
 			}
-			s.pause = min(max(leastPause, 2*s.pause), mostTries)
-			_ = boundary.Pause(s.ctx, s.pause/2+rand.N(s.pause/2))
+			pause = min(max(leastPause, 2*pause), mostTries)
+			_ = boundary.Pause(s.ctx, pause/2+rand.N(pause/2))
 		}
 	}
 }
