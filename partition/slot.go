@@ -36,10 +36,10 @@ type slot struct {
 	p       *Partitions
 	n       int
 	own     *lease.Handle
-	ready   *lease.Handle // nil until it is needed
-	ctx     context.Context
-	cancel  context.CancelFunc // has Own end, if this node owns it, and the slot then
-	changed chan struct{}      // has a value when the record of the owner changed, or that of a node that is ready
+	ready   *lease.Handle   // nil until it is needed
+	ctx     context.Context // when it is done Own ends, and then the slot
+	cancel  context.CancelFunc
+	changed chan struct{} // has a value when the record of the owner changed, or that of a node that is ready
 
 	prepared bool
 
@@ -90,8 +90,8 @@ func (s *slot) warn(text string, err error) {
 	s.p.line.Warn(s.p.log, time.Since(s.p.began), text, zap.String("partition", s.p.keys[s.n]), zap.Error(err))
 }
 
-// failed notes that the user's code failed though ctx is not done, and pauses. After too many times in a
-// row it ends the slot, for another node to try.
+// failed notes that the user's code failed though ctx is not done, and pauses. After too many times
+// in a row it ends the slot, for another node to try.
 func (s *slot) failed(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
@@ -149,8 +149,8 @@ func (s *slot) wait(most time.Duration) {
 	}
 }
 
-// enter takes one of the places that slots share, or returns false: the partition's owner may have gone,
-// and then it needs none.
+// enter takes one of the places that slots share, or returns false: the partition's owner may have
+// gone, and then it needs none.
 func (s *slot) enter(places chan struct{}) bool {
 	select {
 	case places <- struct{}{}:
