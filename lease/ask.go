@@ -92,12 +92,7 @@ func (k *core) see(ev store.Event) {
 // the store watches, and while nothing is followed. A look itself takes time, too. It asks the store
 // nothing. It is safe for concurrent use.
 func (k *Keeper) LookEvery() time.Duration {
-	if k.store == nil {
-		return 0
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.watches.polling == 0 {
+	if k.watches.polling.Load() == 0 {
 		return 0
 	}
 	return k.cfg.PollMin * 3 / 2

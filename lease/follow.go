@@ -6,6 +6,7 @@ import (
 	"errors"
 	"iter"
 	mrand "math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -25,7 +26,7 @@ type watches struct {
 	recon   *reconciler
 	told    func(*entry, settle.Event) // takes it up for what is under way for the name, or its claim
 	begun   bool                       // the Keeper's own was, if the store has one
-	polling int                        // followers that poll, as the store can't watch
+	polling atomic.Int32               // followers that poll, as the store can't watch
 }
 
 // beginLocked starts the Keeper's watch, if the store has one, with the first
@@ -188,8 +189,8 @@ func (f *follower) run() {
 	if f.forKeeper {
 		return
 	}
-	f.k.polls(+1)
-	defer f.k.polls(-1)
+	f.k.polling.Add(1)
+	defer f.k.polling.Add(-1)
 	for f.ctx.Err() == nil {
 		f.renew()
 		if _, err := f.follow(f.look); f.ctx.Err() == nil {
@@ -371,13 +372,6 @@ func (f *follower) sync(seen map[string]struct{}) {
 	if f.caughtUp != nil {
 		f.caughtUp()
 	}
-}
-
-// polls counts by more, or fewer, followers that poll.
-func (k *watches) polls(by int) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.polling += by
 }
 
 // heard is what a follower was told of names.
