@@ -254,7 +254,7 @@ func (k *Keeper) Watch(prefix string, f func(store.Event)) (stop func(), err err
 	if k.closing {
 		return nil, k.errorf(prefix, ErrClosed)
 	}
-	x := &follower{k: &k.watches, prefix: prefix}
+	x := &follower{k: &k.watches, prefix: prefix, caughtUp: func() {}, lapsed: func() {}}
 	x.emit = func(ev store.Event) {
 		if x.ctx.Err() == nil {
 			k.see(ev)

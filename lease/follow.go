@@ -36,9 +36,7 @@ func (k *watches) beginLocked() {
 		return
 	}
 	k.begun = true
-	if _, ok := k.store.(store.Watcher); ok {
-		k.followLocked(&follower{k: k, emit: k.onEvent, forKeeper: true})
-	}
+	k.followLocked(&follower{k: k, emit: k.onEvent, caughtUp: func() { k.runs(true) }, lapsed: func() {}, forKeeper: true})
 }
 
 // runs: the Keeper's watch does, or does not. What happened before it began was not told.
@@ -142,18 +140,12 @@ func (f *follower) interrupted(err error) {
 	case err == nil:
 		f.fails = 0
 	case errors.Is(err, ErrSetback): // that is logged once
-		f.lapse()
+		f.lapsed()
 	case f.fails == 0:
 		f.failing, f.fails = now, 1
 	case f.fails > 0 && now >= f.failing+f.k.cfg.TTL: // what is shorter is made up for by the next snapshot
 		f.fails = -1
 		f.k.reach.aside("following records was interrupted", zap.String("prefix", f.prefix), zap.Error(err))
-		f.lapse()
-	}
-}
-
-func (f *follower) lapse() {
-	if f.lapsed != nil {
 		f.lapsed()
 	}
 }
@@ -206,23 +198,17 @@ func (f *follower) watch(yield func(store.Event, error) bool) {
 	ctx, cancel := context.WithCancelCause(f.ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(f.era.ctx, func() { cancel(errRefresh) })()
-	var timer store.Timer
+	timer := f.k.clock.AfterFunc(f.k.cfg.AttemptTimeout, func() { cancel(errSilent) })
+	defer func() { timer.Stop() }()
 	endIn := func(d time.Duration, cause error) {
-		if timer != nil {
-			timer.Stop()
-		}
+		timer.Stop()
 		timer = f.k.clock.AfterFunc(d, func() { cancel(cause) })
 	}
-	endIn(f.k.cfg.AttemptTimeout, errSilent)
-	defer func() { timer.Stop() }()
 	synced := false
 	of := store.Scope{Prefix: f.prefix, Deletions: f.forKeeper, Progress: progressRounds * f.k.cfg.TTL}
 	for ev, err := range f.k.store.(store.Watcher).Watch(ctx, of) {
 		if err != nil {
-			if c := context.Cause(ctx); errors.Is(c, errSilent) || errors.Is(c, errRefresh) {
-				err = c
-			}
-			yield(ev, err)
+			yield(ev, cmp.Or(context.Cause(ctx), err))
 			return
 		}
 		synced = synced || ev.Kind == store.EventSynced
@@ -293,9 +279,6 @@ func (f *follower) follow(of iter.Seq2[store.Event, error]) (synced bool, err er
 			case store.EventSynced:
 				f.sync(seen)
 				f.k.history.heed(nil)
-				if f.forKeeper {
-					f.k.runs(true)
-				}
 				synced, seen = true, nil
 			}
 			if !synced && name != "" {
@@ -369,9 +352,7 @@ func (f *follower) sync(seen map[string]struct{}) {
 		f.synced = true
 		f.emit(store.Event{Kind: store.EventSynced})
 	}
-	if f.caughtUp != nil {
-		f.caughtUp()
-	}
+	f.caughtUp()
 }
 
 // heard is what a follower was told of names.
