@@ -291,7 +291,7 @@ func (k *Keeper) FollowHolder(name string, f func(Holding)) (stop func(), err er
 	if k.closing {
 		return nil, k.errorf(name, ErrClosed)
 	}
-	h := &holderFeed{}
+	h := &holderFeed{stands: Holding{State: NameFree}}
 	x := &follower{k: &k.watches, prefix: name, name: name, emit: h.hear, caughtUp: h.known, lapsed: h.unknown}
 	k.watches.followLocked(x)
 	first := true

@@ -446,7 +446,7 @@ func (h Holding) is(other Holding) bool {
 
 // holderFeed is one FollowHolder: the follower's goroutine alone uses it, but for feed.
 type holderFeed struct {
-	stands  Holding // by what was heard
+	stands  Holding // by what was heard; where nothing was, the name is free
 	isKnown bool    // that is all there is
 	feed    feed.Latest[Holding]
 }
@@ -466,21 +466,15 @@ func (h *holderFeed) hear(ev store.Event) {
 	case store.EventReset:
 		h.unknown()
 		h.stands = Holding{State: NameFree}
-		return
-	default:
-		return
 	}
 	if h.isKnown {
 		h.feed.Set(h.stands)
 	}
 }
 
-// known: what stands was told. Where nothing was, the name is free.
+// known: what stands was told.
 func (h *holderFeed) known() {
 	h.isKnown = true
-	if h.stands.State == HolderUnknown {
-		h.stands.State = NameFree
-	}
 	h.feed.Set(h.stands)
 }
 
