@@ -100,19 +100,18 @@ func (r *reconciler) namesLocked(handles bool) (names []string) {
 
 // run is a round: a look at everything, if it is to be full, or at names.
 func (r *reconciler) run(full, behind bool) {
-	var listed map[string]Record // by a listing that came to no end
 	began := r.clock.Now().Mono
-	var l look
-	var err error
+	l, err := look{found: map[string]Record{}}, error(nil)
 	if full {
 		l, err = r.mine(behind)
 	}
+	all := l.found // also of a listing that came to no end
 	if !full || err != nil {
 		r.mu.Lock()
 		if full {
 			// What this Keeper knows of is looked at by name, whatever keeps a listing
 			// from coming to its end.
-			full, listed = false, l.found
+			full = false
 			r.noList = errors.Is(err, ErrUnsupported)
 			if r.secondLocked(&r.unlisted) && !r.noList {
 				r.reach.asideLocked("listing for reconciliation fails, looking at names instead", zap.Error(err))
@@ -121,17 +120,12 @@ func (r *reconciler) run(full, behind bool) {
 		l = look{names: r.namesLocked(r.noList || err != nil)}
 		r.mu.Unlock()
 		l.found, err = r.get(context.Background(), l.names...)
+		maps.Copy(all, l.found) // which was read later
 	}
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer func() { r.running = false; r.kick() }()
-	var held []store.Held
-	unclaimed := func(rec Record) {
-		if rec.Owner.Incarnation == r.owner.Incarnation && !r.wantedLocked(rec) {
-			held = append(held, rec.Held())
-		}
-	}
 	if err != nil {
 		if r.secondLocked(&r.fails) && r.history.setback == nil { // which was logged
 			r.reach.asideLocked("reconciling fails, to be repeated", zap.Error(err))
@@ -143,13 +137,11 @@ func (r *reconciler) run(full, behind bool) {
 			r.unlisted = 0
 		}
 		r.lookedLocked(l, full, began)
-		for _, rec := range l.found {
-			unclaimed(rec)
-		}
 	}
-	for name, rec := range listed {
-		if now, ok := l.found[name]; !ok || now.Token != rec.Token {
-			unclaimed(rec)
+	var held []store.Held
+	for _, rec := range all {
+		if rec.Owner.Incarnation == r.owner.Incarnation && !r.wantedLocked(rec) {
+			held = append(held, rec.Held())
 		}
 	}
 	if len(held) > 0 && !r.closed {
@@ -172,14 +164,14 @@ func (r *reconciler) secondLocked(fails *int) bool {
 // that no record has is free.
 func (r *reconciler) lookedLocked(l look, full bool, began time.Duration) {
 	check := func(h *entry) {
-		if rec, ok := l.found[h.name]; !ok || rec.Owner.Incarnation == r.owner.Incarnation {
+		rec, ok := l.found[h.name]
+		if !ok || rec.Owner.Incarnation == r.owner.Incarnation {
 			r.waits.freeLocked(h)
 		}
 		t := h.current.Load()
 		if h.claim.Status != settle.Held || h.op != nil || t == nil || t.since >= began {
 			return
 		}
-		rec, ok := l.found[h.name]
 		switch {
 		case !ok:
 			r.loseLocked(h, ErrRecordGone)
@@ -230,23 +222,6 @@ func (r *reconciler) release(held []store.Held) {
 	}
 }
 
-// list reads every record that is this incarnation's or bears the name of one of
-// its handles, and what is no record.
-func (r *reconciler) list() (map[string]Record, error) {
-	recs, err := call(context.Background(), r.core, request{operation: "list"}, func(ctx context.Context) ([]Record, error) {
-		return gather(ctx, r.store.List(ctx, store.Query{}), r.badRecord, func(rec Record) bool {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			return r.handles[rec.Name] != nil || rec.Owner.Incarnation == r.owner.Incarnation
-		})
-	})
-	found := map[string]Record{}
-	for _, rec := range recs {
-		found[rec.Name] = rec
-	}
-	return found, err
-}
-
 // What follows keeps the names that something of this Keeper's may still land under:
 // a request whose outcome was never learnt. Reconciliation looks at each of them
 // once per TTL.
@@ -281,10 +256,8 @@ func (r *reconciler) suspectLocked(name string, under ...*session) {
 	}
 	s.rounds = suspectRounds
 	until := r.clock.Now().Mono + lateRounds*r.cfg.TTL
-	if len(under) > 0 {
-		s.until = until
-	}
 	for _, x := range under {
+		s.until = until
 		switch {
 		case x.dead || slices.Contains(s.under, x):
 		case len(r.suspect) > maxSuspects:
@@ -343,8 +316,24 @@ func (r *reconciler) mine(waiters bool) (look, error) {
 	if r.limits.BySession {
 		return r.bySession(waiters)
 	}
-	found, err := r.list()
-	return look{found: found, all: true}, err
+	l := look{found: map[string]Record{}, all: true}
+	return l, r.list(l.found, store.Query{})
+}
+
+// list adds to found what q has that is this incarnation's or bears the name of one of its
+// handles, and what is no record.
+func (r *reconciler) list(found map[string]Record, q store.Query) error {
+	recs, err := call(context.Background(), r.core, request{operation: "list"}, func(ctx context.Context) ([]Record, error) {
+		return gather(ctx, r.store.List(ctx, q), r.badRecord, func(rec Record) bool {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return r.handles[rec.Name] != nil || rec.Owner.Incarnation == r.owner.Incarnation
+		})
+	})
+	for _, rec := range recs {
+		found[rec.Name] = rec
+	}
+	return err
 }
 
 // bySession is mine by the records of the sessions that this Keeper has, or had and did not
@@ -366,19 +355,13 @@ func (r *reconciler) bySession(waiters bool) (look, error) {
 	r.mu.Unlock()
 	l := look{found: map[string]Record{}}
 	for _, s := range sessions {
-		recs, err := call(context.Background(), r.core, request{operation: "list"}, func(ctx context.Context) ([]Record, error) {
-			return gather(ctx, r.store.List(ctx, store.Query{Session: s.ID}), r.badRecord, nil)
-		})
-		switch {
+		switch err := r.list(l.found, store.Query{Session: s.ID}); {
 		case errors.Is(err, store.ErrSessionGone):
 			r.mu.Lock()
 			delete(r.sessions.bygone, s.ID)
 			r.mu.Unlock()
 		case err != nil:
 			return l, err
-		}
-		for _, rec := range recs {
-			l.found[rec.Name] = rec
 		}
 	}
 	var missed []string
