@@ -352,7 +352,7 @@ func (k *Keeper) AcceptHistory(ctx context.Context) error {
 		if k.closed {
 			return failed(ErrClosed)
 		}
-		k.history.forgetLocked() // it may have seen what others noticed by, and nothing since
+		k.history.newEraLocked(true) // it may have seen what others noticed by, and nothing since
 		return nil
 	}
 	s.decided = true

@@ -299,7 +299,7 @@ func (f *follower) judge(rec Record) error {
 	}
 	f.k.mu.Lock()
 	defer f.k.mu.Unlock()
-	if f.k.history.era.forget != f.era.forget {
+	if f.k.history.era.forgets != f.era.forgets {
 		return nil // what was heard is of no account any more
 	}
 	return f.k.history.oldLocked(rec.Name, rec.Token, last.token)
@@ -311,7 +311,7 @@ func (f *follower) renew() {
 	f.k.mu.Lock()
 	f.era = f.k.history.era
 	f.k.mu.Unlock()
-	if f.era.forget != was.forget {
+	if f.era.forgets != was.forgets {
 		f.heard.forget()
 		f.emit(store.Event{Kind: store.EventReset})
 	}

@@ -93,7 +93,7 @@ func NewKeeper(s store.Store, cfg Config) (*Keeper, error) {
 	k.ops.releases = &lane{send: k.ops.sendReleases}
 	k.ops.moves = &lane{send: k.ops.sendMoves}
 	k.ctx, k.cancel = context.WithCancelCause(context.Background())
-	k.history.newEraLocked(0)
+	k.history.newEraLocked(false)
 	k.history.accepted.Store(k.history.acceptedNow())
 	if k.unnamed = func() {}; cfg.MeterNames {
 		k.unnamed = m.maker.Observe(m.maker.ObservedBy("holding",

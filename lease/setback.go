@@ -51,17 +51,26 @@ type setback struct {
 
 // era is a time in which the store's history went on.
 type era struct {
-	ctx    context.Context // done when it ends
-	end    context.CancelFunc
-	forget int // how often what had been seen was to be forgotten
+	ctx     context.Context // done when it ends
+	end     context.CancelFunc
+	forgets int // how often what had been seen was to be forgotten
 }
 
-func (k *history) newEraLocked(forget int) {
+// newEraLocked begins one. With forget what was seen of the former history is of no account any
+// more, for the Keeper and for the followers of records by it; else tokens are above that.
+func (k *history) newEraLocked(forget bool) {
+	forgets := k.era.forgets
+	if forget {
+		for _, h := range k.handles {
+			k.told(h, settle.Event{What: settle.Forgotten})
+		}
+		forgets++
+	}
 	if k.era.end != nil {
 		k.era.end()
 	}
 	ctx, end := context.WithCancel(k.ctx)
-	k.era = era{ctx, end, forget}
+	k.era = era{ctx, end, forgets}
 }
 
 // heed notices what an answer of the store says of its history: by the error, or if
@@ -85,15 +94,11 @@ func (k *history) heed(err error) {
 
 // acceptedNow is what the store's Historian.Accepted says, if it is one. A panic of it says nothing new.
 func (k *history) acceptedNow() int64 {
-	h, ok := k.store.(store.Historian)
-	if !ok {
-		return 0
+	n := k.accepted.Load()
+	if h, ok := k.store.(store.Historian); ok {
+		_ = boundary.Contained(func() { n = int64(h.Accepted()) })
 	}
-	n, err := boundary.Get(func() (int, error) { return h.Accepted(), nil })
-	if err != nil {
-		return k.accepted.Load()
-	}
-	return int64(n)
+	return n
 }
 
 // wentBackLocked: a token of name is below one that had been seen before it was
@@ -193,31 +198,12 @@ func (k *history) lookBack(s *setback, decided bool) {
 	}
 	forget := decided || s.forget || accepted > k.accepted.Load()
 	k.accepted.Store(accepted)
-	if s.byStore || forget {
-		k.goOnLocked(forget)
+	if !s.byStore && !forget {
+		return
 	}
-}
-
-// forgetLocked has what was seen of the former history be of no account any more, for
-// the Keeper and for the followers of records by it.
-func (k *history) forgetLocked() {
-	for _, h := range k.handles {
-		k.told(h, settle.Event{What: settle.Forgotten})
-	}
-	k.newEraLocked(k.era.forget + 1)
-}
-
-// goOnLocked ends the setback. With forget what was seen of the former history is
-// of no account any more; else tokens are above it.
-func (k *history) goOnLocked(forget bool) {
-	if forget {
-		k.forgetLocked()
-	} else {
-		k.newEraLocked(k.era.forget)
-	}
-	close(k.setback.over)
+	k.newEraLocked(forget)
+	close(s.over)
 	k.setback = nil
 	k.again()
 	k.log.Warn("the store's history is accepted: leases are acquired again", zap.Bool("tokens may go back", forget))
-	k.kick()
 }
