@@ -95,19 +95,14 @@ func runUnder(ctx context.Context, l Lease, f func(ctx context.Context, t Term) 
 	defer stop()
 	work, cancel := context.WithCancelCause(ctx)
 	defer context.AfterFunc(t.Context(), func() { cancel(context.Cause(t.Context())) })()
-	release := func() {
+	defer func() { // also if f panics
 		if !t.CheckAlive() {
-			o.loss = ErrExpired
-			if c := context.Cause(t.Context()); c != nil {
-				o.loss = c
-			}
+			o.loss = cmp.Or(context.Cause(t.Context()), ErrExpired)
 		}
 		cancel(nil)
 		// What f held must be given up even if ctx is done.
 		o.release = l.Release(context.WithoutCancel(ctx))
-	}
-	// Also if f panics.
-	defer release()
+	}()
 	if t.CheckAlive() { // else it was lost before the work began
 		noteWork(l, t, journal.Began)
 		defer noteWork(l, t, journal.Ended)
@@ -326,9 +321,7 @@ func heldError(ctx context.Context, l Lease) error {
 // f's context is done when the term ends or ctx does; f's panics and the errors of acquiring are as
 // with Run. A process that crashed when f was done delays the others by the rest of its TTL at most.
 // That the release failed is logged, and no error: it is done.
-func Once(
-	ctx context.Context, l Lease, done func(ctx context.Context) (bool, error), f func(ctx context.Context, t Term) error,
-) error {
+func Once(ctx context.Context, l Lease, done func(ctx context.Context) (bool, error), f func(ctx context.Context, t Term) error) error {
 	const what = "lease.Once"
 	if err := checkRun(ctx, what, l, f); err != nil {
 		return err
@@ -336,14 +329,10 @@ func Once(
 	if done == nil {
 		return fmt.Errorf("%s: %w: done must not be nil", what, ErrInvalid)
 	}
-	isDone := false
 	ask := func() error { // errDone: it is
-		is, err := done(ctx)
-		switch {
-		case err != nil:
+		if is, err := done(ctx); err != nil {
 			return fmt.Errorf("%s, lease %q: whether it is done: %w", what, nameOf(l), err)
-		case is:
-			isDone = true
+		} else if is {
 			return errDone
 		}
 		return nil
@@ -364,7 +353,7 @@ func Once(
 	for {
 		out, err := runTerm(ctx, what, l, ask, work)
 		switch {
-		case isDone:
+		case errors.Is(cmp.Or(err, out.err), errDone):
 			if out.release != nil {
 				warn(l, "what is run once is done, and its lease could not be released", out.release)
 			}
@@ -476,10 +465,8 @@ func (b *backoff) after(ctx context.Context, l Lease, loss error) error {
 func (b *backoff) rest(ctx context.Context, begins <-chan struct{}) error {
 	d := max(b.next, b.least)
 	b.next = min(2*d, b.most)
-	t := time.NewTimer(time.Duration(float64(d) * (0.5 + mrand.Float64()/2)))
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(time.Duration(float64(d) * (0.5 + mrand.Float64()/2))):
 	case <-begins:
 	case <-ctx.Done():
 		return ctx.Err()
