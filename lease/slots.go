@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -100,7 +101,8 @@ func (p *Pool) run(ctx context.Context, what string, waits bool, f func(ctx cont
 	if err != nil {
 		return fmt.Errorf("pool %q of %d slots: %w", p.name, len(p.slots), err)
 	}
-	defer p.give(i)
+	defer p.wake(i) // after that:
+	defer p.unuse(i)
 	o := runUnder(ctx, p.slots[i], func(ctx context.Context, t Term) error { return f(ctx, i, t) })
 	if waits {
 		return o.error()
@@ -153,12 +155,7 @@ func (p *Pool) Close(ctx context.Context) error {
 	return fmt.Errorf("pool %q: %d slots are in use: %w", p.name, n, err)
 }
 
-// give gives a slot back that was in use, and wakes the one that waits.
-func (p *Pool) give(i int) {
-	p.unuse(i)
-	p.wake(i)
-}
-
+// wake tells the call that waits, if one does, that a slot was given back here.
 func (p *Pool) wake(i int) {
 	select {
 	case p.freed <- i:
@@ -166,6 +163,7 @@ func (p *Pool) wake(i int) {
 	}
 }
 
+// unuse gives a slot back that was in use.
 func (p *Pool) unuse(i int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -197,10 +195,8 @@ func (p *Pool) take(ctx context.Context, waits bool) (slot int, err error) {
 		return 0, fmt.Errorf("others wait for one: %w", ErrHeld)
 	default:
 		won, err := p.try(ctx, &slot, -1)
-		if err == nil && !won {
-			err = ErrHeld
-		}
 		if !won {
+			err = cmp.Or(err, ErrHeld)
 			p.wake(slot) // one that waits passed over what was tried here
 		}
 		return slot, err
