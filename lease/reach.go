@@ -106,10 +106,9 @@ type denial struct {
 	on    bool
 	what  string
 	since store.Reading
-	err   error         // the last one's
+	err   error         // the last one's; it outlasts the denial, nil: there was none yet
 	last  time.Duration // when that was heard
-	ever  bool
-	told  bool // this one was: it did not follow another at once
+	told  bool          // this one was: it did not follow another at once
 }
 
 // The kinds of requests that are denied and allowed together. A store may grant sessions to
@@ -130,12 +129,11 @@ func (k *reach) deniedLocked(what string, sent, now store.Reading, err error) {
 	switch {
 	case errors.Is(err, ErrDenied):
 		if !d.on {
-			again := d.ever && now.Mono-d.last < deniedAgain*k.cfg.TTL
-			*d = denial{on: true, what: what, since: sent, ever: true, told: !again}
-		}
-		if d.err == nil && d.told {
-			k.log.Error("the store denies this node what leases need", zap.String("denied", what), k.endpoints(), zap.Error(err),
-				boundary.Do("give its user the rights that the store's page in docs lists; this node tries on by itself"))
+			*d = denial{on: true, what: what, since: sent, told: d.err == nil || now.Mono-d.last >= deniedAgain*k.cfg.TTL}
+			if d.told {
+				k.log.Error("the store denies this node what leases need", zap.String("denied", what), k.endpoints(), zap.Error(err),
+					boundary.Do("give its user the rights that the store's page in docs lists; this node tries on by itself"))
+			}
 		}
 		d.err, d.last = err, now.Mono
 		if d.what == ofWatches {
