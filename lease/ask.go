@@ -121,11 +121,8 @@ func (k *Keeper) Health(ctx context.Context) error {
 	unwell := func(err error) error {
 		return fmt.Errorf("keeper %s (store %s): %w", k.owner.ID, k.limits.Name, err)
 	}
-	var errs []error
 	err := k.probe(ctx)
-	if err := k.Setback(); err != nil {
-		errs = append(errs, err)
-	}
+	errs := []error{k.Setback()}
 	if err != nil && !errors.Is(err, ErrSetback) { // which is an answer, too
 		errs = append(errs, unwell(fmt.Errorf("the store does not answer: %w", err)))
 	}
@@ -242,11 +239,7 @@ func (k *Keeper) Watch(prefix string, f func(store.Event)) (stop func(), err err
 	if f == nil {
 		return nil, k.errorf(prefix, fmt.Errorf("Watch: f: %w: nil", ErrInvalid))
 	}
-	can, err := ask(context.Background(), &k.core, request{}, k.watches.canFollow)
-	switch {
-	case errors.Is(err, ErrClosed):
-		return nil, k.errorf(prefix, err)
-	case err == nil && !can: // else it failed, and is tried again
+	if can, err := ask(context.Background(), &k.core, request{}, k.watches.canFollow); err == nil && !can { // else it is tried again
 		return nil, k.errorf(prefix, ErrUnsupported)
 	}
 	k.mu.Lock()
