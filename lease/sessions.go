@@ -216,9 +216,7 @@ func (k *sessions) open(caller context.Context, p *pool) (*session, error) {
 	g, err := callWithin(caller, k.core, k.cfg.attempt(p.ttl), request{operation: "open"}, func(ctx context.Context) (store.Grant, error) {
 		return k.store.OpenSession(ctx, s.Session)
 	})
-	if err == nil {
-		err = g.Err
-	}
+	err = cmp.Or(err, g.Err)
 	k.reach.heard(ofSessions, sent, err)
 	if err != nil {
 		return nil, err // if it was opened all the same, it is empty and expires

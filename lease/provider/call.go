@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -267,10 +268,7 @@ func (c *call) get() (r lease.Record, stands bool, err error) {
 // who has what.
 func (c *call) open(s store.Session) (store.Grant, error) {
 	grant, err := c.p.store.OpenSession(c.ctx, s)
-	if err == nil {
-		err = grant.Err
-	}
-	return grant, err
+	return grant, cmp.Or(err, grant.Err)
 }
 
 // expires is how long the owner may count on what was granted by a request that was sent then: for the
