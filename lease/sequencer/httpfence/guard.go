@@ -222,14 +222,11 @@ func Error(resp *http.Response) error {
 		io.Reader
 		io.Closer
 	}{io.MultiReader(bytes.NewReader(body), rest), rest}
-	if err != nil {
+	p := problem{Refusal: &Refusal{}}
+	if err != nil || json.Unmarshal(body, &p) != nil {
 		return nil
 	}
-	p := problem{Refusal: &Refusal{}}
-	reason, ours := "", false
-	if json.Unmarshal(body, &p) == nil {
-		reason, ours = strings.CutPrefix(p.Type, problemType)
-	}
+	reason, ours := strings.CutPrefix(p.Type, problemType)
 	if !ours || p.Refusal == nil {
 		return nil
 	}
