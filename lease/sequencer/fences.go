@@ -341,9 +341,7 @@ func (f *Fences) await(ctx context.Context, s Sequencer, m *mark, p *span) error
 			return nil
 		}
 		if late == nil {
-			t := time.NewTimer(f.patience)
-			defer t.Stop()
-			late = t.C
+			late = time.After(f.patience)
 		}
 		select {
 		case <-former.over:
