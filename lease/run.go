@@ -263,23 +263,16 @@ func TryRun(ctx context.Context, l Lease, f func(ctx context.Context, t Term) er
 		return heldError(ctx, l)
 	}
 	defer end()
-	if err := tryAcquire(ctx, l); err != nil {
+	won := false
+	if h, ok := l.(*Handle); ok {
+		_, err = h.AcquireTerm(ctx)
+	} else if won, err = l.Acquire(ctx); err == nil && !won {
+		err = heldError(ctx, l)
+	}
+	if err != nil {
 		return err
 	}
 	return runUnder(ctx, l, f).tried()
-}
-
-// tryAcquire makes one attempt; nil: l is ours.
-func tryAcquire(ctx context.Context, l Lease) error {
-	if h, ok := l.(*Handle); ok {
-		_, err := h.AcquireTerm(ctx)
-		return err
-	}
-	won, err := l.Acquire(ctx)
-	if err != nil || won {
-		return err
-	}
-	return heldError(ctx, l)
 }
 
 // heldError says that l was not to be had, and by whom it is held, if that can be told.
