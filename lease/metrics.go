@@ -96,9 +96,7 @@ func (i *instruments) renewed(outcome string, left time.Duration) {
 
 // lost measures a loss, later.
 func (i *instruments) lost(reason error) {
-	i.queue.Put(measurements, feed.Item{Do: func() {
-		i.losses[nameOfLoss(reason)].Add(1)
-	}})
+	i.queue.Put(measurements, feed.Item{Do: func() { i.losses[nameOfLoss(reason)].Add(1) }})
 }
 
 func nameOfLoss(reason error) string {

@@ -363,15 +363,15 @@ func (k *sessions) renew(ss []*session) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	defer k.kick()
-	answered := k.clock.Now().Mono
-	k.answers.add(answered, answered-sent.Mono, heardOf(grants, err) != nil)
+	now := k.clock.Now()
+	took := now.Mono - sent.Mono
+	k.answers.add(now.Mono, took, heardOf(grants, err) != nil)
 	for i, s := range ss {
 		s.renewing = false
 		if s.dead {
 			continue
 		}
 		s.answered.tell()
-		now := k.clock.Now()
 		left := s.remaining(now)
 		g := store.Grant{Err: err}
 		if err == nil {
@@ -388,7 +388,7 @@ func (k *sessions) renew(ss []*session) {
 		case g.Err != nil:
 			s.failures++
 			s.failure = g.Err
-			if took := now.Mono - sent.Mono; took >= limit {
+			if took >= limit {
 				k.tookLocked(s, took)
 			}
 			k.meter.renewed("error", left)
@@ -404,7 +404,7 @@ func (k *sessions) renew(ss []*session) {
 			s.renewAt = now.Mono + time.Duration(float64(pause)*(0.5+mrand.Float64()/2))
 		default:
 			s.failures, s.failure, s.renewed = 0, nil, sent.Mono
-			k.tookLocked(s, now.Mono-sent.Mono)
+			k.tookLocked(s, took)
 			if g.TTL > 0 {
 				s.TTL = g.TTL
 			}
