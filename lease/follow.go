@@ -376,7 +376,7 @@ func markOf(r Record) mark { return mark{r.Token, r.Nonce} }
 // deleted, and at most twice as many, the tokens are remembered.
 const goneAtOnce = 4096
 
-func (d *heard) forget() { *d = heard{stands: map[string]mark{}} }
+func (d *heard) forget() { *d = heard{stands: map[string]mark{}, gone: map[string]mark{}} }
 
 // last is the latest ownership of a name that was told of; zero if none is remembered.
 func (d *heard) last(name string) mark {
@@ -405,10 +405,7 @@ func (d *heard) bury(name string, m mark) {
 		return
 	}
 	if len(d.gone) >= goneAtOnce {
-		d.gone, d.goneBefore = nil, d.gone
-	}
-	if d.gone == nil {
-		d.gone = map[string]mark{}
+		d.gone, d.goneBefore = map[string]mark{}, d.gone
 	}
 	d.gone[name] = m
 }
