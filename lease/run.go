@@ -76,6 +76,7 @@ type outcome struct {
 	err     error // f's
 	loss    error // why the term had ended before f returned, or before it could begin; nil: it had not
 	release error
+	began   time.Time // when f did; zero: it did not
 }
 
 func (o outcome) error() error { return errors.Join(o.err, o.loss, o.release) }
@@ -106,6 +107,7 @@ func runUnder(ctx context.Context, l Lease, f func(ctx context.Context, t Term) 
 	if t.CheckAlive() { // else it was lost before the work began
 		noteWork(l, t, journal.Began)
 		defer noteWork(l, t, journal.Ended)
+		o.began = time.Now()
 		o.err = f(work, t)
 	}
 	return o
@@ -411,11 +413,7 @@ func RunForever(ctx context.Context, l Lease, f func(ctx context.Context, t Term
 	}
 	pauses := backoff{least: o.least, most: o.most}
 	for waits := false; ; {
-		var began time.Time
-		out, err := runTerm(ctx, what, l, nil, func(ctx context.Context, t Term) error {
-			began = time.Now()
-			return f(ctx, t)
-		})
+		out, err := runTerm(ctx, what, l, nil, f)
 		ended := errors.Join(err, out.error())
 		switch {
 		case err != nil && (ctx.Err() != nil || errors.Is(err, ErrClosed) || errors.Is(err, ErrInvalid)):
@@ -425,7 +423,7 @@ func RunForever(ctx context.Context, l Lease, f func(ctx context.Context, t Term
 		case ctx.Err() != nil && out.err != nil && out.loss == nil:
 			return ended
 		}
-		if !began.IsZero() && time.Since(began) > o.most {
+		if !out.began.IsZero() && time.Since(out.began) > o.most {
 			pauses.next = 0
 		}
 		if err == nil || !waits { // it goes on to fail: that was told
