@@ -90,7 +90,6 @@ const (
 var (
 	errSilent  = errors.New("the watch fell silent before it had begun")
 	errRefresh = errors.New("the watch starts again")
-	errEnded   = errors.New("the watch ended")
 )
 
 // follower turns watches that end and lists that repeat into one stream.
@@ -222,7 +221,7 @@ func (f *follower) watch(yield func(store.Event, error) bool) {
 			return
 		}
 	}
-	yield(store.Event{}, cmp.Or(context.Cause(ctx), errEnded))
+	yield(store.Event{}, cmp.Or(context.Cause(ctx), errors.New("the watch ended")))
 }
 
 // look reads what stands: a listing, or the one name that is followed.
@@ -273,9 +272,7 @@ func (f *follower) follow(of iter.Seq2[store.Event, error]) (synced bool, err er
 			case store.EventBad:
 				f.bad(ev)
 			case store.EventProgress:
-				if synced {
-					f.k.history.heed(nil)
-				}
+				f.k.history.heed(nil)
 			case store.EventSynced:
 				f.sync(seen)
 				f.k.history.heed(nil)
