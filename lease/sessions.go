@@ -114,12 +114,10 @@ func (k *sessions) reserve(caller context.Context, p *pool, want int) (*session,
 			s.pending++
 			fresh := s.remaining(k.clock.Now()) >= k.cfg.everyOf(Renewal{}, s.TTL)
 			k.mu.Unlock()
-			if fresh {
-				return s, nil
+			if !fresh { // attaching a name renews nothing, so renew first if little is left
+				k.renew([]*session{s})
 			}
-			// Attaching a name renews nothing, so renew first if little is left.
-			k.renew([]*session{s})
-			if s.trusts(k.clock.Now()) {
+			if fresh || s.trusts(k.clock.Now()) {
 				return s, nil
 			}
 			k.mu.Lock()
