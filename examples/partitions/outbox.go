@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"hash/fnv"
 	"time"
 
@@ -58,8 +59,11 @@ func (r *relay) own(ctx context.Context, o partition.Owned) error {
 
 const most = 100 // in a batch
 
-// batch publishes and deletes in one transaction, so that the next owner begins after it.
+// batch publishes and deletes in one transaction, so that the next owner begins after it. What was
+// published is deleted also when the broker is slow, or refuses the next. n is how much there was.
 func (r *relay) batch(ctx context.Context, o partition.Owned) (n int, err error) {
+	var refused error
+	began := time.Now()
 	err = guarded(ctx, r.pool, r.leases, o, func(ctx context.Context, tx pgx.Tx) error {
 		rows, _ := tx.Query(ctx, `SELECT id, key, body FROM outbox WHERE shard = $1 ORDER BY id LIMIT $2`, o.Number, most)
 		all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[mail])
@@ -68,14 +72,17 @@ func (r *relay) batch(ctx context.Context, o partition.Owned) (n int, err error)
 		}
 		var sent []int64
 		for _, m := range all {
-			if err := r.publish(ctx, m); err != nil {
-				return err
+			if refused = r.publish(ctx, m); refused != nil {
+				break
 			}
 			sent = append(sent, m.ID)
+			if time.Since(began) > bound/2 {
+				break // the rest is for the next batch
+			}
 		}
-		n = len(sent)
+		n = len(all)
 		_, err = tx.Exec(ctx, `DELETE FROM outbox WHERE id = ANY($1)`, sent)
 		return err
 	})
-	return n, err
+	return n, errors.Join(err, refused)
 }

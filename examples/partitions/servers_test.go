@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/backends/postgres"
@@ -220,6 +222,45 @@ func TestOutbox(t *testing.T) {
 		require.True(t, slices.IsSorted(ids), "%s: %v", key, ids)
 		require.Len(t, slices.Compact(slices.Clone(ids)), len(ids), "%s: %v", key, ids)
 	}
+}
+
+// What was published is not published again because the broker refuses the next, or is so slow that
+// the rest would take longer than a transaction may.
+func TestASlowBroker(t *testing.T) {
+	ctx := t.Context()
+	server, pool := database(t)
+	store, _ := leasesOf(t, server)
+	k, err := lease.NewKeeper(store, lease.Config{ID: "a", Logger: zap.NewNop()})
+	require.NoError(t, err)
+	l, err := k.Lease("shard")
+	require.NoError(t, err)
+	term, err := l.AcquireTerm(ctx)
+	require.NoError(t, err)
+	for range 6 {
+		require.NoError(t, pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return enqueue(ctx, tx, "customer", "paid") }))
+	}
+	o := partition.Owned{Term: term}
+	require.NoError(t, pool.QueryRow(ctx, `SELECT shard FROM outbox LIMIT 1`).Scan(&o.Number))
+	var published []int64
+	refused := errors.New("refused")
+	r := &relay{pool, store, func(_ context.Context, m mail) (err error) {
+		if m.ID == 2 && refused != nil {
+			err, refused = refused, nil
+			return err
+		}
+		time.Sleep(bound / 5)
+		published = append(published, m.ID)
+		return nil
+	}}
+	_, err = r.batch(ctx, o)
+	for n := 1; n > 0; {
+		require.NotErrorIs(t, err, context.DeadlineExceeded)
+		n, err = r.batch(ctx, o)
+	}
+	require.NoError(t, err)
+	require.Equal(t, []int64{1, 2, 3, 4, 5, 6}, published)
+	require.NoError(t, l.Close(ctx))
+	require.NoError(t, k.Close(ctx))
 }
 
 // Of two schedulers one enqueues, and the other when the first has stopped.
