@@ -69,7 +69,12 @@ func run(ctx context.Context, url, id, recipe string) error {
 		return err
 	}
 	defer pool.Close()
-	store, err := postgres.New(pool)
+	leases, err := pgxpool.New(ctx, url) // work that uses up the other holds up no renewal
+	if err != nil {
+		return err
+	}
+	defer leases.Close()
+	store, err := postgres.New(leases)
 	if err != nil {
 		return err
 	}

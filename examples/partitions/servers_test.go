@@ -340,6 +340,27 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
+// Work that has all connections of its pool keeps leases from nothing.
+func TestLeasesHaveConnectionsOfTheirOwn(t *testing.T) {
+	server := postgrestest.Start(t)
+	recipes["busy"] = func(ctx context.Context, p place) error {
+		for range p.pool.Config().MaxConns {
+			c, err := p.pool.Acquire(ctx)
+			require.NoError(t, err)
+			defer c.Release()
+		}
+		l, err := p.keeper.Lease("busy")
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		_, err = l.AcquireTerm(ctx)
+		require.NoError(t, err)
+		return l.Close(ctx)
+	}
+	defer delete(recipes, "busy")
+	require.NoError(t, run(t.Context(), server.URL(), "n", "busy"))
+}
+
 // output can be read while it is written.
 type output struct {
 	mu   sync.Mutex
