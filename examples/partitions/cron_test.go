@@ -194,3 +194,34 @@ func TestGocronElector(t *testing.T) {
 		require.Equal(t, []string{"a 10s", "a 20s", "b 31s", "b 41s"}, h.all())
 	})
 }
+
+// The leader's Keeper may close before its scheduler is shut down, whose jobs go on: no other leads
+// until stop.
+func TestGocronElectorOfAKeeperThatCloses(t *testing.T) {
+	bubble(t, func(t *testing.T, s store.Store, _ *history) {
+		var electors []elector
+		var keepers []*lease.Keeper
+		var stops []func()
+		for _, id := range []string{"a", "b"} {
+			k, err := lease.NewKeeper(s, lease.Config{ID: id, Logger: zap.NewNop()})
+			require.NoError(t, err)
+			e, stop, err := newElector(t.Context(), k)
+			require.NoError(t, err)
+			time.Sleep(time.Second)
+			electors, keepers, stops = append(electors, e), append(keepers, k), append(stops, stop)
+		}
+		require.NoError(t, electors[0].IsLeader(t.Context()))
+		closed := make(chan error, 1)
+		go func() { closed <- keepers[0].Close(context.Background()) }()
+		time.Sleep(30 * time.Second) // a job goes on
+		for _, e := range electors {
+			require.ErrorIs(t, e.IsLeader(t.Context()), lease.ErrNotHeld)
+		}
+		stops[0]()
+		require.NoError(t, <-closed)
+		time.Sleep(time.Second)
+		require.NoError(t, electors[1].IsLeader(t.Context()))
+		stops[1]()
+		require.NoError(t, keepers[1].Close(context.Background()))
+	})
+}

@@ -18,23 +18,26 @@ import (
 // elector is a gocron.Elector: one scheduler of all runs the jobs.
 type elector struct{ leads *lease.Handle }
 
-// newElector campaigns until stop. Shut the scheduler down first.
+// newElector campaigns until stop, for which the Keeper's Close waits. Shut the scheduler down first.
 func newElector(ctx context.Context, keeper *lease.Keeper) (e elector, stop func(), err error) {
 	l, err := keeper.Lease("gocron/leader")
 	if err != nil {
 		return e, nil, err
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	var campaign sync.WaitGroup
-	campaign.Go(func() {
-		_ = lease.RunForever(ctx, l, func(ctx context.Context, _ lease.Term) error {
+	campaign, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	running.Go(func() {
+		_ = lease.RunForever(campaign, l, func(ctx context.Context, _ lease.Term) error {
 			<-ctx.Done()
+			if errors.Is(context.Cause(ctx), lease.ErrClosed) {
+				<-campaign.Done() // jobs may go on while the Keeper closes, as a Node's does at a signal
+			}
 			return nil
 		})
 	})
 	return elector{l}, func() {
 		cancel()
-		campaign.Wait()
+		running.Wait()
 	}, nil
 }
 
