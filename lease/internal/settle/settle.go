@@ -270,13 +270,15 @@ func Next(c *Claim, o *Op, e *Event) (out Effects) {
 		s.looked(e.Answer)
 	case Answered:
 		s.Seen = max(s.Seen, e.Answer.Record.Token)
-		switch s.Kind {
-		case Acquire:
+		switch {
+		case s.Kind == Acquire:
 			s.acquired(e.Answer)
-		case Release:
-			s.released(e.Answer)
-		case Transfer:
+		case s.Kind == Transfer:
 			s.moved(e.Answer)
+		case e.Answer.Fault != None:
+			s.unanswered(e.Answer.Fault)
+		default: // removed, or it had gone before
+			s.gone()
 		}
 	case Due:
 		if s.e.Now.Closed || s.Abandoned {
@@ -478,8 +480,6 @@ func (s *step) unanswered(f Fault) {
 	switch moves := s.Kind == Transfer && !s.Unknown; {
 	case moves && f == Denied:
 		s.end(false, Refused, false) // it is ours still: the claim stays until Acquire or Release
-	case moves && f == Unsupported:
-		s.end(false, AsAnswered, false) // the same
 	case f == Denied, f == Unsupported && s.Kind == Transfer:
 		s.fail(AsAnswered)
 	case f == SessionGone && s.Kind == Acquire: // definite: nothing was applied
@@ -600,15 +600,7 @@ func (s *step) looked(a Answer) {
 	s.stands(a.Record)
 }
 
-// released: removed, or it had gone before; either way nothing of it stands.
-func (s *step) released(a Answer) {
-	if a.Fault != None {
-		s.unanswered(a.Fault)
-		return
-	}
-	s.gone()
-}
-
+// gone: nothing of what is released stands.
 func (s *step) gone() {
 	s.drop()
 	s.end(false, Plainly, false)
@@ -622,17 +614,15 @@ func (s *step) moved(a Answer) {
 		s.end(true, Plainly, false)
 	case s.Unknown && a.Fault != None:
 		s.fail(AsAnswered) // an earlier attempt may have moved it, or may come to
-	case a.Fault != None:
-		s.end(false, Refused, false) // while it was ours: the claim stays until Acquire or Release
 	case s.Unknown && !a.Ours:
 		s.drop() // not ours any more: it may have been moved, and moved on since
 		s.end(false, MaybeMoved, true)
-	case a.Record != s.Stands:
-		s.drop() // it was lost before
-		s.do(Doubt, Plainly)
-		s.end(false, Refused, false)
 	default:
-		s.end(false, Refused, false)
+		if a.Fault == None && a.Record != s.Stands {
+			s.drop() // it was lost before
+			s.do(Doubt, Plainly)
+		}
+		s.end(false, Refused, false) // while it is ours the claim stays until Acquire or Release
 	}
 }
 
