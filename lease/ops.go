@@ -244,8 +244,10 @@ func (k *operations) carryOutLocked(o *op, e settle.Effect, a *said) {
 	switch e.Do {
 	case settle.Send:
 		k.laneOf(o).push(k, o)
-	case settle.Await:
-		k.awaitLocked(o)
+	case settle.Await: // restedLocked goes on
+		if _, ok := k.leaving[h]; ok {
+			k.parting[h.name] = h
+		}
 	case settle.Pause:
 		k.clock.AfterFunc(o.pause, func() {
 			k.mu.Lock()
@@ -717,21 +719,6 @@ func (o *op) while(can bool) store.Held {
 	return store.Held{Name: o.under.name, Token: o.under.token, Nonce: o.under.nonce}
 }
 
-// awaitLocked has o, a release or transfer, wait for the children that stand. None can begin to, as the
-// term they would begin under has ended.
-func (k *operations) awaitLocked(o *op) {
-	h := o.h
-	o.awaits = awaited{}
-	for c := range h.children {
-		if standsLocked(c) {
-			o.awaits[c] = struct{}{}
-		}
-	}
-	if _, ok := k.leaving[h]; ok {
-		k.parting[h.name] = h
-	}
-}
-
 // restedLocked: if nothing of h stands any more, what waits for that goes on.
 func (k *operations) restedLocked(h *entry) {
 	for ; h != nil && !standsLocked(h); h = h.parent {
@@ -744,29 +731,24 @@ func (k *operations) restedLocked(h *entry) {
 		if k.handles[h.name] != h { // closed
 			delete(h.parent.children, h)
 		}
-		k.awaitedLocked(h.parent.op, h)
+		// A release or transfer of the parent waits for its children. None can begin to stand, as the term
+		// that it would begin under has ended.
+		if o := h.parent.op; o != nil && o.Phase == settle.Waiting && !childStandsLocked(h.parent) {
+			if o.Replied { // its caller has gone
+				o.until = k.clock.Now().Mono + k.cfg.OperationTimeout
+			}
+			k.stepLocked(o, settle.Event{What: settle.Rested}, nil)
+		}
 	}
-}
-
-// awaitedLocked: nothing of c stands any more, which o may have waited for.
-func (k *operations) awaitedLocked(o *op, c *entry) {
-	if o == nil || o.Phase != settle.Waiting {
-		return
-	}
-	if delete(o.awaits, c); len(o.awaits) > 0 {
-		return
-	}
-	if o.Replied { // its caller has gone
-		o.until = k.clock.Now().Mono + k.cfg.OperationTimeout
-	}
-	k.stepLocked(o, settle.Event{What: settle.Rested}, nil)
 }
 
 // childrenHeld says which children o waits for, and why its caller does no more.
 func (o *op) childrenHeld(within time.Duration) error {
-	names := make([]string, 0, len(o.awaits))
-	for c := range o.awaits {
-		names = append(names, c.name)
+	var names []string
+	for c := range o.h.children {
+		if standsLocked(c) {
+			names = append(names, c.name)
+		}
 	}
 	slices.Sort(names)
 	if errors.Is(o.left, ErrUnknown) { // it is known: nothing was sent

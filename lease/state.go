@@ -244,9 +244,6 @@ func childStandsLocked(h *entry) bool {
 	return false
 }
 
-// awaited are the children that an operation of their parent waits for.
-type awaited map[*entry]struct{}
-
 // op is one operation of a handle, from the call to its definite end: what is decided of it (package
 // settle), and what that takes. A handle has one in flight; the others queue behind it.
 type op struct {
@@ -266,11 +263,10 @@ type op struct {
 	values    context.Context // of the caller: the requests bear its values
 	reserved  *session        // the session that counts an acquisition as pending
 
-	asked  []*session // sessions of attempts that may still land
-	mark   Token      // the highest token of the name before this attempt was sent
-	under  *term      // Acquire: the parent's term; nil: no parent
-	offer  *Offer     // Transfer, Adopt
-	awaits awaited    // Release, Transfer: children that still stand; it is sent after them
+	asked []*session // sessions of attempts that may still land
+	mark  Token      // the highest token of the name before this attempt was sent
+	under *term      // Acquire: the parent's term; nil: no parent
+	offer *Offer     // Transfer, Adopt
 }
 
 // result is how an operation ended.
