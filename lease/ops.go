@@ -68,8 +68,10 @@ func (k *operations) do(ctx context.Context, o *op) (bool, error) {
 	}
 	o.until = k.clock.Now().Mono + k.cfg.OperationTimeout
 	h.queue = append(h.queue, o)
-	if h.op != nil {
-		k.overtakeLocked(h)
+	if h.op != nil { // it gives way, if it may
+		if k.stepLocked(h.op, settle.Event{What: settle.Overtaken}, nil); h.op.Phase == settle.Idle {
+			h.op = nil
+		}
 	}
 	if h.op == nil {
 		o.mayDirect = k.limits.Prompt && over == nil
@@ -167,13 +169,6 @@ func (k *operations) toldLocked(h *entry, e settle.Event) {
 		o.mark = 0 // the store answers from the accepted history
 	}
 	k.stepLocked(o, e, nil)
-}
-
-// overtakeLocked has what is in flight for h give way to what is queued, if it may.
-func (k *operations) overtakeLocked(h *entry) {
-	if k.stepLocked(h.op, settle.Event{What: settle.Overtaken}, nil); h.op.Phase == settle.Idle {
-		h.op = nil
-	}
 }
 
 // said is what came of a request, beside what decisions are made from.
@@ -476,7 +471,7 @@ func (k *operations) answered(s *session, batch []*op, outs []store.Outcome, err
 			if f := fault(err); s != nil && f != settle.SessionGone && f != settle.Denied {
 				o.asked = append(slices.DeleteFunc(o.asked, func(x *session) bool { return x.dead }), s)
 			}
-			k.unansweredLocked(o, err)
+			k.stepLocked(o, settle.Event{What: settle.NoAnswer, Fault: fault(err)}, &said{err: err})
 			continue
 		}
 		switch out := &outs[i]; {
@@ -507,38 +502,24 @@ func (k *operations) wanted(ops []*op) []*op {
 	})
 }
 
-// unansweredLocked: err came in place of an answer.
-func (k *operations) unansweredLocked(o *op, err error) {
-	k.stepLocked(o, settle.Event{What: settle.NoAnswer, Fault: fault(err)}, &said{err: err})
-}
-
 func (k *operations) answer(o *op, out *store.Outcome) settle.Answer {
 	rec := &out.Record
-	a := settle.Answer{OK: out.OK, Fault: fault(out.Err), Replaced: out.Replaced, Ours: rec.Owner.Incarnation == k.owner.Incarnation}
-	a.Record = settle.Ref{Token: rec.Token, Nonce: rec.Nonce}
-	if o.offer != nil {
-		a.Moved = rec.Nonce == o.offer.Nonce && rec.Owner.Incarnation == o.offer.Owner.Incarnation
-	}
-	return a
+	return settle.Answer{OK: out.OK, Fault: fault(out.Err), Replaced: out.Replaced, Record: settle.Ref{Token: rec.Token, Nonce: rec.Nonce},
+		Ours:  rec.Owner.Incarnation == k.owner.Incarnation,
+		Moved: o.offer != nil && rec.Nonce == o.offer.Nonce && rec.Owner.Incarnation == o.offer.Owner.Incarnation}
 }
 
-// faults are the errors that matter, the first that err is.
-var faults = []struct {
-	is    error
-	fault settle.Fault
-}{
-	{ErrDenied, settle.Denied}, {store.ErrSessionGone, settle.SessionGone}, {ErrParentLost, settle.ParentGone}, {ErrUnsupported, settle.Unsupported},
-}
-
-// fault is what is wrong by err.
+// fault is what is wrong by err: the first that matters.
 func fault(err error) settle.Fault {
-	if err == nil {
+	switch {
+	case err == nil:
 		return settle.None
-	}
-	for _, f := range faults {
-		if errors.Is(err, f.is) {
-			return f.fault
-		}
+	case errors.Is(err, ErrDenied):
+		return settle.Denied
+	case errors.Is(err, store.ErrSessionGone):
+		return settle.SessionGone
+	case errors.Is(err, ErrUnsupported):
+		return settle.Unsupported
 	}
 	return settle.Other
 }
@@ -569,8 +550,7 @@ func (k *operations) sendingLocked(ops []*op) bool {
 // op that does not know what stands looks first.
 func (k *operations) sendReleases(ops []*op) {
 	var unsure []string
-	var batch []*op
-	held := make([]store.Held, 0, len(ops))
+	batch, held := make([]*op, 0, len(ops)), make([]store.Held, 0, len(ops))
 	k.mu.Lock()
 	if !k.sendingLocked(ops) {
 		k.mu.Unlock()
@@ -591,12 +571,14 @@ func (k *operations) sendReleases(ops []*op) {
 	for _, o := range ops {
 		if o.h.claim.Stands == (settle.Ref{}) {
 			if err != nil {
-				k.unansweredLocked(o, err)
+				k.stepLocked(o, settle.Event{What: settle.NoAnswer, Fault: fault(err)}, &said{err: err})
 				continue
 			}
-			rec := found[o.h.name]
+			rec, now := found[o.h.name], k.handles[o.h.name]
 			a := k.answer(o, &store.Outcome{Record: rec})
-			a.Another = k.othersLocked(o.h, rec)
+			// It was transferred to the open offer, or o's handle is closed, and a later one of the name
+			// has it or may come to.
+			a.Another = k.recon.claimedLocked(rec) || now != nil && now != o.h && k.recon.wantedLocked(rec)
 			if k.stepLocked(o, settle.Event{What: settle.Looked, Answer: a}, nil); o.Phase == settle.Idle {
 				continue // nothing of it stands
 			}
@@ -609,14 +591,6 @@ func (k *operations) sendReleases(ops []*op) {
 	}
 	outs, err := k.callFor("release", batch, func(ctx context.Context) ([]store.Outcome, error) { return k.store.Release(ctx, held) })
 	k.answered(nil, batch, outs, err)
-}
-
-// othersLocked reports whether rec, of this incarnation, came of no acquisition of h: it
-// was transferred to the open offer, or h is closed and a later handle of the name has it,
-// or may come to.
-func (k *operations) othersLocked(h *entry, rec Record) bool {
-	now := k.handles[h.name]
-	return k.recon.claimedLocked(rec) || now != nil && now != h && k.recon.wantedLocked(rec)
 }
 
 // sendMoves transfers ownerships to the makers of offers.

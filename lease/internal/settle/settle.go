@@ -131,9 +131,8 @@ const (
 	None        Fault = iota
 	SessionGone       // definite: nothing was applied
 	Denied            // definite, as far as this request goes
-	ParentGone        // the record of the parent's term does not stand
 	Unsupported
-	Other
+	Other // among them: the record of the parent's term does not stand
 )
 
 // Answer is the store's for the name.

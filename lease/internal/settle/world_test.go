@@ -175,7 +175,7 @@ func (w *world) land(i int, r *request) {
 		case r.Session <= n.Dead:
 			r.Gone = true
 		case n.Hangs && n.Orphan: // the store compares the parent's record
-			r.Answer.Fault = settle.ParentGone
+			r.Answer.Fault = settle.Other
 		case w.Rec.Node == 0 || ours:
 			line := ours && w.Rec.Line
 			if r.Answer.OK = true; ours {
