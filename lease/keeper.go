@@ -122,18 +122,11 @@ func (k *Keeper) holding(tell func(name string, held int64)) {
 
 // loop is the Keeper's one clockwork.
 func (k *Keeper) loop() {
-	for {
+	for k.ctx.Err() == nil {
 		k.mu.Lock()
 		next := k.tick(k.clock.Now())
 		k.mu.Unlock()
-		timer := k.clock.AfterFunc(next, k.kick)
-		select {
-		case <-k.ctx.Done():
-			timer.Stop()
-			return
-		case <-k.wake:
-			timer.Stop()
-		}
+		k.rest(k.ctx, next, k.wake)
 	}
 }
 
