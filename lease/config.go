@@ -147,19 +147,15 @@ func (c Config) complete(lim store.Limits) (Config, error) {
 	c.OperationTimeout = cmp.Or(c.OperationTimeout, min(c.TTL, 30*time.Second))
 	c.PollMin = cmp.Or(c.PollMin, time.Second)
 	c.PollMax = cmp.Or(c.PollMax, max(10*time.Second, c.PollMin))
-	for _, f := range []struct {
-		name string
-		d    time.Duration
-		min  time.Duration
-	}{
-		{"AttemptTimeout", c.AttemptTimeout, time.Millisecond},
-		{"OperationTimeout", c.OperationTimeout, time.Millisecond},
-		{"PollMin", c.PollMin, time.Millisecond},
-		{"PollMax", c.PollMax, c.PollMin},
-	} {
-		if f.d < f.min || f.d > longest {
-			return c, invalid(f.name, f.d, fmt.Sprintf("at least %v and at most %v", f.min, longest))
+	within := func(field string, d, least time.Duration) error {
+		if d < least || d > longest {
+			return invalid(field, d, fmt.Sprintf("at least %v and at most %v", least, longest))
 		}
+		return nil
+	}
+	if err := cmp.Or(within("AttemptTimeout", c.AttemptTimeout, time.Millisecond), within("OperationTimeout", c.OperationTimeout, time.Millisecond),
+		within("PollMin", c.PollMin, time.Millisecond), within("PollMax", c.PollMax, c.PollMin)); err != nil {
+		return c, err
 	}
 	if c.NamesPerSession = cmp.Or(c.NamesPerSession, 1000); c.NamesPerSession < 0 {
 		return c, invalid("NamesPerSession", c.NamesPerSession, "at least 1")
@@ -206,19 +202,17 @@ func (c Config) checkTTL(field string, ttl time.Duration, lim store.Limits, r Re
 	case what != "", r.way == byHand, r.way == notAtAll:
 		return nil
 	}
-	setting, fraction := "lease.Config.RenewFraction", c.RenewFraction
+	setting := "lease.Config.RenewFraction"
 	if r.way == atFraction {
-		setting, fraction = "lease.RenewAt", r.fraction
+		setting, field = "lease.RenewAt", "lease.RenewAt"
 	}
 	every := c.everyOf(r, ttl)
 	if every < leastRenewal {
-		return fmt.Errorf("%s: %w: %v, must be enough that renewals of a TTL of %v are %v apart or more", setting, ErrInvalid, fraction, ttl, leastRenewal)
+		return fmt.Errorf("%s: %w: %v, must be enough that renewals of a TTL of %v are %v apart or more",
+			setting, ErrInvalid, cmp.Or(r.fraction, c.RenewFraction), ttl, leastRenewal)
 	}
 	latest, least := every+time.Duration(float64(every)*c.Jitter), max(window-c.lazyAt(ttl), leastAttempt)
 	if room := window - latest; room < least {
-		if r.way == atFraction {
-			field = setting
-		}
 		return fmt.Errorf("%s: %w: renewal × (1 + jitter) + margin = %v + %v leaves %v of the TTL of %v for two attempts, must be at least %v: a fraction of at most %.3g",
 			field, ErrInvalid, latest, margin, room, ttl, least, math.Floor(1000*float64(window-least)/float64(ttl)/(1+c.Jitter))/1000)
 	}
@@ -244,10 +238,7 @@ func (c Config) repeatIn(ttl time.Duration, failures int) time.Duration {
 const slowly = 11
 
 func (c Config) margin(ttl time.Duration) time.Duration {
-	if c.Margin > 0 {
-		return c.Margin
-	}
-	return max(ttl/10, 100*time.Millisecond)
+	return cmp.Or(c.Margin, max(ttl/10, 100*time.Millisecond))
 }
 
 // leastAttempt is the shortest time that a policy may leave a request to the store.
@@ -261,10 +252,7 @@ func (c Config) lazyAt(ttl time.Duration) time.Duration { return c.window(ttl) /
 
 // everyOf is the time between renewals, before jitter, of policies that have a fixed one.
 func (c Config) everyOf(r Renewal, ttl time.Duration) time.Duration {
-	if r.way == atFraction {
-		return time.Duration(float64(ttl) * r.fraction)
-	}
-	return time.Duration(float64(ttl) * c.RenewFraction)
+	return time.Duration(float64(ttl) * cmp.Or(r.fraction, c.RenewFraction))
 }
 
 // quickAttempts is into how many parts of the trust window RenewAdaptive cuts it for an attempt
