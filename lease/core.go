@@ -66,8 +66,11 @@ func (k *core) note(at store.Reading, kind, name string, token Token, peer strin
 
 func newID() int64 { return mrand.Int64N(1<<62) + 1 }
 
-// errorf says which name, owner and store an error is about.
+// errorf says which name, owner and store an error is about, if it is one.
 func (k *core) errorf(name string, err error) error {
+	if err == nil {
+		return nil
+	}
 	return fmt.Errorf("lease %q (keeper %s, store %s): %w", name, k.owner.ID, k.limits.Name, err)
 }
 

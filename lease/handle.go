@@ -324,10 +324,7 @@ func (k *Keeper) configure(name string, opts []Option) (options, error) {
 	if err := k.cfg.checkTTL("lease.WithTTL", o.ttl, k.limits, o.renewal); err != nil {
 		return o, err
 	}
-	if err := cmp.Or(k.limits.ValidateMetadata(o.metadata), k.checkParent(name, o)); err != nil {
-		return o, k.errorf(name, err)
-	}
-	return o, nil
+	return o, k.errorf(name, cmp.Or(k.limits.ValidateMetadata(o.metadata), k.checkParent(name, o)))
 }
 
 // Validate returns what Lease would say of the name and the options, and makes nothing: for
@@ -463,10 +460,7 @@ func (h *Handle) Renew(ctx context.Context) error {
 	if err := h.check(ctx); err != nil {
 		return err
 	}
-	if err := h.renew(ctx); err != nil {
-		return h.k.errorf(h.name, err)
-	}
-	return nil
+	return h.k.errorf(h.name, h.renew(ctx))
 }
 
 func (h *Handle) renew(ctx context.Context) error {

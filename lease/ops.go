@@ -55,12 +55,12 @@ func (k *operations) do(ctx context.Context, o *op) (bool, error) {
 	growStack(o.Kind)
 	k.mu.Lock()
 	if k.closed || (k.closing || h.closed) && o.Kind != settle.Release {
-		free := h.claim.Status == settle.Free && h.op == nil
-		k.mu.Unlock()
-		if o.Kind == settle.Release && free {
-			return false, nil
+		err := ErrClosed
+		if o.Kind == settle.Release && h.claim.Status == settle.Free && h.op == nil {
+			err = nil
 		}
-		return false, k.errorf(h.name, ErrClosed)
+		k.mu.Unlock()
+		return false, k.errorf(h.name, err)
 	}
 	k.watches.beginLocked()
 	if o.Kind == settle.Release {
@@ -97,10 +97,7 @@ func (k *operations) do(ctx context.Context, o *op) (bool, error) {
 			k.leave(o, ctx.Err())
 		}
 	}
-	if o.err != nil {
-		return o.ok, k.errorf(h.name, o.err)
-	}
-	return o.ok, nil
+	return o.ok, k.errorf(h.name, o.err)
 }
 
 // growStack has the stack of a new goroutine grow before it takes the lock: under it, all others would
