@@ -423,15 +423,19 @@ func (k *Keeper) Lease(name string, opts ...Option) (*Handle, error) {
 	}
 	h := &Handle{k: k, entry: entry{name: name, metadata: o.metadata}}
 	if o.parent != nil {
-		if err := h.hangLocked(&o.parent.entry); err != nil {
-			return nil, k.errorf(name, err)
+		p := &o.parent.entry
+		if above, closed := closedOf(p); closed {
+			return nil, k.errorf(name, fmt.Errorf("lease.WithParent: %w: %q was closed: %w", ErrInvalid, above, ErrClosed))
 		}
+		if h.parent = p; p.children == nil {
+			p.children = map[*entry]struct{}{}
+		}
+		p.children[&h.entry] = struct{}{}
 	}
-	if of := (sharing{o.ttl, o.renewal}); o.ownSession || !o.renewal.Automatic() {
-		h.pool = &pool{sharing: of}
-	} else {
-		h.pool = cmp.Or(k.sessions.pools[of], &pool{sharing: of})
-		k.sessions.pools[of] = h.pool
+	h.pool = &pool{sharing: sharing{o.ttl, o.renewal}}
+	if !o.ownSession && o.renewal.Automatic() {
+		h.pool = cmp.Or(k.sessions.pools[h.pool.sharing], h.pool)
+		k.sessions.pools[h.pool.sharing] = h.pool
 	}
 	h.pool.handles++
 	k.handles[name] = &h.entry

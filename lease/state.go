@@ -3,7 +3,6 @@ package lease
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"maps"
 	"sync/atomic"
@@ -158,18 +157,6 @@ func (h *entry) metadataLocked() map[string]string {
 		return h.metadata
 	}
 	return merged(h.metadata, h.about)
-}
-
-// hangLocked makes h a child of parent.
-func (h *entry) hangLocked(parent *entry) error {
-	if name, closed := closedOf(parent); closed {
-		return fmt.Errorf("lease.WithParent: %w: %q was closed: %w", ErrInvalid, name, ErrClosed)
-	}
-	if h.parent = parent; parent.children == nil {
-		parent.children = map[*entry]struct{}{}
-	}
-	parent.children[h] = struct{}{}
-	return nil
 }
 
 // closedOf returns the first of h, and what it hangs on, that was closed: none below it can be
