@@ -186,10 +186,8 @@ func TestATermIsAskedWithoutAllocations(t *testing.T) {
 func TestAHolderDescribesItself(t *testing.T) {
 	onOne(t, func(t *testing.T, store *memory.Store, a *node) {
 		h := a.lease("job", lease.WithMetadata(map[string]string{"k": "v"}))
-		d, ok := lease.As[lease.Describer](h)
-		require.True(t, ok)
 		said := map[string]string{"version": "1"}
-		require.NoError(t, d.Describe(said))
+		require.NoError(t, h.Describe(said))
 		said["version"] = "changed"
 		mustWin(t, h)
 		has := func(want map[string]string) {
@@ -199,7 +197,7 @@ func TestAHolderDescribesItself(t *testing.T) {
 			require.Equal(t, want, rec.Metadata)
 		}
 		has(map[string]string{"k": "v", "version": "1"})
-		require.NoError(t, d.Describe(map[string]string{"settings": "2"}))
+		require.NoError(t, h.Describe(map[string]string{"settings": "2"}))
 		has(map[string]string{"k": "v", "version": "1"})
 		again := func() {
 			require.NoError(t, h.Release(context.Background()))
@@ -208,13 +206,13 @@ func TestAHolderDescribesItself(t *testing.T) {
 		again()
 		has(map[string]string{"k": "v", "settings": "2"})
 		for _, bad := range []map[string]string{{"k": "v"}, {"k": "other", "x": "y"}, {"x": "\xff"}, {"\xff": "x"}} {
-			err := d.Describe(bad)
+			err := h.Describe(bad)
 			require.ErrorIs(t, err, lease.ErrInvalid)
 			require.ErrorContains(t, err, "metadata")
 		}
 		again()
 		has(map[string]string{"k": "v", "settings": "2"})
-		require.NoError(t, d.Describe(nil))
+		require.NoError(t, h.Describe(nil))
 		again()
 		has(map[string]string{"k": "v"})
 	})

@@ -17,7 +17,7 @@ import (
 )
 
 // Handle is a Keeper's lease of one name. It implements Lease, Termed,
-// HolderFinder, Waiter, TransferLease, and Describer.
+// HolderFinder, Waiter and TransferLease.
 type Handle struct {
 	k *Keeper
 	entry
@@ -27,7 +27,6 @@ var _ interface {
 	Lease
 	HolderFinder
 	TransferLease
-	Describer
 } = (*Handle)(nil)
 
 // check is the beginning of the calls that a user may make of a zero Handle, or with no context.
@@ -262,7 +261,11 @@ func (h *Handle) Holder(ctx context.Context) (Record, bool, error) {
 	return rec, err == nil, err
 }
 
-// Describe implements Describer.
+// Describe adds about to the metadata that the lease was made with (WithMetadata), in its record from
+// the next acquisition on. It replaces what an earlier call added; nil takes that back. Transfer does
+// not pass it on: it is of this holder. An error is ErrInvalid: about is not UTF-8, or has a key that
+// the lease was made with, or all of it is more than the store can hold; then nothing has changed.
+// about is copied.
 func (h *Handle) Describe(about map[string]string) error {
 	if err := h.check(context.Background()); err != nil {
 		return err

@@ -180,17 +180,6 @@ type TransferLease interface {
 	Adopt(ctx context.Context, o Offer) (bool, error)
 }
 
-// Describer is implemented by leases whose record can say more of its holder than what
-// it was made with (WithMetadata).
-type Describer interface {
-	// Describe adds about to the metadata of the record, from the next acquisition on.
-	// It replaces what an earlier call added; nil takes that back. Transfer does not
-	// pass it on: it is of this holder. An error is ErrInvalid: about is not UTF-8, or
-	// has a key that the lease was made with, or all of it is more than the store can hold;
-	// then nothing has changed. about is copied.
-	Describe(about map[string]string) error
-}
-
 // Reasons of a loss, in Loss.Reason and as the cause of a term's context.
 var (
 	// ErrExpired: the deadline passed by the holder's own clock before a renewal
