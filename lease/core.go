@@ -36,7 +36,13 @@ type core struct {
 	traces *traces.Tracer
 	past   *journal.Journal
 	heed   func(error) // notices what an answer of the store says of its history
-	life
+
+	// What runs for as long as the Keeper does.
+	ctx    context.Context // ends with it; parent of every store call
+	cancel context.CancelCauseFunc
+	wake   chan struct{}
+	wg     sync.WaitGroup // every goroutine but those inside a store call
+	calls  sync.WaitGroup // goroutines inside a store call
 
 	mu sync.Mutex // guards all that a Keeper knows of names and sessions, and what follows
 	// watched: a watch tells of every change.
@@ -45,15 +51,6 @@ type core struct {
 	closed  bool            // and does not wait any more
 	idle    context.Context // ends when, while closing, nothing is claimed or in flight
 	rested  func()          // ends it
-}
-
-// life is what runs for as long as a Keeper does.
-type life struct {
-	ctx    context.Context // ends with the Keeper; parent of every store call
-	cancel context.CancelCauseFunc
-	wake   chan struct{}
-	wg     sync.WaitGroup // every goroutine but those inside a store call
-	calls  sync.WaitGroup // goroutines inside a store call
 }
 
 // note adds to the journal what happened to a lease at a reading of the clock.

@@ -70,7 +70,7 @@ func NewKeeper(s store.Store, cfg Config) (*Keeper, error) {
 		traces: traces.New(cfg.TracerProvider, "lease"),
 		past:   &journal.Journal{},
 		heed:   k.history.heed,
-		life:   life{wake: make(chan struct{}, 1)},
+		wake:   make(chan struct{}, 1),
 	}
 	k.idle, k.rested = context.WithCancel(context.Background())
 	k.log = k.later.logger().With(zap.String("incarnation", k.owner.Incarnation), zap.String("store", lim.Name))

@@ -237,7 +237,12 @@ type op struct {
 	settle.Op
 	h    *entry
 	done chan struct{} // closed by finish
-	result
+
+	// How it ended.
+	ok      bool
+	err     error
+	term    *term      // won, or found alive
+	refused *HeldError // held by another
 
 	until   time.Duration // no further attempt after this; its caller waits no longer
 	pause   time.Duration // before the next attempt
@@ -254,14 +259,6 @@ type op struct {
 	mark  Token      // the highest token of the name before this attempt was sent
 	under *term      // Acquire: the parent's term; nil: no parent
 	offer *Offer     // Transfer, Adopt
-}
-
-// result is how an operation ended.
-type result struct {
-	ok      bool
-	err     error
-	term    *term      // won, or found alive
-	refused *HeldError // held by another
 }
 
 // lane coalesces operations of one kind into batches: the first goes at once,
@@ -285,7 +282,8 @@ type session struct {
 	pending  int                 // operations and offers that count on it
 	renewAt  time.Duration       // by the policy, or again after a failure
 	renewing bool
-	trouble
+	failures int           // of renewals, in a row
+	failure  error         // the last of them
 	wanted   time.Duration // when a renewal was asked for, last; not yet had if after renewed
 	slowest  time.Duration // that renewals took of late
 	answered signal        // a renewal was, or failed
@@ -293,12 +291,6 @@ type session struct {
 	idleAt   time.Duration // since when nothing counts on it
 	dead     bool          // its terms have been ended; off the pool
 	littered time.Duration // until then more may land under it than is kept by name
-}
-
-// trouble is what a session has with its renewals.
-type trouble struct {
-	failures int   // in a row
-	failure  error // the last of them
 }
 
 // pool is the sessions of one TTL and policy that leases share; or one lease's own.
