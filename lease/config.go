@@ -123,6 +123,10 @@ func invalid(field string, got any, bound string) error {
 
 // complete fills in defaults and checks every field and their relations.
 func (c Config) complete(lim store.Limits) (Config, error) {
+	c.TTL = cmp.Or(c.TTL, 10*time.Second)
+	c.RenewFraction = cmp.Or(c.RenewFraction, 1.0/3)
+	c.Jitter = max(cmp.Or(c.Jitter, 0.1), 0)
+	c.NamesPerSession = cmp.Or(c.NamesPerSession, 1000)
 	switch {
 	case c.ID == "":
 		return c, invalid("ID", `""`, "set: the node's name")
@@ -130,15 +134,12 @@ func (c Config) complete(lim store.Limits) (Config, error) {
 		return c, fmt.Errorf("lease.Config.ID: %w", store.ValidateName(c.ID))
 	case !utf8.ValidString(c.Address):
 		return c, invalid("Address", fmt.Sprintf("%.64q", c.Address), "UTF-8")
-	}
-	c.TTL = cmp.Or(c.TTL, 10*time.Second)
-	c.RenewFraction = cmp.Or(c.RenewFraction, 1.0/3)
-	c.Jitter = max(cmp.Or(c.Jitter, 0.1), 0)
-	if !(c.RenewFraction > 0 && c.RenewFraction < 1) {
+	case !(c.RenewFraction > 0 && c.RenewFraction < 1):
 		return c, invalid("RenewFraction", c.RenewFraction, "above 0 and below 1: renewal must come before the TTL ends")
-	}
-	if !(c.Jitter < 1) {
+	case !(c.Jitter < 1):
 		return c, invalid("Jitter", c.Jitter, "below 1")
+	case c.NamesPerSession < 0:
+		return c, invalid("NamesPerSession", c.NamesPerSession, "at least 1")
 	}
 	if err := c.checkTTL("lease.Config.TTL", c.TTL, lim, Renewal{}); err != nil {
 		return c, err
@@ -156,9 +157,6 @@ func (c Config) complete(lim store.Limits) (Config, error) {
 	if err := cmp.Or(within("AttemptTimeout", c.AttemptTimeout, time.Millisecond), within("OperationTimeout", c.OperationTimeout, time.Millisecond),
 		within("PollMin", c.PollMin, time.Millisecond), within("PollMax", c.PollMax, c.PollMin)); err != nil {
 		return c, err
-	}
-	if c.NamesPerSession = cmp.Or(c.NamesPerSession, 1000); c.NamesPerSession < 0 {
-		return c, invalid("NamesPerSession", c.NamesPerSession, "at least 1")
 	}
 	for field, v := range map[string]any{"MeterProvider": c.MeterProvider, "TracerProvider": c.TracerProvider, "Clock": c.Clock} {
 		if v != nil && input.Nil(v) {

@@ -314,10 +314,7 @@ func WithOwnSession() Option { return func(o *options) { o.ownSession = true } }
 
 // configure applies the options of a lease and checks them.
 func (k *Keeper) configure(name string, opts []Option) (options, error) {
-	if k.store == nil {
-		return options{}, errUnmade
-	}
-	if err := k.limits.ValidateName(name); err != nil {
+	if err := cmp.Or(k.check(context.Background()), k.limits.ValidateName(name)); err != nil {
 		return options{}, err
 	}
 	o := options{ttl: k.cfg.TTL}

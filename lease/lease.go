@@ -339,17 +339,13 @@ func (f *Fence) Do(t Token, write func() error) error {
 	if write == nil {
 		return fmt.Errorf("token %d: write: %w: nil, Advance is Do with nothing to write", t, ErrInvalid)
 	}
-	stale := false
-	defer func() {
-		if stale { // not under the lock: the meter is a user's
-			meters.RefusedByFence()
-		}
-	}()
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	if stale = t < f.highest || t == 0; stale {
-		return fmt.Errorf("token %d after %d: %w", t, f.highest, ErrStale)
+	if highest := f.highest; t < highest || t == 0 {
+		f.mu.Unlock()
+		meters.RefusedByFence() // not under the lock: the meter is a user's
+		return fmt.Errorf("token %d after %d: %w", t, highest, ErrStale)
 	}
+	defer f.mu.Unlock()
 	f.highest = t
 	return write()
 }

@@ -27,14 +27,11 @@ type names struct {
 // every yields the open handles, and closed ones that are not done.
 func (k *names) every() iter.Seq[*entry] {
 	return func(yield func(*entry) bool) {
-		for _, h := range k.handles {
-			if !yield(h) {
-				return
-			}
-		}
-		for h := range k.leaving {
-			if !yield(h) {
-				return
+		for _, some := range []iter.Seq[*entry]{maps.Values(k.handles), maps.Keys(k.leaving)} {
+			for h := range some {
+				if !yield(h) {
+					return
+				}
 			}
 		}
 	}
