@@ -74,11 +74,9 @@ func (t *term) Context() context.Context {
 func (t *term) end(cause error) {
 	t.over.Store(true)
 	t.mu.Lock()
-	t.cause = cause
-	cancel := t.cancel
-	t.mu.Unlock()
-	if cancel != nil {
-		cancel(cause)
+	defer t.mu.Unlock()
+	if t.cause = cause; t.cancel != nil {
+		t.cancel(cause)
 	}
 }
 
