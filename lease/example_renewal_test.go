@@ -45,7 +45,7 @@ func ExampleHandle_ShouldRenew() {
 		panic(err)
 	}
 	defer keeper.Close(ctx)
-	job, err := keeper.Lease("job", lease.WithTTL(500*time.Millisecond), lease.WithRenewal(lease.RenewByHand()))
+	job, err := keeper.Lease("job", lease.WithTTL(time.Second), lease.WithRenewal(lease.RenewByHand()))
 	if err != nil {
 		panic(err)
 	}
