@@ -702,8 +702,8 @@ func (k *operations) restedLocked(h *entry) {
 		if k.handles[h.name] != h { // closed
 			delete(h.parent.children, h)
 		}
-		// A release or transfer of the parent waits for its children. None can begin to stand, as the term
-		// that it would begin under has ended.
+		// A release or transfer of the parent waits for its children. None can win, as the term that it would
+		// win under has ended; one that is released again, as something of it may stand, is waited for, too.
 		if o := h.parent.op; o != nil && o.Phase == settle.Waiting && !childStandsLocked(h.parent) {
 			if o.Replied { // its caller has gone
 				o.until = k.clock.Now().Mono + k.cfg.OperationTimeout

@@ -325,9 +325,12 @@ func (r *reconciler) mine(waiters bool) (look, error) {
 func (r *reconciler) list(found map[string]Record, q store.Query) error {
 	recs, err := call(context.Background(), r.core, request{operation: "list"}, func(ctx context.Context) ([]Record, error) {
 		return gather(ctx, r.store.List(ctx, q), r.badRecord, func(rec Record) bool {
+			if rec.Owner.Incarnation == r.owner.Incarnation {
+				return true
+			}
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			return r.handles[rec.Name] != nil || rec.Owner.Incarnation == r.owner.Incarnation
+			return r.handles[rec.Name] != nil
 		})
 	})
 	for _, rec := range recs {
