@@ -362,6 +362,20 @@ func TestAFailingOwn(t *testing.T) {
 	})
 }
 
+// What a node could not prepare it takes up at once when its owner has gone.
+func TestAFailingPrepareOfWhatBecomesFree(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a := w.take("a", Config{Count: 1})
+		a.settled()
+		b := w.take("b", Config{Count: 1, Prepare: func(context.Context, int) error { return errors.New("cold") }})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_ = a.Stop(ctx) // with nothing given up yet
+		time.Sleep(time.Second)
+		require.Equal(t, []int{0}, b.Owned())
+	})
+}
+
 // While nodes differ in Count only the partitions of the latest are owned, and none before the last
 // of the others is given up.
 func TestAnotherCount(t *testing.T) {

@@ -108,7 +108,11 @@ func (s *slot) failed(ctx context.Context, err error) {
 		return
 	}
 	pause := min(mostPause, leastPause<<min(s.failures-1, 10))
-	_ = boundary.Pause(ctx, pause/2+rand.N(pause/2))
+	if pause = pause/2 + rand.N(pause/2); s.now == nil { // Prepare; its owner may go meanwhile
+		s.wait(pause)
+		return
+	}
+	_ = boundary.Pause(ctx, pause)
 }
 
 // take acquires the lease, by an offer if another has it. Neither a term nor an error: not yet.
@@ -170,6 +174,9 @@ func (s *slot) invite() (term lease.Term, err error) {
 		end := sync.OnceFunc(func() { <-s.p.moving })
 		defer end()
 		time.AfterFunc(turnLasts, end) // the owner's Own may be slow to end
+		if s.record().Name == "" {     // its owner has gone meanwhile
+			return nil, nil
+		}
 		if s.ready, err = s.p.keeper.Lease(s.p.nameOf(kindReady, s.n)); err != nil {
 			return nil, err
 		}
