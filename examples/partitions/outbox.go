@@ -60,24 +60,25 @@ func (r *relay) own(ctx context.Context, o partition.Owned) error {
 const most = 100 // in a batch
 
 // batch publishes and deletes in one transaction, so that the next owner begins after it. What was
-// published is deleted also when the broker is slow, or refuses the next. n is how much there was.
+// published is deleted also when the broker is slow, hangs, or refuses the next. n is how much there was.
 func (r *relay) batch(ctx context.Context, o partition.Owned) (n int, err error) {
 	var refused error
-	began := time.Now()
 	err = guarded(ctx, r.pool, r.leases, o, func(ctx context.Context, tx pgx.Tx) error {
 		rows, _ := tx.Query(ctx, `SELECT id, key, body FROM outbox WHERE shard = $1 ORDER BY id LIMIT $2`, o.Number, most)
 		all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[mail])
 		if err != nil {
 			return err
 		}
+		soon, cancel := context.WithTimeout(ctx, bound/2) // then there is time to delete
+		defer cancel()
 		var sent []int64
 		for _, m := range all {
-			if refused = r.publish(ctx, m); refused != nil {
+			if refused = r.publish(soon, m); refused != nil {
 				break
 			}
 			sent = append(sent, m.ID)
-			if time.Since(began) > bound/2 {
-				break // the rest is for the next batch
+			if soon.Err() != nil { // the rest is for the next batch
+				break
 			}
 		}
 		n = len(all)

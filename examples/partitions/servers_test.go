@@ -242,11 +242,16 @@ func TestASlowBroker(t *testing.T) {
 	o := partition.Owned{Term: term}
 	require.NoError(t, pool.QueryRow(ctx, `SELECT shard FROM outbox LIMIT 1`).Scan(&o.Number))
 	var published []int64
-	refused := errors.New("refused")
-	r := &relay{pool, store, func(_ context.Context, m mail) (err error) {
+	refused, hangs := errors.New("refused"), true
+	r := &relay{pool, store, func(ctx context.Context, m mail) (err error) {
 		if m.ID == 2 && refused != nil {
 			err, refused = refused, nil
 			return err
+		}
+		if m.ID == 4 && hangs {
+			hangs = false
+			<-ctx.Done()
+			return errors.New("no answer")
 		}
 		time.Sleep(bound / 5)
 		published = append(published, m.ID)
