@@ -470,7 +470,9 @@ func (h holding) theirs() candidate {
 			}
 		}
 		c.release = func(ctx context.Context) { // its own key only, as ours does
-			scene.Must(client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", won)).Then(clientv3.OpDelete(key)).Commit())
+			if !scene.Must(client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", won)).Then(clientv3.OpDelete(key)).Commit()).Succeeded {
+				scene.Check(errors.New("the key is another's"))
+			}
 		}
 	}
 	return c
