@@ -27,7 +27,7 @@ const (
 	steadyAfter  = time.Minute // a run of that length ends the row
 	sickFor      = time.Minute // at least: how long another has it then
 	stopsWithin  = 10 * time.Second
-	mostMoving   = 28 // at a time to one node: more would only wait for the store, without an owner
+	mostMoving   = 24 // at a time to one node: more would only wait for the store, without an owner
 	turnLasts    = 200 * time.Millisecond
 )
 
