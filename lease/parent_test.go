@@ -138,7 +138,7 @@ func TestAnAcquisitionThatOutlastsItsParent(t *testing.T) {
 				require.False(t, child.CheckAlive())
 				a.store.SetRule(nil)
 				time.Sleep(ttl + 2*time.Second)
-				requireFree(t, store, "child") // nobody has it, and nobody renews it
+				requireFree(t, store, "child") // its last record has run out
 				mustWin(t, parent)
 				mustWin(t, child)
 			})

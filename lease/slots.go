@@ -101,7 +101,7 @@ func (p *Pool) run(ctx context.Context, what string, waits bool, f func(ctx cont
 	if err != nil {
 		return fmt.Errorf("pool %q of %d slots: %w", p.name, len(p.slots), err)
 	}
-	defer p.wake(i) // after that:
+	defer p.wake(i) // once it is free
 	defer p.unuse(i)
 	o := runUnder(ctx, p.slots[i], func(ctx context.Context, t Term) error { return f(ctx, i, t) })
 	if waits {

@@ -370,7 +370,7 @@ func TestAFailingPrepareOfWhatBecomesFree(t *testing.T) {
 		b := w.take("b", Config{Count: 1, Prepare: func(context.Context, int) error { return errors.New("cold") }})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		_ = a.Stop(ctx) // with nothing given up yet
+		_ = a.Stop(ctx) // until its deadline, as b is never ready
 		time.Sleep(time.Second)
 		require.Equal(t, []int{0}, b.Owned())
 	})

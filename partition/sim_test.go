@@ -17,10 +17,10 @@ import (
 var histories = simulate.New("partition", 30, 2000)
 
 // TestSimulation runs random histories of nodes that start, stop, crash, are paused and cut off, with
-// calls of the store that go wrong, Owns that are slow to stop or fail, and other numbers of partitions or
-// daemons, or lists of keys.
-// It checks that no two nodes believe that they own the same at one time; and that, when all is well,
-// each partition is owned soon, evenly, and stays where it is. Replay with -partition.seed.
+// calls of the store that go wrong, Owns that are slow to stop or fail, and other numbers of partitions
+// or daemons, or lists of keys. It checks that no two nodes believe that they own the same at one time;
+// and that, when all is well, each partition is owned soon, evenly, and stays where it is. Replay with
+// -partition.seed.
 func TestSimulation(t *testing.T) {
 	histories.Run(t, func(t *testing.T, seed uint64) {
 		bubble(t, func(t *testing.T, w *world) {

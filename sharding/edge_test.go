@@ -91,7 +91,7 @@ func TestForgetWithoutTheStoreEndsByTheDeadline(t *testing.T) {
 // Undrain ends a Drain that waits.
 func TestUndrainEndsADrainThatWaits(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		ns := c.hosting("a b", 8, sharding.WithStop(func() any { return goAway{} }, 30*time.Second)) // nobody heeds it
+		ns := c.hosting("a b", 8, sharding.WithStop(func() any { return goAway{} }, 30*time.Second)) // the entities ignore it
 		ns[0].reaches(8, 1)
 		result := make(chan error, 1)
 		go func() { result <- ns[0].region.Drain(context.Background()) }()

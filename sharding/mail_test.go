@@ -77,7 +77,7 @@ func TestAForgedLifeIsNotBelieved(t *testing.T) {
 		require.EqualValues(t, 4, seen.Load(), "Started, each")
 		for _, n := range ns {
 			n.letters(func(d *actor.DeadLetterEvent) {
-				if d.PID.Id != "y" { // who is told that there is nobody to watch
+				if d.PID.Id != "y" { // the Watcher above, which does not exist
 					letters.Add(1)
 				}
 			})
